@@ -1,0 +1,1 @@
+"""A commit log in Kafka's own file format, inside your Python process."""

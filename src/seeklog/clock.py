@@ -1,0 +1,28 @@
+"""The only door to time, so that tests can be the clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What storage may ask of a clock."""
+
+    def now_ms(self) -> int:
+        """Return the wall clock in milliseconds since 1970. It may jump, in both directions."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back, for intervals."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clocks."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()

@@ -1,0 +1,106 @@
+"""The configuration of one log, in Kafka's words where Kafka has one."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal
+
+from seeklog.errors import InvalidConfig
+
+Flush = Literal["os", "interval", "batch"]
+HighWatermark = Literal["auto", "manual"]
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
+
+# Relative offsets and positions are int32 in Kafka's index.
+INT32_MAX: Final = 2**31 - 1
+INT64_MAX: Final = 2**63 - 1
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    "flush": ("os", "interval", "batch"),
+    "high_watermark": ("auto", "manual"),
+    "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
+    "message_timestamp_type": ("CreateTime", "LogAppendTime"),
+}
+_BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
+    # A segment holds at least one header; Kafka's own lower bound is 14, ours is a whole batch header.
+    "segment_bytes": (61, INT32_MAX),
+    "segment_ms": (1, INT64_MAX),
+    # Room for two time entries: one is kept free for the entry that a roll adds.
+    "segment_index_bytes": (24, INT32_MAX),
+    "index_interval_bytes": (0, INT32_MAX),
+    "index_interval_records": (0, INT32_MAX),
+    "retention_ms": (-1, INT64_MAX),
+    "retention_bytes": (-1, INT64_MAX),
+    "max_message_bytes": (62, INT32_MAX),
+    "flush_interval_ms": (1, INT32_MAX),
+    "initial_offset": (0, INT64_MAX - INT32_MAX),
+    "max_decompressed_bytes": (1, INT32_MAX),
+    "max_open_segments": (1, INT32_MAX),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogConfig:
+    """How one log behaves. Immutable; every value is checked when it is made."""
+
+    segment_bytes: int = 1 << 30
+    """A segment rolls before it would grow past this."""
+    segment_ms: int = 7 * 24 * 3600 * 1000
+    """A segment rolls when its timestamps span more than this."""
+    segment_index_bytes: int = 10 << 20
+    """A segment rolls when one of its indexes reaches this size."""
+    index_interval_bytes: int = 4096
+    """An index entry is written for the first batch after more than this many bytes of log."""
+    index_interval_records: int = 0
+    """An index entry is also written after this many records; 0: by bytes alone, as Kafka."""
+    retention_ms: int = 7 * 24 * 3600 * 1000
+    """`retain` deletes segments whose newest record is older than this; -1: never."""
+    retention_bytes: int = -1
+    """`retain` deletes old segments while the log is larger than this; -1: never."""
+    max_message_bytes: int = 1_048_588
+    """The largest batch that is accepted, header included. Kafka's default: 1 MiB and 12 bytes."""
+    compression_type: CompressionType = "none"
+    """The codec of batches that this log encodes."""
+    message_timestamp_type: TimestampType = "CreateTime"
+    """Whose clock stamps records: the caller's, or the log's at append."""
+    flush: Flush = "interval"
+    """When appended records are synced: by the operating system, every `flush_interval_ms`, or per batch."""
+    flush_interval_ms: int = 1000
+    """How often `flush="interval"` syncs in the background."""
+    high_watermark: HighWatermark = "auto"
+    """"auto": follows the write or, with `flush="batch"`, the sync. "manual": `advance_high_watermark`."""
+    initial_offset: int = 0
+    """The first offset of a log that is created."""
+    max_decompressed_bytes: int = 16 << 20
+    """A batch whose records expand past this is refused with `BatchTooLarge`."""
+    max_open_segments: int = 64
+    """How many segments keep their files open for reading."""
+
+    def __post_init__(self) -> None:
+        for name, allowed in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in allowed:
+                raise InvalidConfig(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        for name, (low, high) in _BOUNDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise InvalidConfig(f"{name} must be an int, not {type(value).__name__}")
+            if not low <= value <= high:
+                raise InvalidConfig(f"{name} must be between {low} and {high}, not {value}")
+
+    @classmethod
+    def from_mapping(cls, words: Mapping[str, Any]) -> LogConfig:
+        """Return a config made of words, with dots or underscores; an unknown one names the nearest known."""
+        known = [field.name for field in fields(cls)]
+        values = {}
+        for word, value in words.items():
+            name = word.replace(".", "_")
+            if name not in known:
+                nearest = difflib.get_close_matches(name, known, n=1)
+                hint = f"; did you mean {nearest[0]}?" if nearest else f"; known words: {', '.join(known)}"
+                raise InvalidConfig(f"unknown configuration word {word!r}{hint}")
+            values[name] = value
+        return cls(**values)

@@ -1,0 +1,142 @@
+"""Every error that seeklog raises on purpose.
+
+A message states what is wrong, where, and what to do next. An `OSError` appears only as `__cause__`.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class SeeklogError(Exception):
+    """The root of all of them."""
+
+
+class UsageError(SeeklogError, ValueError):
+    """The call itself is wrong; nothing was read or written."""
+
+
+class InvalidName(UsageError):
+    """A file or topic name outside the allowed alphabet."""
+
+
+class InvalidConfig(UsageError):
+    """A configuration word or value that cannot be."""
+
+
+class RecordTooLarge(UsageError):
+    """A batch over `max_message_bytes`, or a field that the format cannot hold; nothing was written."""
+
+
+class InvalidRecord(SeeklogError, ValueError):
+    """A record that this log refuses: wrong type, or a timestamp out of bounds; nothing was written."""
+
+
+class OffsetOutOfRange(SeeklogError, LookupError):
+    """The log has no record at that offset. The valid range is in the message and in the attributes."""
+
+    def __init__(self, offset: int, *, log_start_offset: int, log_end_offset: int, what: str = "") -> None:
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+        holds = (
+            f"valid offsets are {log_start_offset} to {log_end_offset - 1}"
+            if log_end_offset > log_start_offset
+            else f"the log is empty, its next offset is {log_end_offset}"
+        )
+        super().__init__(f"{what or 'offset'} {offset} is out of range: {holds}")
+
+
+class NotALog(SeeklogError):
+    """The path holds something else, or nothing."""
+
+
+class NotAccessible(SeeklogError):
+    """The operating system refused access to the log; nothing was changed."""
+
+
+class LogLocked(SeeklogError):
+    """Another writer holds the log."""
+
+    def __init__(self, path: str | os.PathLike[str], owner_pid: int | None) -> None:
+        self.path = os.fspath(path)
+        self.owner_pid = owner_pid
+        owner = f"process {owner_pid}" if owner_pid else "another process"
+        super().__init__(
+            f"{self.path} is open for writing in {owner}; close it there, or open here with read_only=True"
+        )
+
+
+class LogClosed(SeeklogError):
+    """The log was closed, or belongs to the process that this one was forked from."""
+
+
+class LogFailed(SeeklogError):
+    """An earlier write or sync failed. No more appends are accepted; reopen the log to recover."""
+
+
+class DiskFull(SeeklogError):
+    """The disk is full: nothing was written; append again when there is room."""
+
+
+class CorruptionError(SeeklogError):
+    """Bytes on disk are not what was written. Nothing was changed."""
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        path: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+        advice: str = "",
+    ) -> None:
+        self.reason = reason
+        self.path = os.fspath(path) if path is not None else None
+        self.position = position
+        self.advice = advice
+        place = ""
+        if self.path is not None:
+            place = self.path if position is None else f"{self.path}, byte {position}"
+        elif position is not None:
+            place = f"byte {position}"
+        super().__init__(f"{place}: {reason}" if place else reason, *([advice] if advice else []))
+
+    def __str__(self) -> str:
+        return "\n".join(str(part) for part in self.args)
+
+    def located(self, path: str | os.PathLike[str]) -> CorruptionError:
+        """Return the same error with the file that it was found in, for a caller that knows it."""
+        return type(self)(self.reason, path=path, position=self.position, advice=self.advice)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_corruption, (type(self), self.reason, self.path, self.position, self.advice)
+
+
+def _rebuild_corruption(
+    kind: type[CorruptionError], reason: str, path: str | None, position: int | None, advice: str
+) -> CorruptionError:
+    return kind(reason, path=path, position=position, advice=advice)
+
+
+class CorruptBatch(CorruptionError):
+    """A record batch fails its checks."""
+
+
+class LostRecords(CorruptionError):
+    """Records below the recovery point, which were promised durable, are damaged or missing."""
+
+
+class FormatError(CorruptionError):
+    """Bytes that may be whole, but that seeklog does not read."""
+
+
+class UnsupportedMagic(FormatError):
+    """A batch in one of Kafka's formats before version 2."""
+
+
+class UnsupportedCodec(FormatError):
+    """A compression codec that is not one of Kafka's five."""
+
+
+class BatchTooLarge(FormatError):
+    """A batch whose records expand past `max_decompressed_bytes`."""

@@ -1,0 +1,198 @@
+"""The only door to the operating system's files. `OsFiles` is the real one; a test may be another.
+
+Files are created with mode 0640 and directories with 0750; no symbolic link is followed in the last
+component of a path. `write` writes all of its bytes or raises: short writes are continued here.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+
+FILE_MODE = 0o640
+DIRECTORY_MODE = 0o750
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a directory."""
+
+    name: str
+    size: int
+    modified_ms: int
+    is_file: bool
+
+
+class Files(Protocol):
+    """What storage may ask of a disk. Paths are strings; an open file is an int handle.
+
+    Every method raises `OSError` and nothing else. None is called while another call on the same handle
+    may close it.
+    """
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        """Open a file; with `create` it must not need to exist."""
+        ...
+
+    def close(self, handle: int) -> None: ...
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        """Return up to `size` bytes at `position`; fewer only at the end of the file."""
+        ...
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        """Write all of `data` at `position`."""
+        ...
+
+    def size(self, handle: int) -> int: ...
+
+    def truncate(self, handle: int, size: int) -> None: ...
+
+    def sync(self, handle: int) -> None:
+        """Make the file's bytes and size durable."""
+        ...
+
+    def map(self, path: str) -> Buffer:
+        """Return the whole file as a read-only buffer. Only for files that are never truncated in place."""
+        ...
+
+    def read_file(self, path: str) -> bytes:
+        """Return a small file's content."""
+        ...
+
+    def list(self, directory: str) -> list[Entry]:
+        """Return what is in a directory, in no order."""
+        ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Give `source` the name `target`, replacing what had it."""
+        ...
+
+    def remove(self, path: str) -> None: ...
+
+    def make_directory(self, path: str) -> bool:
+        """Make a directory and its parents; tell whether it was not there before."""
+        ...
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+        ...
+
+    def lock(self, path: str, owner: str) -> int:
+        """Take the lock file at `path` without waiting, write `owner` into it, and return its handle.
+
+        Raises `BlockingIOError` if another holder has it. The lock goes with the handle or its process.
+        """
+        ...
+
+
+class OsFiles:
+    """The real disk."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
+        return os.open(path, flags | os.O_CREAT if create else flags, FILE_MODE)
+
+    def close(self, handle: int) -> None:
+        os.close(handle)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = os.pread(handle, size, position)
+        if len(data) == size or not data:
+            return data
+        # The kernel may answer short in the middle of a file (a signal, 2 GiB at a time): ask for the rest.
+        parts = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(handle, size - got, position + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        written = os.pwrite(handle, data, position)
+        with memoryview(data) as view:
+            while written < view.nbytes:
+                written += os.pwrite(handle, view[written:], position + written)
+
+    def size(self, handle: int) -> int:
+        return os.fstat(handle).st_size
+
+    def truncate(self, handle: int, size: int) -> None:
+        os.ftruncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        os.fdatasync(handle)
+
+    def map(self, path: str) -> Buffer:
+        handle = self.open(path)
+        try:
+            if os.fstat(handle).st_size == 0:
+                return b""  # mmap refuses an empty file
+            return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+        finally:
+            os.close(handle)
+
+    def read_file(self, path: str) -> bytes:
+        handle = self.open(path)
+        try:
+            return self.read(handle, os.fstat(handle).st_size, 0)
+        finally:
+            os.close(handle)
+
+    def list(self, directory: str) -> list[Entry]:
+        entries = []
+        with os.scandir(directory) as names:
+            for name in names:
+                try:
+                    status = name.stat(follow_symlinks=False)
+                except FileNotFoundError:
+                    continue  # deleted between the listing and the look
+                entries.append(
+                    Entry(
+                        name.name, status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISREG(status.st_mode)
+                    )
+                )
+        return entries
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target)
+
+    def remove(self, path: str) -> None:
+        os.unlink(path)
+
+    def make_directory(self, path: str) -> bool:
+        try:
+            os.makedirs(path, DIRECTORY_MODE)
+        except FileExistsError:
+            if not os.path.isdir(path):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
+            return False
+        return True
+
+    def sync_directory(self, path: str) -> None:
+        handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+    def lock(self, path: str, owner: str) -> int:
+        handle = self.open(path, write=True, create=True)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, owner.encode(), 0)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle

@@ -1,0 +1,1 @@
+"""Bytes to records and back. Pure: no files, no clock, no threads."""

@@ -1,0 +1,1 @@
+"""One partition on disk: index, segment, scan, recovery, log, retention, checkpoint."""
