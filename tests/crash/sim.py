@@ -1,0 +1,748 @@
+"""A disk in memory that may lose power: `SimFiles`, and a disk that fails: `FaultyFiles`.
+
+`SimFiles` keeps what a reader sees, what is durable, and between the two the list of pending operations:
+
+    write, truncate      of a file's bytes, until `sync` of that file
+    link, unlink, rename of a directory's names, until `sync_directory` of that directory
+
+A file and its name are two things: syncing one says nothing of the other. At power loss any part of the
+pending operations may have reached the disk, in any order; `crash_states` enumerates the telling ones.
+
+The one invariant: an operation is either in the durable state or pending, and what a reader sees is the
+durable state with every pending operation applied, except for bytes that a failed sync has lost.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import itertools
+import os
+import posixpath
+import random
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from seeklog.files import Buffer, Entry, Files
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+SECTOR_SIZE: Final = 512  # what a disk writes whole or not at all
+GARBAGE: Final = 0xA5  # stands for whatever a freed block held before
+MODIFIED_MS: Final = 1_700_000_000_000
+HANDLE_FIRST: Final = 1_000_000  # above any real descriptor of a test run, so that a mix-up fails
+
+
+class File:
+    """The bytes of one file, whatever its names."""
+
+    __slots__ = ("content", "durable", "modified_ms", "number")
+
+    def __init__(self, number: int, content: bytes, *, modified_ms: int) -> None:
+        self.number = number
+        self.content: bytes | bytearray = content
+        self.durable = content
+        self.modified_ms = modified_ms
+
+
+class Directory:
+    """The names of one directory."""
+
+    __slots__ = ("durable", "modified_ms", "names", "number")
+
+    def __init__(self, number: int, *, modified_ms: int) -> None:
+        self.number = number
+        self.names: dict[str, Inode] = {}
+        self.durable: dict[str, Inode] = {}
+        self.modified_ms = modified_ms
+
+
+Inode: TypeAlias = File | Directory
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    file: File
+    position: int
+    data: bytes
+
+    def __str__(self) -> str:
+        return f"write #{self.file.number} {self.position}+{len(self.data)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    file: File
+    size: int
+
+    def __str__(self) -> str:
+        return f"truncate #{self.file.number} to {self.size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Grow:
+    """The size of a write without its bytes; never pending, only what is left of a write at power loss."""
+
+    file: File
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    directory: Directory
+    name: str
+    inode: Inode
+
+    def __str__(self) -> str:
+        return f"link {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Unlink:
+    directory: Directory
+    name: str
+
+    def __str__(self) -> str:
+        return f"unlink {self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rename:
+    directory: Directory
+    source: str
+    target: str
+    inode: Inode
+
+    def __str__(self) -> str:
+        return f"rename {self.source} to {self.target}"
+
+
+DataOperation: TypeAlias = Write | Truncate | Grow
+NameOperation: TypeAlias = Link | Unlink | Rename
+Operation: TypeAlias = DataOperation | NameOperation
+
+
+@dataclass(frozen=True, slots=True)
+class Disk:
+    """What is on a disk: directories, and the bytes of each file by its path."""
+
+    directories: frozenset[str]
+    files: Mapping[str, bytes]
+
+    @classmethod
+    def of(cls, files: Mapping[str, bytes], *, directories: Collection[str] = ()) -> Disk:
+        """Return a disk with these files and every directory on their way."""
+        found = {"/"}
+        for path in [*directories, *map(posixpath.dirname, files)]:
+            while path != "/":
+                found.add(path)
+                path = posixpath.dirname(path)
+        return cls(frozenset(found), dict(files))
+
+    def digest(self) -> bytes:
+        """Return a key that two disks share only if they are alike."""
+        mixed = hashlib.blake2b(digest_size=16)
+        for path in sorted(self.directories):
+            mixed.update(f"{path}/\n".encode())
+        for path in sorted(self.files):
+            data = self.files[path]
+            mixed.update(f"{path} {len(data)}\n".encode())
+            mixed.update(data)
+        return mixed.digest()
+
+    def with_file(self, path: str, data: bytes | None) -> Disk:
+        """Return this disk with one file replaced, or removed with None."""
+        files = dict(self.files)
+        if data is None:
+            del files[path]
+        else:
+            files[path] = data
+        return Disk(self.directories, files)
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """How closely `crash_states` looks. The defaults are the bounds of the full enumeration."""
+
+    prefixes: int = 4096
+    """At most this many byte prefixes of the last write."""
+    sectors: int = 9
+    """Each subset of the last write's sectors while it has at most this many; 2 to the 9th is 512."""
+    omissions: int = 256
+    """At most this many times "all but one"."""
+    samples: int = 16
+    """This many random subsets of the pending operations."""
+    seed: int = 0
+
+
+@dataclass(slots=True)
+class _Handle:
+    file: File
+    path: str
+    can_write: bool
+    is_lock: bool = False
+
+
+class SimFiles:
+    """A disk in memory. Not for two threads.
+
+    `on_boundary` is called after each operation that changes what a crash may leave behind.
+    """
+
+    def __init__(self, disk: Disk | None = None, *, modified_ms: int = MODIFIED_MS) -> None:
+        self.modified_ms = modified_ms
+        self.pending: list[Operation] = []
+        self.on_boundary: Callable[[SimFiles], None] | None = None
+        self._numbers = itertools.count()
+        self._handle_numbers = itertools.count(HANDLE_FIRST)
+        self._handles: dict[int, _Handle] = {}
+        self.root = Directory(next(self._numbers), modified_ms=modified_ms)
+        if disk is not None:
+            self._load(disk)
+
+    # What storage may ask.
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        directory, name = self._place(path)
+        inode = directory.names.get(name)
+        if inode is None:
+            if not create:
+                raise _error(errno.ENOENT, path)
+            inode = File(next(self._numbers), b"", modified_ms=self.modified_ms)
+            self._do(Link(directory, name, inode))
+        if isinstance(inode, Directory):
+            raise _error(errno.EISDIR, path)
+        return self._give_handle(inode, path, can_write=write)
+
+    def close(self, handle: int) -> None:
+        self._handle(handle)
+        del self._handles[handle]
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        if size < 0 or position < 0:
+            raise _error(errno.EINVAL, f"{size} bytes at {position}")
+        return bytes(self._handle(handle).file.content[position : position + size])
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        file = self._writable(handle).file
+        if position < 0:
+            raise _error(errno.EINVAL, f"position {position}")
+        if len(data):
+            self._do(Write(file, position, bytes(data)))
+
+    def size(self, handle: int) -> int:
+        return len(self._handle(handle).file.content)
+
+    def truncate(self, handle: int, size: int) -> None:
+        self._do(Truncate(self._writable(handle).file, size))
+
+    def sync(self, handle: int) -> None:
+        file = self._handle(handle).file
+        mine = [op for op in self.pending if _file_of(op) is file]
+        if not mine:
+            return
+        contents: dict[File, bytearray] = {}
+        for op in mine:
+            _apply_data(op, contents)  # type: ignore[arg-type]  # only data operations have a file
+        file.durable = bytes(contents[file])
+        self._settle(mine)
+
+    def map(self, path: str) -> Buffer:
+        return self.read_file(path)
+
+    def read_file(self, path: str) -> bytes:
+        inode = self._inode(path)
+        if isinstance(inode, Directory):
+            raise _error(errno.EISDIR, path)
+        return bytes(inode.content)
+
+    def list(self, directory: str) -> list[Entry]:
+        return [
+            Entry(name, len(inode.content), inode.modified_ms, is_file=True)
+            if isinstance(inode, File)
+            else Entry(name, 0, inode.modified_ms, is_file=False)
+            for name, inode in self._directory(directory).names.items()
+        ]
+
+    def rename(self, source: str, target: str) -> None:
+        directory, source_name = self._place(source)
+        target_directory, target_name = self._place(target)
+        if directory is not target_directory:
+            raise _error(errno.EXDEV, f"{source} to {target}: the simulator renames within a directory only")
+        inode = directory.names.get(source_name)
+        if inode is None:
+            raise _error(errno.ENOENT, source)
+        self._do(Rename(directory, source_name, target_name, inode))
+
+    def remove(self, path: str) -> None:
+        directory, name = self._place(path)
+        inode = directory.names.get(name)
+        if inode is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(inode, Directory):
+            raise _error(errno.EISDIR, path)
+        self._do(Unlink(directory, name))
+
+    def make_directory(self, path: str) -> bool:
+        directory = self.root
+        made = False
+        for name in _parts(path):
+            inode = directory.names.get(name)
+            if inode is None:
+                inode = Directory(next(self._numbers), modified_ms=self.modified_ms)
+                self._do(Link(directory, name, inode))
+                made = True
+            if isinstance(inode, File):
+                raise _error(errno.ENOTDIR, path)
+            directory = inode
+        return made
+
+    def sync_directory(self, path: str) -> None:
+        directory = self._directory(path)
+        mine = [op for op in self.pending if _directory_of(op) is directory]
+        names = {directory: directory.durable}
+        for op in mine:
+            _apply_name(op, names)  # type: ignore[arg-type]  # only name operations have a directory
+        self._settle(mine)
+
+    def lock(self, path: str, owner: str) -> int:
+        handle = self.open(path, write=True, create=True)
+        file = self._handles[handle].file
+        if any(other.is_lock and other.file is file for other in self._handles.values()):
+            del self._handles[handle]
+            raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
+        self._handles[handle].is_lock = True
+        # Not an operation: a pid means nothing after a crash, and would double the states to look at.
+        file.content = owner.encode()
+        return handle
+
+    # What a test may ask.
+
+    @property
+    def open_handles(self) -> int:
+        """How many handles have not been closed."""
+        return len(self._handles)
+
+    def disk(self) -> Disk:
+        """Return what a reader sees."""
+        return self._seen_disk()
+
+    def durable_disk(self) -> Disk:
+        """Return what is left if no pending operation reached the disk."""
+        return self._disk_after([])
+
+    def process_crash(self) -> None:
+        """Lose the process, keep the machine: handles and locks go, every operation stays visible."""
+        self._handles.clear()
+
+    def fail_sync(self, handle: int) -> None:
+        """Do what Linux does when a sync fails: mark the file's dirty pages clean.
+
+        They read back fine, a later sync has nothing to write, and at power loss they are gone unless they
+        were written again.
+        """
+        file = self._handle(handle).file
+        self.pending = [op for op in self.pending if _file_of(op) is not file]
+        self._at_boundary()
+
+    def crash_states(self, detail: Detail = Detail()) -> Iterator[tuple[str, Disk]]:  # noqa: B008  # frozen
+        """Yield what power loss may leave behind at this moment: a label to tell it by, and the disk.
+
+        Each disk comes once.
+        """
+        seen: set[bytes] = set()
+        for label, operations in _survivors(self.pending, detail):
+            disk = self._disk_after(operations)
+            digest = disk.digest()
+            if digest not in seen:
+                seen.add(digest)
+                yield label, disk
+
+    # The insides.
+
+    def _load(self, disk: Disk) -> None:
+        directories = {"/": self.root}
+        for path in sorted(disk.directories - {"/"}):
+            made = Directory(next(self._numbers), modified_ms=self.modified_ms)
+            parent, name = posixpath.split(path)
+            directories[parent].names[name] = directories[parent].durable[name] = made
+            directories[path] = made
+        for path, data in disk.files.items():
+            parent, name = posixpath.split(path)
+            file = File(next(self._numbers), data, modified_ms=self.modified_ms)
+            directories[parent].names[name] = directories[parent].durable[name] = file
+
+    def _do(self, op: Operation) -> None:
+        match op:
+            case Write(file, position, data):
+                _write(_bytearray_of(file), position, data)
+                file.modified_ms = self.modified_ms
+            case Truncate(file, size):
+                _resize(_bytearray_of(file), size)
+                file.modified_ms = self.modified_ms
+            case Link(directory) | Unlink(directory) | Rename(directory):
+                _apply_name(op, {directory: directory.names})
+        self.pending.append(op)
+        self._at_boundary()
+
+    def _settle(self, operations: Sequence[Operation]) -> None:
+        settled = {id(op) for op in operations}
+        self.pending = [op for op in self.pending if id(op) not in settled]
+        self._at_boundary()
+
+    def _at_boundary(self) -> None:
+        if self.on_boundary is not None:
+            self.on_boundary(self)
+
+    def _disk_after(self, operations: Sequence[Operation]) -> Disk:
+        contents: dict[File, bytearray] = {}
+        names: dict[Directory, dict[str, Inode]] = {}
+        for op in operations:
+            match op:
+                case Write() | Truncate() | Grow():
+                    _apply_data(op, contents)
+                case Link(directory) | Unlink(directory) | Rename(directory):
+                    if directory not in names:
+                        names[directory] = dict(directory.durable)
+                    _apply_name(op, names)
+        return _walk(
+            self.root,
+            names_of=lambda directory: names.get(directory, directory.durable),
+            content_of=lambda file: bytes(contents[file]) if file in contents else file.durable,
+        )
+
+    def _seen_disk(self) -> Disk:
+        return _walk(
+            self.root,
+            names_of=lambda directory: directory.names,
+            content_of=lambda file: bytes(file.content),
+        )
+
+    def _give_handle(self, file: File, path: str, *, can_write: bool) -> int:
+        number = next(self._handle_numbers)
+        self._handles[number] = _Handle(file, path, can_write)
+        return number
+
+    def _handle(self, number: int) -> _Handle:
+        try:
+            return self._handles[number]
+        except KeyError:
+            raise _error(errno.EBADF, f"handle {number}") from None
+
+    def _writable(self, number: int) -> _Handle:
+        handle = self._handle(number)
+        if not handle.can_write:
+            raise _error(errno.EBADF, f"handle {number} of {handle.path} is open for reading")
+        return handle
+
+    def _place(self, path: str) -> tuple[Directory, str]:
+        parent, name = posixpath.split(posixpath.normpath(path))
+        return self._directory(parent), name
+
+    def _directory(self, path: str) -> Directory:
+        inode = self._inode(path)
+        if isinstance(inode, File):
+            raise _error(errno.ENOTDIR, path)
+        return inode
+
+    def _inode(self, path: str) -> Inode:
+        inode: Inode = self.root
+        for name in _parts(path):
+            if isinstance(inode, File):
+                raise _error(errno.ENOTDIR, path)
+            if name not in inode.names:
+                raise _error(errno.ENOENT, path)
+            inode = inode.names[name]
+        return inode
+
+
+@dataclass(slots=True)
+class FaultyFiles:
+    """Any disk, failing at the nth call of the chosen methods, and from then on if `lasting`.
+
+    A write that finds the disk full may have written a prefix first: `prefix` says how many bytes. A sync
+    that fails on a simulated disk loses the file's dirty pages, as Linux does.
+    """
+
+    inner: Files
+    methods: Collection[str] = ("sync",)
+    fail_at: int = 0
+    """The first call that fails, from 1; 0: none, only count."""
+    error: int = errno.EIO
+    prefix: int = 0
+    lasting: bool = False
+    only: str = ""
+    """Count and fail only calls on paths that end so."""
+    calls: int = 0
+    failures: int = 0
+    _paths: dict[int, str] = field(default_factory=dict)
+
+    def heal(self) -> None:
+        """Fail no more."""
+        self.fail_at = 0
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self._check("open", path)
+        handle = self.inner.open(path, write=write, create=create)
+        self._paths[handle] = path
+        return handle
+
+    def close(self, handle: int) -> None:
+        self.inner.close(handle)
+        self._paths.pop(handle, None)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        self._check("read", self._paths[handle])
+        return self.inner.read(handle, size, position)
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        if self._fails("write", self._paths[handle]):
+            if self.prefix:
+                self.inner.write(handle, bytes(data)[: self.prefix], position)
+            raise _error(self.error, self._paths[handle])
+        self.inner.write(handle, data, position)
+
+    def size(self, handle: int) -> int:
+        return self.inner.size(handle)
+
+    def truncate(self, handle: int, size: int) -> None:
+        self._check("truncate", self._paths[handle])
+        self.inner.truncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        if self._fails("sync", self._paths[handle]):
+            if isinstance(self.inner, SimFiles):
+                self.inner.fail_sync(handle)
+            raise _error(self.error, self._paths[handle])
+        self.inner.sync(handle)
+
+    def map(self, path: str) -> Buffer:
+        self._check("map", path)
+        return self.inner.map(path)
+
+    def read_file(self, path: str) -> bytes:
+        self._check("read_file", path)
+        return self.inner.read_file(path)
+
+    def list(self, directory: str) -> list[Entry]:
+        self._check("list", directory)
+        return self.inner.list(directory)
+
+    def rename(self, source: str, target: str) -> None:
+        self._check("rename", target)
+        self.inner.rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._check("remove", path)
+        self.inner.remove(path)
+
+    def make_directory(self, path: str) -> bool:
+        self._check("make_directory", path)
+        return self.inner.make_directory(path)
+
+    def sync_directory(self, path: str) -> None:
+        self._check("sync_directory", path)
+        self.inner.sync_directory(path)
+
+    def lock(self, path: str, owner: str) -> int:
+        handle = self.inner.lock(path, owner)
+        self._paths[handle] = path
+        return handle
+
+    def _check(self, method: str, path: str) -> None:
+        if self._fails(method, path):
+            raise _error(self.error, path)
+
+    def _fails(self, method: str, path: str) -> bool:
+        if method not in self.methods or not path.endswith(self.only):
+            return False
+        self.calls += 1
+        failing = self.calls == self.fail_at or (self.lasting and 0 < self.fail_at <= self.calls)
+        self.failures += failing
+        return failing
+
+
+def _survivors(pending: Sequence[Operation], detail: Detail) -> Iterator[tuple[str, Sequence[Operation]]]:
+    """Yield which operations, whole or in part, power loss may have let through."""
+    yield "none", []
+    if not pending:
+        return
+    everything = list(pending)
+    yield "all", everything
+    chance = random.Random(detail.seed)
+    names = [op for op in everything if _file_of(op) is None]
+    data = [op for op in everything if _file_of(op) is not None]
+
+    if names and data:
+        yield "names without data", names
+        yield "data without names", data
+    if data:
+        yield "sizes grown, zeros", [part for op in everything for part in _grown(op)]
+        yield "sizes grown, garbage", [_spoiled(op) for op in everything]
+
+    for index in _bounded(range(len(everything)), detail.omissions, chance):
+        yield f"all but [{everything[index]}]", everything[:index] + everything[index + 1 :]
+        yield f"up to [{everything[index]}]", everything[: index + 1]
+        yield f"from [{everything[index]}] on", everything[index:]
+
+    for file in dict.fromkeys(filter(None, map(_file_of, everything))):
+        yield f"all but the bytes of #{file.number}", [op for op in everything if _file_of(op) is not file]
+        yield (
+            f"names and the bytes of #{file.number}",
+            [op for op in everything if _file_of(op) in (None, file)],
+        )
+
+    for index, op in enumerate(everything):
+        if isinstance(op, Rename):
+            both: Operation = Link(op.directory, op.target, op.inode)
+            yield f"both names of [{op}]", [*everything[:index], both, *everything[index + 1 :]]
+            yield f"both names of [{op}], no data", [both if name is op else name for name in names]
+
+    yield from _parts_of_last_write(everything, detail, chance)
+
+    for number in range(detail.samples):
+        likelihood = chance.choice((0.2, 0.5, 0.8))
+        yield (
+            f"sample {number} of seed {detail.seed}",
+            [op for op in everything if chance.random() < likelihood],
+        )
+
+
+def _parts_of_last_write(
+    everything: Sequence[Operation], detail: Detail, chance: random.Random
+) -> Iterator[tuple[str, Sequence[Operation]]]:
+    last = max((index for index, op in enumerate(everything) if isinstance(op, Write)), default=-1)
+    if last < 0:
+        return
+    write = everything[last]
+    assert isinstance(write, Write)
+    before, after = everything[:last], everything[last + 1 :]
+    names = [op for op in everything if _file_of(op) is None]
+    full_size = write.position + len(write.data)
+
+    for size in _bounded(range(1, len(write.data)), detail.prefixes, chance):
+        yield f"{size} bytes of [{write}]", [*before, replace(write, data=write.data[:size]), *after]
+
+    sectors = _sectors_of(write)
+    if len(sectors) > 1:
+        masks = range(1, 2 ** len(sectors) - 1) if len(sectors) <= detail.sectors else ()
+        for mask in masks or (chance.randrange(1, 2 ** len(sectors) - 1) for _ in range(2**detail.sectors)):
+            kept = [sector for bit, sector in enumerate(sectors) if mask >> bit & 1]
+            yield f"sectors {mask:#b} of [{write}]", [*before, *kept, *after]
+            yield (
+                f"size, sectors {mask:#b} of [{write}]",
+                [*before, Grow(write.file, full_size), *kept, *after],
+            )
+            yield f"names, sectors {mask:#b} of [{write}]", [*names, *kept]
+
+
+def _sectors_of(write: Write) -> list[Write]:
+    """Cut a write where the disk's sectors do."""
+    end = write.position + len(write.data)
+    first = write.position // SECTOR_SIZE * SECTOR_SIZE
+    sectors = []
+    for start in range(first, end, SECTOR_SIZE):
+        low, high = max(start, write.position), min(start + SECTOR_SIZE, end)
+        sectors.append(Write(write.file, low, write.data[low - write.position : high - write.position]))
+    return sectors
+
+
+def _bounded(choices: range, limit: int, chance: random.Random) -> Sequence[int]:
+    """Return all of the choices, or both ends and a random sample of what lies between."""
+    if len(choices) <= limit:
+        return choices
+    ends = {choices[0], choices[-1]}
+    return sorted(ends | set(chance.sample(choices, max(limit - 2, 0))))
+
+
+def _grown(op: Operation) -> list[Operation]:
+    if isinstance(op, Write):
+        return [Grow(op.file, op.position + len(op.data))]
+    return [op]
+
+
+def _spoiled(op: Operation) -> Operation:
+    return replace(op, data=bytes([GARBAGE]) * len(op.data)) if isinstance(op, Write) else op
+
+
+def _file_of(op: Operation) -> File | None:
+    return op.file if isinstance(op, Write | Truncate | Grow) else None
+
+
+def _directory_of(op: Operation) -> Directory | None:
+    return op.directory if isinstance(op, Link | Unlink | Rename) else None
+
+
+def _apply_data(op: DataOperation, contents: dict[File, bytearray]) -> None:
+    content = contents.get(op.file)
+    if content is None:
+        content = contents[op.file] = bytearray(op.file.durable)
+    match op:
+        case Write(_, position, data):
+            _write(content, position, data)
+        case Truncate(_, size):
+            _resize(content, size)
+        case Grow(_, size):
+            _resize(content, max(size, len(content)))
+
+
+def _apply_name(op: NameOperation, names: Mapping[Directory, dict[str, Inode]]) -> None:
+    mine = names[op.directory]
+    match op:
+        case Link(_, name, inode):
+            mine[name] = inode
+        case Unlink(_, name):
+            mine.pop(name, None)
+        case Rename(_, source, target, inode):
+            mine.pop(source, None)
+            mine[target] = inode
+
+
+def _write(content: bytearray, position: int, data: bytes) -> None:
+    if position > len(content):
+        _resize(content, position)
+    content[position : position + len(data)] = data
+
+
+def _resize(content: bytearray, size: int) -> None:
+    if size <= len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def _bytearray_of(file: File) -> bytearray:
+    # Most files of a crashed disk are only read: they share the disk's bytes until the first write.
+    if isinstance(file.content, bytes):
+        file.content = bytearray(file.content)
+    return file.content
+
+
+def _walk(
+    root: Directory,
+    *,
+    names_of: Callable[[Directory], Mapping[str, Inode]],
+    content_of: Callable[[File], bytes],
+) -> Disk:
+    directories = {"/"}
+    files: dict[str, bytes] = {}
+    waiting: list[tuple[str, Directory]] = [("/", root)]
+    while waiting:
+        path, directory = waiting.pop()
+        for name, inode in names_of(directory).items():
+            inner = posixpath.join(path, name)
+            if isinstance(inode, File):
+                files[inner] = content_of(inode)
+            else:
+                directories.add(inner)
+                waiting.append((inner, inode))
+    return Disk(frozenset(directories), files)
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in posixpath.normpath(path).split("/") if part]
+
+
+def _error(number: int, what: str) -> OSError:
+    return OSError(number, os.strerror(number), what)

@@ -1,0 +1,233 @@
+"""The simulated disk itself: what survives, what does not, and that it catches a protocol with a hole."""
+
+from __future__ import annotations
+
+import errno
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+NEW = Disk.of({}, directories=["/data"])
+
+
+def all_states(sim: SimFiles, detail: Detail = Detail()) -> list[Disk]:  # noqa: B008  # frozen
+    return [disk for _, disk in sim.crash_states(detail)]
+
+
+def states_at_every_boundary(protocol: Callable[[SimFiles], None], start: Disk) -> list[Disk]:
+    sim = SimFiles(start)
+    states: list[Disk] = []
+    sim.on_boundary = lambda moment: states.extend(all_states(moment))
+    protocol(sim)
+    return states
+
+
+def replace_file(sim: SimFiles, *, sync_data: bool, sync_names: bool) -> None:
+    """Replace /data/value, as a checkpoint does: write aside, sync, rename, sync the directory."""
+    handle = sim.open("/data/value.tmp", write=True, create=True)
+    sim.write(handle, b"new", 0)
+    if sync_data:
+        sim.sync(handle)
+    sim.close(handle)
+    sim.rename("/data/value.tmp", "/data/value")
+    if sync_names:
+        sim.sync_directory("/data")
+
+
+OLD = Disk.of({"/data/value": b"old"})
+
+
+def test_a_replacement_with_both_syncs_leaves_the_old_or_the_new_content() -> None:
+    states = states_at_every_boundary(
+        lambda sim: replace_file(sim, sync_data=True, sync_names=True), start=OLD
+    )
+
+    assert {disk.files["/data/value"] for disk in states} == {b"old", b"new"}
+
+
+def test_a_replacement_without_the_data_sync_is_caught() -> None:
+    states = states_at_every_boundary(
+        lambda sim: replace_file(sim, sync_data=False, sync_names=True), start=OLD
+    )
+
+    assert {disk.files["/data/value"] for disk in states} >= {b"old", b"new", b"", b"ne", b"\0\0\0"}
+
+
+@pytest.mark.parametrize("sync_names", [True, False])
+def test_a_replacement_is_durable_only_after_the_directory_sync(sync_names: bool) -> None:
+    sim = SimFiles(OLD)
+    replace_file(sim, sync_data=True, sync_names=sync_names)
+
+    contents = {disk.files["/data/value"] for disk in all_states(sim)}
+
+    assert contents == ({b"new"} if sync_names else {b"old", b"new"})
+
+
+def test_a_synced_file_without_a_directory_sync_may_have_no_name() -> None:
+    sim = SimFiles(NEW)
+    handle = sim.open("/data/value", write=True, create=True)
+    sim.write(handle, b"content", 0)
+    sim.sync(handle)
+
+    assert {disk.files.get("/data/value") for disk in all_states(sim)} == {None, b"content"}
+
+
+def test_a_directory_whose_parent_was_not_synced_may_be_gone_with_all_it_holds() -> None:
+    sim = SimFiles(NEW)
+    assert sim.make_directory("/data/log")
+    handle = sim.open("/data/log/value", write=True, create=True)
+    sim.write(handle, b"content", 0)
+    sim.sync(handle)
+    sim.sync_directory("/data/log")
+
+    assert {disk.files.get("/data/log/value") for disk in all_states(sim)} == {None, b"content"}
+    sim.sync_directory("/data")
+    assert {disk.files.get("/data/log/value") for disk in all_states(sim)} == {b"content"}
+
+
+def test_each_byte_prefix_of_the_last_write_may_survive() -> None:
+    sim = SimFiles(Disk.of({"/data/value": b""}))
+    handle = sim.open("/data/value", write=True)
+    sim.write(handle, b"abcdef", 0)
+
+    contents = {disk.files["/data/value"] for disk in all_states(sim)}
+
+    assert contents >= {b"abcdef"[:size] for size in range(7)} | {bytes(6)}
+
+
+def test_each_subset_of_nine_sectors_of_the_last_write_may_survive() -> None:
+    sim = SimFiles(Disk.of({"/data/value": b"." * 100}))
+    handle = sim.open("/data/value", write=True)
+    # From byte 100 to byte 4,300: the first and the last of nine sectors are partial.
+    sim.write(handle, b"x" * 4200, 100)
+
+    contents = {
+        disk.files["/data/value"] for disk in all_states(sim) if len(disk.files["/data/value"]) == 4300
+    }
+    subsets = {tuple(content[at] for at in [100, *range(512, 4300, 512)]) for content in contents}
+
+    assert len(subsets) == 2**9 + 1  # and one of garbage
+
+
+def test_writes_to_two_files_may_survive_in_either_order() -> None:
+    sim = SimFiles(Disk.of({"/data/a": b"", "/data/b": b""}))
+    for name in ("a", "b"):
+        sim.write(sim.open(f"/data/{name}", write=True), b"x", 0)
+
+    contents = {(disk.files["/data/a"], disk.files["/data/b"]) for disk in all_states(sim)}
+
+    assert contents >= {(b"", b""), (b"x", b""), (b"", b"x"), (b"x", b"x")}
+
+
+def test_a_rename_may_leave_the_old_name_the_new_name_or_both() -> None:
+    sim = SimFiles(Disk.of({"/data/a": b"x"}))
+    sim.rename("/data/a", "/data/b")
+
+    assert {frozenset(disk.files) for disk in all_states(sim)} == {
+        frozenset({"/data/a"}),
+        frozenset({"/data/b"}),
+        frozenset({"/data/a", "/data/b"}),
+    }
+
+
+def test_bytes_of_a_failed_sync_read_back_and_are_lost_even_after_a_later_sync() -> None:
+    sim = SimFiles(Disk.of({"/data/value": b"old"}))
+    faulty = FaultyFiles(sim, fail_at=1)
+    handle = faulty.open("/data/value", write=True)
+    faulty.write(handle, b"new", 3)
+    with pytest.raises(OSError) as failure:
+        faulty.sync(handle)
+    assert failure.value.errno == errno.EIO
+
+    faulty.sync(handle)
+
+    assert faulty.read(handle, 10, 0) == b"oldnew"
+    assert {disk.files["/data/value"] for disk in all_states(sim)} == {b"old"}
+
+
+def test_bytes_of_a_failed_sync_are_durable_once_they_are_written_again_and_synced() -> None:
+    sim = SimFiles(Disk.of({"/data/value": b"old"}))
+    handle = sim.open("/data/value", write=True)
+    sim.write(handle, b"new", 3)
+    sim.fail_sync(handle)
+
+    sim.write(handle, b"new", 3)
+    sim.sync(handle)
+
+    assert {disk.files["/data/value"] for disk in all_states(sim)} == {b"oldnew"}
+
+
+def test_bytes_after_lost_ones_are_durable_behind_a_hole() -> None:
+    sim = SimFiles(Disk.of({"/data/value": b"old"}))
+    handle = sim.open("/data/value", write=True)
+    sim.write(handle, b"new", 3)
+    sim.fail_sync(handle)
+
+    sim.write(handle, b"!", 6)
+    sim.sync(handle)
+
+    assert sim.durable_disk().files["/data/value"] == b"old\0\0\0!"
+
+
+def test_a_process_crash_keeps_every_operation_and_frees_the_lock() -> None:
+    sim = SimFiles(NEW)
+    sim.lock("/data/.lock", "1")
+    handle = sim.open("/data/value", write=True, create=True)
+    sim.write(handle, b"content", 0)
+    with pytest.raises(BlockingIOError):
+        sim.lock("/data/.lock", "2")
+
+    sim.process_crash()
+
+    assert sim.open_handles == 0
+    assert sim.read_file("/data/value") == b"content"
+    assert {disk.files.get("/data/value") for disk in all_states(sim)} >= {None, b"content"}
+    sim.lock("/data/.lock", "2")
+
+
+def test_a_removed_file_is_readable_through_its_handle_and_may_come_back() -> None:
+    sim = SimFiles(OLD)
+    handle = sim.open("/data/value")
+
+    sim.remove("/data/value")
+
+    assert sim.read(handle, 3, 0) == b"old"
+    assert {disk.files.get("/data/value") for disk in all_states(sim)} == {None, b"old"}
+    with pytest.raises(FileNotFoundError):
+        sim.open("/data/value")
+
+
+def test_the_same_seed_gives_the_same_states_each_once() -> None:
+    def run(seed: int) -> list[tuple[str, Disk]]:
+        sim = SimFiles(NEW)
+        for number in range(20):
+            sim.write(sim.open(f"/data/{number}", write=True, create=True), bytes(700), 0)
+        return list(sim.crash_states(Detail(prefixes=8, omissions=8, samples=8, seed=seed)))
+
+    assert run(7) == run(7)
+    assert run(7) != run(8)
+    digests = [disk.digest() for _, disk in run(7)]
+    assert len(digests) == len(set(digests))
+
+
+def test_a_full_disk_takes_a_prefix_of_a_write_and_later_all_of_it() -> None:
+    faulty = FaultyFiles(
+        SimFiles(OLD), methods={"write"}, fail_at=1, error=errno.ENOSPC, prefix=2, lasting=True
+    )
+    handle = faulty.open("/data/value", write=True)
+    for _ in range(2):
+        with pytest.raises(OSError) as failure:
+            faulty.write(handle, b"new", 3)
+        assert failure.value.errno == errno.ENOSPC
+    assert faulty.read(handle, 10, 0) == b"oldne"
+
+    faulty.heal()
+    faulty.write(handle, b"new", 3)
+
+    assert faulty.read(handle, 10, 0) == b"oldnew"
+    assert (faulty.calls, faulty.failures) == (3, 2)
