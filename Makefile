@@ -1,0 +1,50 @@
+# Every target sets itself up in .venv: in a fresh clone, `make test` alone is enough.
+
+PYTHON ?= python3
+JOBS ?= 2
+BIN := .venv/bin
+# The kernel is compiled on install, so it is part of the set-up: a change to it installs again.
+KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/seeklog/record/*.h)
+READY := .venv/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check bench bench-large clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+
+setup: $(READY) ## a virtual environment in .venv, with the kernel compiled
+
+$(READY): pyproject.toml setup.py $(KERNEL)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "seeklog needs Python 3.11 or newer: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || { echo "seeklog compiles its kernel and found no C compiler: install one (Debian/Ubuntu: apt-get install gcc python3-dev; Fedora: dnf install gcc python3-devel; macOS: xcode-select --install)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
+	@touch $@
+
+demo: $(READY) ## a tour of the engine, about 20 seconds; leaves its files in ./demo-data
+	$(BIN)/python examples/engine_tour.py
+
+test: $(READY) ## all tests, then those of the record room again with the kernel interpreted
+	$(BIN)/pytest -n $(JOBS)
+	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) tests/record
+
+check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	MYPYPATH=src $(BIN)/python -m mypy.stubtest seeklog.record.kernel
+	$(BIN)/lint-imports
+	$(BIN)/python docs/check.py
+
+bench: $(READY) ## the figures, beside their peers: a table, and JSON in bench/results
+	$(BIN)/python -m bench
+
+bench-large: $(READY) ## the figures that need 100 million records (about 15 GB of disk)
+	$(BIN)/python -m bench --large
+
+clean: ## remove everything that these targets made
+	rm -rf .venv build demo-data bench/results .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -f src/seeklog/record/kernel.c src/seeklog/record/kernel.*.so
+	rm -rf src/seeklog.egg-info
+	find src tests bench examples docs -name __pycache__ -prune -exec rm -rf {} +
