@@ -99,7 +99,7 @@ def compress(codec: int, data: Data, *, level: int | None = None) -> bytes:
     if codec == LZ4:
         # The batch has its own checksum: one over the content would be work for nothing.
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-        compressor.compress(data)
+        compressor.compress(bytes(data))
         return bytes(compressor.finish())
     return _encode_xerial(memoryview(data))
 
@@ -179,16 +179,19 @@ def _decode_gzip(data: memoryview, limit: int) -> bytes:
             raise _corrupt(GZIP, f"{len(data):,} bytes cannot hold the {claimed_size:,} they claim")
         raise _too_large(GZIP, limit)
     size = claimed_size
-    while True:
-        room = _Room(size)
-        with room.view() as sink:
-            written = _fill(cramjam.gzip.decompress_into, data, sink, codec=GZIP)
-        if written is not None:
-            return room.take(written)
+    while (content := _gunzip(data, size)) is None:
         if size >= size_max:
             raise _too_large(GZIP, limit)
         # The size at the end is that of the last member only.
         size = min(max(size * 2, _GZIP_ROOM_MIN), size_max)
+    return content
+
+
+def _gunzip(data: memoryview, size: int) -> bytes | None:
+    room = _Room(size)
+    with room.view() as sink:
+        written = _fill(cramjam.gzip.decompress_into, data, sink, codec=GZIP)
+    return None if written is None else room.take(written)
 
 
 # snappy

@@ -1,0 +1,521 @@
+"""The codecs: round trips, peers, damage, and data that wants to become more memory than there is."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import json
+import random
+import struct
+import subprocess
+import sys
+import zlib
+from typing import TYPE_CHECKING
+
+import cramjam
+import pytest
+
+from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec, UsageError
+from seeklog.record.codec import CODEC_IDS, CODEC_NAMES, compress, decompress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+COMPRESSING = [GZIP, SNAPPY, LZ4, ZSTD]
+NO_LIMIT = 1 << 30
+
+# Around xerial's block of 32 KB, above lz4's of 64 KB, and above zstd's of 128 KB.
+SIZES = [0, 1, 32_767, 32_768, 32_769, 100_000, 1_000_000]
+
+
+def by_name(codec: object) -> str:
+    return CODEC_NAMES[codec] if isinstance(codec, int) and codec in CODEC_NAMES else str(codec)
+
+
+codecs = pytest.mark.parametrize("codec", COMPRESSING, ids=by_name)
+
+
+def text(size: int) -> bytes:
+    """Data that compresses a little."""
+    rng = random.Random(size)
+    words = [rng.randbytes(rng.randrange(3, 12)) for _ in range(200)]
+    parts: list[bytes] = []
+    while sum(map(len, parts[-1:])) + len(parts) * 3 < size + 100:
+        parts.append(rng.choice(words))
+    return b"".join(parts)[:size].ljust(size, b".")
+
+
+CONTENTS: dict[str, Callable[[int], bytes]] = {
+    "noise": lambda size: random.Random(size).randbytes(size),
+    "text": text,
+    "zeros": bytes,
+}
+contents = pytest.mark.parametrize("content", CONTENTS)
+
+
+# Round trips
+
+
+@pytest.mark.parametrize("codec", [0, *COMPRESSING], ids=by_name)
+@pytest.mark.parametrize("size", SIZES)
+@contents
+def test_what_was_compressed_comes_back(codec: int, size: int, content: str) -> None:
+    data = CONTENTS[content](size)
+
+    compressed = compress(codec, data)
+    back = decompress(codec, compressed, limit=size)
+
+    assert type(compressed) is type(back) is bytes
+    assert back == data
+
+
+@pytest.mark.parametrize("codec", [0, *COMPRESSING], ids=by_name)
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_any_bytes_like_object_is_read(codec: int, kind: Callable[[bytes], bytearray | memoryview]) -> None:
+    data = text(40_000)
+
+    compressed = compress(codec, kind(data))
+
+    assert decompress(codec, kind(compressed), limit=40_000) == data
+    assert decompress(codec, memoryview(b"<" + compressed + b">")[1:-1], limit=40_000) == data
+
+
+@codecs
+@contents
+@pytest.mark.parametrize("size", [size for size in SIZES if size])
+def test_one_byte_over_the_limit_is_refused(codec: int, size: int, content: str) -> None:
+    compressed = compress(codec, CONTENTS[content](size))
+
+    with pytest.raises(BatchTooLarge, match="expands past"):
+        decompress(codec, compressed, limit=size - 1)
+
+
+def test_the_limit_is_about_expansion_so_plain_bytes_have_none() -> None:
+    assert decompress(0, b"0123456789", limit=1) == b"0123456789"
+
+
+@pytest.mark.parametrize("codec", [-1, 5, 6, 7, 8])
+def test_an_unknown_codec_is_refused_by_its_number(codec: int) -> None:
+    with pytest.raises(UnsupportedCodec, match=f"codec {codec} "):
+        compress(codec, b"data")
+    with pytest.raises(UnsupportedCodec, match=f"codec {codec} "):
+        decompress(codec, b"data", limit=NO_LIMIT)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [(GZIP, 1), (GZIP, 9), (LZ4, 1), (LZ4, 17), (ZSTD, -7), (ZSTD, 1), (ZSTD, 22)]
+)
+def test_kafkas_levels_are_accepted(codec: int, level: int) -> None:
+    assert decompress(codec, compress(codec, text(50_000), level=level), limit=50_000) == text(50_000)
+
+
+@pytest.mark.parametrize(
+    ("codec", "level"), [(GZIP, 0), (GZIP, 10), (GZIP, -1), (LZ4, 0), (LZ4, 18), (ZSTD, 23), (SNAPPY, 1)]
+)
+def test_a_level_that_kafka_does_not_know_is_refused(codec: int, level: int) -> None:
+    with pytest.raises(UsageError, match=f"no compression level {level}"):
+        compress(codec, b"data", level=level)
+
+
+def test_names_and_numbers_are_kafkas() -> None:
+    assert dict(CODEC_IDS) == {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
+    assert {CODEC_NAMES[number]: number for number in CODEC_NAMES} == dict(CODEC_IDS)
+
+
+# What is written
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("level", [None, 9])
+def test_lz4_blocks_are_independent_and_of_64_kilobytes(size: int, level: int | None) -> None:
+    """Goal: Java's reader refuses linked blocks, reserved bits and versions other than 1."""
+    frame = compress(LZ4, text(size), level=level)
+    magic, flags, descriptor = struct.unpack_from("<IBB", frame)
+
+    assert magic == 0x184D2204
+    assert flags >> 6 == 1, "version"
+    assert flags & 0b0010_0000, "independent blocks"
+    assert not flags & 0b0000_1110, "no content size, content checksum or reserved bit"
+    assert not flags & 0b0000_0001, "no dictionary"
+    assert descriptor == 0x40, "64 KB"
+
+
+@pytest.mark.parametrize(
+    ("size", "block_count"), [(0, 0), (1, 1), (32_767, 1), (32_768, 1), (32_769, 2), (100_000, 4)]
+)
+def test_snappy_is_framed_as_xerial_does(size: int, block_count: int) -> None:
+    framed = compress(SNAPPY, text(size))
+
+    assert framed[:16] == bytes.fromhex("82534e41505059000000000100000001")
+    position, blocks = 16, []
+    while position < len(framed):
+        (block_size,) = struct.unpack_from(">i", framed, position)
+        blocks.append(framed[position + 4 : position + 4 + block_size])
+        position += 4 + block_size
+    assert [len(bytes(cramjam.snappy.decompress_raw(block))) for block in blocks] == (
+        [32_768] * (size // 32_768) + ([size % 32_768] if size % 32_768 else [])
+    )
+    assert len(blocks) == block_count
+
+
+def test_gzip_is_one_member_without_a_clock() -> None:
+    """Goal: the same records give the same bytes; a time stamp in the header would change them."""
+    member = compress(GZIP, text(1000))
+
+    assert member[:4] == b"\x1f\x8b\x08\x00"
+    assert member[4:8] == bytes(4)
+    stream = zlib.decompressobj(wbits=31)
+    assert stream.decompress(member) == text(1000)
+    assert stream.eof
+    assert stream.unused_data == b""
+
+
+def test_zstd_is_one_frame_that_states_its_size() -> None:
+    frame = compress(ZSTD, text(1000))
+
+    assert frame[:4] == bytes.fromhex("28b52ffd")
+    assert frame[4] >> 6 == 1, "the content size takes two bytes"
+    assert int.from_bytes(frame[5:7], "little") + 256 == 1000
+
+
+# What else is read
+
+
+def test_raw_snappy_as_librdkafka_writes_it_is_read() -> None:
+    raw = bytes(cramjam.snappy.compress_raw(text(100_000)))
+
+    assert decompress(SNAPPY, raw, limit=100_000) == text(100_000)
+    with pytest.raises(BatchTooLarge):
+        decompress(SNAPPY, raw, limit=99_999)
+
+
+def test_xerial_versions_are_not_looked_at() -> None:
+    framed = compress(SNAPPY, text(1000))
+
+    assert decompress(SNAPPY, framed[:8] + bytes(8) + framed[16:], limit=1000) == text(1000)
+
+
+def test_linked_lz4_blocks_with_a_content_checksum_are_read() -> None:
+    frame = bytes(cramjam.lz4.compress(text(300_000)))
+    assert not frame[4] & 0b0010_0000
+
+    assert decompress(LZ4, frame, limit=300_000) == text(300_000)
+
+
+def lz4_frame(*blocks: bytes, content_size: int | None = None, descriptor: int = 0x40) -> bytes:
+    """An LZ4 frame of ready blocks; needs xxh32 only for the header, which lz4 itself can make."""
+    flags = 0x60 | (0x08 if content_size is not None else 0)
+    header = struct.pack("<BB", flags, descriptor)
+    if content_size is not None:
+        header += struct.pack("<Q", content_size)
+    checksum = xxh32(header) >> 8 & 0xFF
+    body = b"".join(struct.pack("<I", len(block)) + block for block in blocks)
+    return struct.pack("<I", 0x184D2204) + header + bytes([checksum]) + body + bytes(4)
+
+
+def xxh32(data: bytes) -> int:
+    """xxHash of less than 16 bytes, as the frame header's checksum needs it."""
+    primes = 2654435761, 2246822519, 3266489917, 668265263, 374761393
+    mask = 0xFFFFFFFF
+    value = (primes[4] + len(data)) & mask
+    whole = len(data) // 4 * 4
+    for (word,) in struct.iter_unpack("<I", data[:whole]):
+        value = (value + word * primes[2]) & mask
+        value = (value << 17 | value >> 15) & mask
+        value = value * primes[3] & mask
+    for byte in data[whole:]:
+        value = (value + byte * primes[4]) & mask
+        value = (value << 11 | value >> 21) & mask
+        value = value * primes[0] & mask
+    for shift, prime in ((15, primes[1]), (13, primes[2])):
+        value = (value ^ value >> shift) * prime & mask
+    return value ^ value >> 16
+
+
+def lz4_block(data: bytes) -> bytes:
+    return bytes(cramjam.lz4.compress_block(data, store_size=False))
+
+
+def test_an_lz4_frame_that_states_its_size_is_read_and_held_to_it() -> None:
+    data = text(60_000)
+
+    assert decompress(LZ4, lz4_frame(lz4_block(data), content_size=60_000), limit=60_000) == data
+    for wrong in (0, 59_999, 60_001, 1 << 40):
+        with pytest.raises(CorruptBatch):
+            decompress(LZ4, lz4_frame(lz4_block(data), content_size=wrong), limit=NO_LIMIT)
+
+
+@pytest.mark.parametrize("exponent", range(4, 8))
+def test_every_lz4_block_size_is_read(exponent: int) -> None:
+    data = text(60_000)
+
+    assert decompress(LZ4, lz4_frame(lz4_block(data), descriptor=exponent << 4), limit=60_000) == data
+
+
+def zstd_frame(*blocks: tuple[int, int, bytes], window: int = 0) -> bytes:
+    """A frame without a content size, of (kind, size, bytes) blocks; `window` is its descriptor."""
+    body = b"".join(
+        (size << 3 | kind << 1 | (number == len(blocks) - 1)).to_bytes(3, "little") + data
+        for number, (kind, size, data) in enumerate(blocks)
+    )
+    return struct.pack("<IBB", 0xFD2FB528, 0, window) + body
+
+
+def zstd_stream(data: bytes) -> bytes:
+    compressor = cramjam.zstd.Compressor(level=3)
+    parts = []
+    for start in range(0, len(data), 10_000):
+        compressor.compress(data[start : start + 10_000])
+        parts.append(bytes(compressor.flush()))
+    return b"".join([*parts, bytes(compressor.finish())])
+
+
+def test_a_zstd_stream_that_does_not_state_its_size_is_read() -> None:
+    """Goal: this is what Java writes."""
+    data = text(300_000)
+    stream = zstd_stream(data)
+    assert stream[4] & 0b1110_0000 == 0, "no content size, no single segment"
+
+    assert decompress(ZSTD, stream, limit=300_000) == data
+    assert decompress(ZSTD, stream, limit=NO_LIMIT) == data
+    with pytest.raises(BatchTooLarge):
+        decompress(ZSTD, stream, limit=299_999)
+
+
+def test_a_zstd_window_wider_than_memory_allows_is_narrowed() -> None:
+    """Goal: zstd's level 22 in Java claims a window of 128 MiB, however small the batch."""
+    # 0x88: 2**(17 + 10) bytes. 12 MiB of output would fill more of the window than a limit of 16 MiB allows.
+    wide = zstd_frame((1, 1, b"a"), *[(1, 128 << 10, b"b")] * 96, window=0x88)
+
+    assert decompress(ZSTD, wide, limit=16 << 20) == b"a" + bytes([98]) * (12 << 20)
+
+
+def test_several_gzip_members_are_one_stream() -> None:
+    """Goal: RFC 1952, and what Java's reader does."""
+    parts = [text(70_000), b"", text(10), text(1000)]
+    members = b"".join(compress(GZIP, part) for part in parts)
+
+    assert decompress(GZIP, members, limit=71_010) == b"".join(parts)
+    with pytest.raises(BatchTooLarge):
+        decompress(GZIP, members, limit=71_009)
+
+
+def test_several_zstd_frames_are_one_stream_and_skippable_ones_are_skipped() -> None:
+    skippable = struct.pack("<II", 0x184D2A5F, 5) + b"hello"
+    frames = skippable + compress(ZSTD, text(1000)) + skippable + zstd_stream(text(20_000)) + skippable
+
+    assert decompress(ZSTD, frames, limit=21_000) == text(1000) + text(20_000)
+    with pytest.raises(BatchTooLarge):
+        decompress(ZSTD, frames, limit=20_999)
+
+
+# Damage
+
+
+@codecs
+@pytest.mark.parametrize("garbage", [b"\0", bytes(8), b"garbage", bytes(100), b"\xff" * 20])
+def test_bytes_after_the_compressed_data_are_damage(codec: int, garbage: bytes) -> None:
+    """Goal: no writer leaves any; a reader that overlooks them would overlook lost records too."""
+    with pytest.raises((CorruptBatch, BatchTooLarge)):
+        decompress(codec, compress(codec, text(1000)) + garbage, limit=NO_LIMIT)
+
+
+def test_a_second_lz4_frame_is_damage() -> None:
+    """Goal: Java's reader stops at the first end mark, so nobody may see more than it does."""
+    frame = compress(LZ4, b"one")
+
+    with pytest.raises(CorruptBatch, match=f"ends at byte {len(frame)} of {2 * len(frame)}"):
+        decompress(LZ4, frame + frame, limit=NO_LIMIT)
+
+
+@codecs
+@contents
+def test_every_truncation_is_refused(codec: int, content: str) -> None:
+    """Goal: nothing that was cut is taken for whole."""
+    data = CONTENTS[content](700)
+    compressed = compress(codec, data)
+
+    # Xerial framing has no end mark: cut between two blocks it is whole, and holds less.
+    whole = {16} if codec == SNAPPY else set()
+    for cut in set(range(len(compressed))) - whole:
+        with pytest.raises(CorruptBatch):
+            decompress(codec, compressed[:cut], limit=NO_LIMIT)
+    for cut in whole:
+        assert decompress(codec, compressed[:cut], limit=NO_LIMIT) == b""
+
+
+@pytest.mark.parametrize("stream", [zstd_stream(text(25_000)), zstd_frame((1, 5, b"a"), (0, 3, b"bcd"))])
+def test_every_truncation_of_a_zstd_stream_is_refused(stream: bytes) -> None:
+    for cut in range(0, len(stream), 1 + len(stream) // 2000):
+        with pytest.raises(CorruptBatch):
+            decompress(ZSTD, stream[:cut], limit=NO_LIMIT)
+
+
+@codecs
+def test_every_single_bit_flip_gives_a_declared_error_or_bounded_data(codec: int) -> None:
+    """Goal: the batch's CRC finds the flip before us, but a hostile batch has a CRC that fits."""
+    compressed = compress(codec, text(300))
+    for bit in range(len(compressed) * 8):
+        damaged = bytearray(compressed)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with contextlib.suppress(CorruptBatch, BatchTooLarge):
+            assert len(decompress(codec, damaged, limit=5000)) <= 5000
+
+
+@codecs
+@pytest.mark.parametrize("seed", range(4))
+def test_random_damage_gives_a_declared_error_or_bounded_data(codec: int, seed: int) -> None:
+    rng = random.Random(seed)
+    originals = [compress(codec, CONTENTS[content](size)) for content in CONTENTS for size in (1, 90, 70_000)]
+    if codec == ZSTD:
+        originals += [zstd_stream(text(30_000)), zstd_frame((1, 9, b"a"), (0, 2, b"bc"), window=0x88)]
+    if codec == SNAPPY:
+        originals += [bytes(cramjam.snappy.compress_raw(text(500)))]
+    for _ in range(1500):
+        damaged = bytearray(rng.choice(originals))
+        for _ in range(rng.randrange(1, 6)):
+            # Headers steer the decoders: half of the damage goes to the first 24 bytes.
+            position = rng.randrange(min(24, len(damaged)) if rng.random() < 0.5 else len(damaged))
+            damaged[position] = rng.choice([0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)])
+        if rng.random() < 0.3:
+            del damaged[rng.randrange(len(damaged)) :]
+        with contextlib.suppress(CorruptBatch, BatchTooLarge):
+            assert len(decompress(codec, damaged, limit=100_000)) <= 100_000, f"seed {seed}"
+
+
+@codecs
+@pytest.mark.parametrize("seed", range(2))
+def test_noise_gives_a_declared_error(codec: int, seed: int) -> None:
+    rng = random.Random(seed)
+    starts = {
+        GZIP: b"\x1f\x8b\x08",
+        SNAPPY: b"\x82SNAPPY\0",
+        LZ4: b"\x04\x22\x4d\x18",
+        ZSTD: b"\x28\xb5\x2f\xfd",
+    }
+    for _ in range(1000):
+        noise = rng.choice([b"", starts[codec]]) + rng.randbytes(rng.randrange(60))
+        with contextlib.suppress(CorruptBatch, BatchTooLarge):
+            assert len(decompress(codec, noise, limit=1000)) <= 1000, f"seed {seed}"
+
+
+# Bombs
+
+MIB = 1 << 20
+LIMIT = 16 * MIB  # the default of max_decompressed_bytes
+SLACK = 16 * MIB  # what target 13 of the reliability page grants a decoder for itself
+
+
+def gzip_bomb(claimed_size: int) -> bytes:
+    """512 MiB of zeros in 512 KB: a run that ends in a full flush can be repeated as it is."""
+    deflate = zlib.compressobj(9, wbits=-15)
+    run = deflate.compress(bytes(4 * MIB)) + deflate.flush(zlib.Z_FULL_FLUSH)
+    return gzip.compress(b"")[:10] + run * 128 + b"\x03\x00" + struct.pack("<II", 0, claimed_size)
+
+
+def xerial_bomb() -> bytes:
+    """Snappy makes 21 bytes of one at most: 2 MiB for 42 MiB."""
+    block = bytes(cramjam.snappy.compress_raw(bytes(32 << 10)))
+    framed = compress(SNAPPY, b"") + (struct.pack(">i", len(block)) + block) * (42 * 32)
+    assert len(framed) < 2.2 * MIB
+    return framed
+
+
+BOMBS: dict[str, tuple[int, Callable[[], bytes]]] = {
+    "gzip, honest": (GZIP, lambda: gzip_bomb(512 * MIB)),
+    "gzip, claims nothing": (GZIP, lambda: gzip_bomb(0)),
+    "gzip, claims the limit": (GZIP, lambda: gzip_bomb(LIMIT)),
+    "gzip, many members": (GZIP, lambda: compress(GZIP, bytes(4 * MIB)) * 128),
+    "snappy, raw, honest": (SNAPPY, lambda: bytes(cramjam.snappy.compress_raw(bytes(40 * MIB)))),
+    "snappy, raw, claims 2 GiB": (SNAPPY, lambda: b"\xff\xff\xff\xff\x07" + bytes(100_000)),
+    "snappy, xerial": (SNAPPY, xerial_bomb),
+    "snappy, tiny blocks": (SNAPPY, lambda: compress(SNAPPY, b"") + b"\0\0\0\x01\0" * 200_000),
+    "lz4, 64 KB blocks": (LZ4, lambda: lz4_frame(*[lz4_block(bytes(64 << 10))] * 8192)),
+    "lz4, 4 MB blocks": (LZ4, lambda: lz4_frame(*[lz4_block(bytes(4 * MIB))] * 128, descriptor=0x70)),
+    "lz4, honest": (LZ4, lambda: lz4_frame(*[lz4_block(bytes(64 << 10))] * 8192, content_size=512 * MIB)),
+    "lz4, claims the limit": (
+        LZ4,
+        lambda: lz4_frame(*[lz4_block(bytes(64 << 10))] * 8192, content_size=LIMIT),
+    ),
+    "zstd, honest": (ZSTD, lambda: bytes(cramjam.zstd.compress(bytes(512 * MIB), level=1))),
+    "zstd, claims nothing": (ZSTD, lambda: zstd_frame(*[(1, 128 << 10, b"x")] * 4096, window=0x58)),
+    "zstd, window of 128 MiB": (ZSTD, lambda: zstd_frame(*[(1, 128 << 10, b"x")] * 4096, window=0x88)),
+    "zstd, many frames": (ZSTD, lambda: bytes(cramjam.zstd.compress(bytes(MIB), level=3)) * 512),
+    "zstd, tiny frames": (ZSTD, lambda: zstd_frame((0, 0, b"")) * 100_000 + b"\0"),
+}
+
+# The kernel's high-water mark belongs to the address space, so unlike ru_maxrss it does not start with
+# the peak of the process that started this one.
+MEASURE = """
+import json, sys, time
+from seeklog.errors import BatchTooLarge, CorruptBatch
+from seeklog.record.codec import compress, decompress
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith(name))
+
+codec, limit = int(sys.argv[1]), int(sys.argv[2])
+bomb = sys.stdin.buffer.read()
+decompress(codec, compress(codec, bytes(100_000)), limit=limit)
+before = memory("VmRSS")
+started = time.process_time()
+try:
+    decompress(codec, bomb, limit=limit)
+    outcome = "accepted"
+except (BatchTooLarge, CorruptBatch) as error:
+    outcome = type(error).__name__
+print(json.dumps([outcome, memory("VmHWM") - before, time.process_time() - started]))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the high-water mark from /proc")
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_within_the_limit_and_a_little(name: str) -> None:
+    codec, make = BOMBS[name]
+
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE, str(codec), str(LIMIT)],
+        input=make(),
+        capture_output=True,
+        check=True,
+        timeout=60,
+    )
+    outcome, grown, seconds = json.loads(done.stdout)
+
+    # "tiny blocks" hold nothing at all: they are whole, and a test of the memory spent on the walk.
+    assert outcome in (("accepted",) if "tiny blocks" in name else ("BatchTooLarge", "CorruptBatch"))
+    assert grown <= LIMIT + SLACK, f"grew by {grown / MIB:.1f} MiB"
+    # A tenth of a second of work, and room for a machine that is busy with other things.
+    assert seconds <= 0.1 * 10, f"{seconds:.3f} s"
+
+
+# Peers: what they write we read, what we write they read
+
+
+def peers() -> dict[str, dict[int, tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]]]:
+    aiokafka = pytest.importorskip("aiokafka.codec")
+    kafka = pytest.importorskip("kafka.codec")
+    return {
+        package: {
+            number: (getattr(module, f"{name}_encode"), getattr(module, f"{name}_decode"))
+            for name, number in CODEC_IDS.items()
+            if number and getattr(module, f"has_{name}")()
+        }
+        for package, module in (("aiokafka", aiokafka), ("kafka-python", kafka))
+    }
+
+
+@codecs
+@pytest.mark.parametrize("package", ["aiokafka", "kafka-python"])
+@pytest.mark.parametrize("size", [size for size in SIZES if size])
+def test_a_peer_reads_what_we_write_and_writes_what_we_read(codec: int, package: str, size: int) -> None:
+    coders = peers()[package].get(codec)
+    if coders is None:
+        pytest.skip(f"{package} lacks the library it needs for {CODEC_NAMES[codec]}")
+    encode, decode = coders
+    for content in CONTENTS.values():
+        data = content(size)
+        assert bytes(decode(compress(codec, data))) == data
+        assert decompress(codec, bytes(encode(data)), limit=size) == data
