@@ -1,0 +1,1531 @@
+"""The hot loops: record batches in Kafka's v2 format, encoded, checked, walked and decoded.
+
+One source in Cython's pure Python mode: compiled on install, and run as it stands by the tests
+(`SEEKLOG_PURE=1`). What only exists compiled stands behind `if cython.compiled:`.
+
+A batch is a 61-byte header and its records, all big-endian:
+
+     0  base_offset     int64       27  base_timestamp   int64
+     8  batch_length    int32       35  max_timestamp    int64
+    12  leader_epoch    int32       43  producer_id      int64
+    16  magic           int8 = 2    51  producer_epoch   int16
+    17  crc             uint32      53  base_sequence    int32
+    21  attributes      int16       57  record_count     int32
+    23  last_delta      int32       61  records
+
+The CRC-32C covers byte 21 to the end, so base_offset and leader_epoch are set without computing it anew.
+
+The invariant: no length, count or offset that was read from bytes is used before it was checked against
+the bytes that are really there. Positions in errors are `origin` (where `data` starts in its file) + index.
+"""
+
+import sys
+
+import cython
+from fastcrc.crc32 import iscsi
+
+from seeklog.errors import (
+    CorruptBatch,
+    CorruptionError,
+    InvalidRecord,
+    RecordTooLarge,
+    UnsupportedMagic,
+)
+from seeklog.record.codec import compress, decompress
+
+HEADER_SIZE = 61
+NO_TIMESTAMP = -1
+
+_HEADER = cython.declare(cython.Py_ssize_t, 61)
+# The CRC instruction sums 8 bytes in 3 cycles; fastcrc is faster above this size but costs 150 ns a call.
+_SHORT = cython.declare(cython.Py_ssize_t, 2048)
+# The smallest record: seven one-byte fields (length, attributes, two deltas, two lengths, header count).
+_RECORD_MIN = cython.declare(cython.Py_ssize_t, 7)
+_INT32_MAX = cython.declare(cython.longlong, 2**31 - 1)
+_UNSET = cython.declare(cython.longlong, -(2**63) + 1)
+_HAS_INSTRUCTION = cython.declare(cython.bint, False)
+if cython.compiled:
+    _HAS_INSTRUCTION = crc32c_has_instruction() != 0
+
+_CODEC_MASK = cython.declare(cython.int, 0x07)
+_LOG_APPEND_TIME = cython.declare(cython.int, 0x08)
+_CONTROL = cython.declare(cython.int, 0x20)
+
+
+# ---------------------------------------------------------------- bytes
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def pointer(data: bytes) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
+    else:
+        return data
+
+
+@cython.cfunc
+@cython.inline
+def new_buffer(size: cython.Py_ssize_t):
+    """A bytearray whose bytes are not set when compiled: every one of them must be written."""
+    if cython.compiled:
+        return PyByteArray_FromStringAndSize(cython.NULL, size)
+    else:
+        return bytearray(size)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def buffer_pointer(buffer: bytearray) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyByteArray_AS_STRING(buffer))
+    else:
+        return buffer
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def copy(
+    target: cython.p_uchar, at: cython.Py_ssize_t, source: cython.p_uchar, start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.void:
+    if cython.compiled:
+        memcpy(target + at, source + start, size)
+    else:
+        target[at : at + size] = source[start : start + size]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def load_u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = p[at]
+    return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def load_i32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    high: cython.longlong = p[at]
+    high -= (high & 0x80) << 1
+    return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def load_i64(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    return (load_i32(p, at) << 32) | load_u32(p, at + 4)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def load_i16(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.int:
+    value: cython.int = (p[at] << 8) | p[at + 1]
+    return value - ((value & 0x8000) << 1)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_i32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    p[at] = (value >> 24) & 0xFF
+    p[at + 1] = (value >> 16) & 0xFF
+    p[at + 2] = (value >> 8) & 0xFF
+    p[at + 3] = value & 0xFF
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    store_i32(p, at, value >> 32)
+    store_i32(p, at + 4, value)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def zigzag(value: cython.longlong) -> cython.ulonglong:
+    return cython.cast(cython.ulonglong, (value << 1) ^ (value >> 63))
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def varint_size(value: cython.longlong) -> cython.Py_ssize_t:
+    rest: cython.ulonglong = zigzag(value)
+    size: cython.Py_ssize_t = 1
+    while rest >= 0x80:
+        rest >>= 7
+        size += 1
+    return size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_varint(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.Py_ssize_t:
+    rest: cython.ulonglong = zigzag(value)
+    while rest >= 0x80:
+        p[at] = (rest & 0x7F) | 0x80
+        rest >>= 7
+        at += 1
+    p[at] = rest & 0x7F
+    return at + 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def load_varint(
+    p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> tuple[cython.longlong, cython.Py_ssize_t]:
+    """The zigzag varint at `at` and the place behind it; -1 for the place if there is no such varint.
+
+    Ten bytes hold 64 bits; the tenth may hold only the last one.
+    """
+    value: cython.ulonglong = 0
+    shift: cython.int = 0
+    byte: cython.uint
+    while at < end:
+        byte = p[at]
+        at += 1
+        if shift == 63 and byte > 1:
+            break
+        value |= cython.cast(cython.ulonglong, byte & 0x7F) << shift
+        if byte < 0x80:
+            return cython.cast(cython.longlong, (value >> 1) ^ (0 - (value & 1))), at
+        shift += 7
+    return 0, -1
+
+
+@cython.cfunc
+@cython.inline
+def crc_of(
+    data: object, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, initial: cython.longlong
+) -> cython.longlong:
+    if cython.compiled:
+        if size < _SHORT and _HAS_INSTRUCTION:
+            return crc32c_short(cython.cast(cython.uint, initial), p + at, size)
+    with memoryview(data) as view:
+        return iscsi(view[at : at + size], initial)
+
+
+def crc32c(data: bytes, initial: cython.longlong = 0):
+    """Return the CRC-32C of `data`, going on from `initial`."""
+    return crc_of(data, pointer(data), 0, len(data), initial)
+
+
+# ---------------------------------------------------------------- records
+
+
+@cython.freelist(256)
+@cython.final
+@cython.cclass
+class Record:
+    """One record. `offset` is -1 and `timestamp_ms` None until a log has given them.
+
+    A value of None is a tombstone. Headers are a tuple of (str, bytes or None) in the order given.
+    """
+
+    offset = cython.declare(cython.longlong, visibility="readonly")
+    key = cython.declare(object, visibility="readonly")
+    value = cython.declare(object, visibility="readonly")
+    headers = cython.declare(tuple, visibility="readonly")
+    _timestamp: cython.longlong
+
+    def __init__(self, value, *, key=None, headers=(), timestamp_ms=None, offset=-1):
+        self.offset = offset
+        self.key = key
+        self.value = value
+        self.headers = tuple(headers)
+        self._timestamp = _UNSET if timestamp_ms is None else checked_timestamp(timestamp_ms)
+
+    @property
+    def timestamp_ms(self):
+        """Milliseconds since 1970, or None if none was given yet."""
+        return None if self._timestamp == _UNSET else self._timestamp
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return record_fields(self) == record_fields(other)
+
+    def __hash__(self):
+        return hash(record_fields(self))
+
+    def __repr__(self):
+        headers = f", headers={self.headers!r}" if self.headers else ""
+        return (
+            f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, "
+            f"key={self.key!r}, value={self.value!r}{headers})"
+        )
+
+    def __reduce__(self):
+        return make_record, (self.value, self.key, self.headers, self.timestamp_ms, self.offset)
+
+
+def make_record(value, key, headers, timestamp_ms, offset):
+    """Return a record from positional fields: what a pickle calls."""
+    return Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms, offset=offset)
+
+
+@cython.cfunc
+def record_fields(record: Record):
+    return record.offset, record._timestamp, record.key, record.value, record.headers
+
+
+@cython.cfunc
+def checked_timestamp(timestamp_ms: object) -> cython.longlong:
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        raise InvalidRecord(f"timestamp_ms must be an int or None, not {type(timestamp_ms).__name__}")
+    if not -1 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
+        raise InvalidRecord(
+            f"timestamp_ms {timestamp_ms} is out of bounds: milliseconds since 1970, or -1 for none"
+        )
+    return timestamp_ms
+
+
+@cython.cfunc
+@cython.inline
+def field_size(what: str, field: object) -> cython.Py_ssize_t:
+    """Return the encoded size of a key or value with its length, or refuse its type."""
+    size: cython.Py_ssize_t
+    if field is None:
+        return 1
+    if not isinstance(field, bytes):
+        raise InvalidRecord(f"{what} must be bytes or None, not {type(field).__name__}; encode it first")
+    size = len(field)
+    return varint_size(size) + size
+
+
+def encode_headers(headers: tuple):
+    """Return the header part of a record: a count, then keys and values with their lengths."""
+    out: bytearray = bytearray(varint(len(headers)))
+    for header in headers:
+        if not isinstance(header, tuple) or len(header) != 2:
+            raise InvalidRecord(f"a header must be a (str, bytes or None) tuple, not {header!r}")
+        key, value = header
+        if not isinstance(key, str):
+            raise InvalidRecord(f"a header's key must be str, not {type(key).__name__}")
+        field_size("a header's value", value)
+        # surrogateescape: keys that are not UTF-8 come out of the decoder so, and go back in unchanged.
+        encoded = key.encode("utf-8", "surrogateescape")
+        out += varint(len(encoded))
+        out += encoded
+        if value is None:
+            out += varint(-1)
+        else:
+            out += varint(len(value))
+            out += value
+    return bytes(out)
+
+
+@cython.cfunc
+def varint(value: cython.longlong):
+    out: bytearray = bytearray(10)
+    size: cython.Py_ssize_t = store_varint(buffer_pointer(out), 0, value)
+    return bytes(out[:size])
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_field(p: cython.p_uchar, at: cython.Py_ssize_t, field: object) -> cython.Py_ssize_t:
+    """Store a key or value that `field_size` has measured."""
+    size: cython.Py_ssize_t
+    if field is None:
+        return store_varint(p, at, -1)
+    size = len(cython.cast(bytes, field))
+    at = store_varint(p, at, size)
+    copy(p, at, pointer(cython.cast(bytes, field)), 0, size)
+    return at + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_record(
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    body_size: cython.Py_ssize_t,
+    timestamp_delta: cython.longlong,
+    offset_delta: cython.longlong,
+    key: object,
+    value: object,
+    headers: object,
+) -> cython.Py_ssize_t:
+    at = store_varint(p, at, body_size)
+    p[at] = 0
+    at = store_varint(p, at + 1, timestamp_delta)
+    at = store_varint(p, at, offset_delta)
+    at = store_field(p, at, key)
+    at = store_field(p, at, value)
+    if headers is None:
+        p[at] = 0
+        return at + 1
+    copy(p, at, pointer(cython.cast(bytes, headers)), 0, len(cython.cast(bytes, headers)))
+    return at + len(cython.cast(bytes, headers))
+
+
+@cython.cfunc
+@cython.inline
+def body_size_of(
+    timestamp_delta: cython.longlong, offset_delta: cython.longlong, key: object, value: object, headers: object
+) -> cython.Py_ssize_t:
+    return (
+        1
+        + varint_size(timestamp_delta)
+        + varint_size(offset_delta)
+        + field_size("key", key)
+        + field_size("value", value)
+        + (1 if headers is None else len(cython.cast(bytes, headers)))
+    )
+
+
+# ---------------------------------------------------------------- encoding a batch
+
+
+@cython.cfunc
+def finish_batch(
+    batch: bytearray,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+    last_delta: cython.longlong,
+    base_timestamp: cython.longlong,
+    max_timestamp: cython.longlong,
+    producer: tuple,
+    record_count: cython.longlong,
+):
+    """Write the header in front of the records that stand in `batch`, and return its bytes."""
+    producer_id: cython.longlong = producer[0]
+    producer_epoch: cython.longlong = producer[1]
+    base_sequence: cython.longlong = producer[2]
+    p: cython.p_uchar = buffer_pointer(batch)
+    size: cython.Py_ssize_t = len(batch)
+    store_i64(p, 0, base_offset)
+    store_i32(p, 8, size - 12)
+    store_i32(p, 12, leader_epoch)
+    p[16] = 2
+    p[21] = (attributes >> 8) & 0xFF
+    p[22] = attributes & 0xFF
+    store_i32(p, 23, last_delta)
+    store_i64(p, 27, base_timestamp)
+    store_i64(p, 35, max_timestamp)
+    store_i64(p, 43, producer_id)
+    p[51] = (producer_epoch >> 8) & 0xFF
+    p[52] = producer_epoch & 0xFF
+    store_i32(p, 53, base_sequence)
+    store_i32(p, 57, record_count)
+    store_i32(p, 17, crc_of(batch, p, 21, size - 21, 0))
+    return bytes(batch)
+
+
+_NO_PRODUCER = (-1, -1, -1)
+
+
+def encode_one(
+    value,
+    key,
+    headers,
+    timestamp_ms: cython.longlong,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+):
+    """Return a batch of one record, uncompressed: the shortest way in."""
+    encoded: object = encode_headers(tuple(headers)) if headers else None
+    body: cython.Py_ssize_t = body_size_of(0, 0, key, value, encoded)
+    if body > _INT32_MAX - _HEADER:
+        raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
+    batch: bytearray = new_buffer(_HEADER + varint_size(body) + body)
+    store_record(buffer_pointer(batch), _HEADER, body, 0, 0, key, value, encoded)
+    return finish_batch(
+        batch, base_offset, leader_epoch, attributes, 0, timestamp_ms, timestamp_ms, _NO_PRODUCER, 1
+    )
+
+
+def encode_records(
+    records: list,
+    now_ms: cython.longlong,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+    producer: tuple,
+):
+    """Return one batch of `records`; those without a timestamp get `now_ms`.
+
+    The codec is in `attributes`. With the log-append-time bit set every record gets `now_ms`.
+    """
+    count: cython.Py_ssize_t = len(records)
+    if count == 0:
+        raise InvalidRecord("a batch needs at least one record")
+    stamp_now: cython.bint = (attributes & _LOG_APPEND_TIME) != 0
+    base_timestamp: cython.longlong = now_ms
+    max_timestamp: cython.longlong = NO_TIMESTAMP
+    timestamp: cython.longlong
+    total: cython.Py_ssize_t = _HEADER
+    body: cython.Py_ssize_t
+    index: cython.Py_ssize_t
+    record: Record
+    encoded: object
+    extras: dict = {}
+    sizes: bytearray = new_buffer(count * 8)
+    for index in range(count):
+        item = records[index]
+        if not isinstance(item, Record):
+            raise InvalidRecord(f"item {index} is {type(item).__name__}, not a Record")
+        record = item
+        timestamp = now_ms if stamp_now or record._timestamp == _UNSET else record._timestamp
+        if index == 0:
+            base_timestamp = timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        encoded = None
+        if record.headers:
+            encoded = encode_headers(record.headers)
+            extras[index] = encoded
+        body = body_size_of(timestamp - base_timestamp, index, record.key, record.value, encoded)
+        put_i64(buffer_pointer(sizes), index, body)
+        total += varint_size(body) + body
+        if total > _INT32_MAX:
+            raise RecordTooLarge(f"record {index} takes the batch past 2 GiB; the format holds no more")
+    batch: bytearray = new_buffer(total)
+    p: cython.p_uchar = buffer_pointer(batch)
+    at: cython.Py_ssize_t = _HEADER
+    for index in range(count):
+        record = records[index]
+        timestamp = now_ms if stamp_now or record._timestamp == _UNSET else record._timestamp
+        body = get_i64(buffer_pointer(sizes), index)
+        at = store_record(
+            p,
+            at,
+            body,
+            timestamp - base_timestamp,
+            index,
+            record.key,
+            record.value,
+            extras[index] if record.headers else None,
+        )
+    if attributes & _CODEC_MASK:
+        packed = compress(attributes & _CODEC_MASK, memoryview(batch)[_HEADER:])
+        batch = bytearray(_HEADER)
+        batch += packed
+    return finish_batch(
+        batch, base_offset, leader_epoch, attributes, count - 1, base_timestamp, max_timestamp, producer, count
+    )
+
+
+def stamp(raw: bytes, base_offset: cython.longlong, leader_epoch: cython.longlong):
+    """Return whole batches with consecutive offsets from `base_offset`, untouched but for 12 bytes each."""
+    batch: bytearray = bytearray(raw)
+    p: cython.p_uchar = buffer_pointer(batch)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(batch)
+    while at < end:
+        store_i64(p, at, base_offset)
+        store_i32(p, at + 12, leader_epoch)
+        base_offset += load_i32(p, at + 23) + 1
+        at += load_i32(p, at + 8) + 12
+    return bytes(batch)
+
+
+def stamp_append_time(raw: bytes, now_ms: cython.longlong):
+    """Return whole batches marked as stamped by the log at `now_ms`; their CRCs are computed anew."""
+    batch: bytearray = bytearray(raw)
+    p: cython.p_uchar = buffer_pointer(batch)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(batch)
+    size: cython.Py_ssize_t
+    while at < end:
+        size = load_i32(p, at + 8) + 12
+        p[at + 22] = p[at + 22] | 0x08
+        store_i64(p, at + 35, now_ms)
+        store_i32(p, at + 17, crc_of(batch, p, at + 21, size - 21, 0))
+        at += size
+    return bytes(batch)
+
+
+# ---------------------------------------------------------------- checking and walking batches
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def batch_size(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The size of the batch at `at`; 0 if it is not all there, -1 if no v2 batch can start so."""
+    length: cython.longlong
+    if end - at < 17:
+        return 0
+    length = load_i32(p, at + 8)
+    if p[at + 16] != 2 or length < 49:
+        return -1
+    if length > end - at - 12:
+        return 0
+    return cython.cast(cython.Py_ssize_t, length) + 12
+
+
+@cython.cfunc
+def header_error(p: cython.p_uchar, at: cython.Py_ssize_t, position: cython.longlong):
+    """Say why no v2 batch starts at `at`. At least 17 bytes are there."""
+    length: cython.longlong = load_i32(p, at + 8)
+    magic: cython.int = p[at + 16]
+    if length < 14:
+        return CorruptBatch(f"batch length {length} is below the smallest possible, 14", position=position)
+    if magic < 2:
+        return UnsupportedMagic(
+            f"a batch of magic {magic}; seeklog reads magic 2, which Kafka writes since 0.11",
+            position=position,
+            advice="Let a Kafka 3.x broker rewrite the topic (message.format.version 2.8 and compaction, or copy it).",
+        )
+    if magic > 2:
+        return CorruptBatch(f"magic {magic} where a batch should start; expected 2", position=position)
+    return CorruptBatch(f"batch length {length} is below the size of a batch header, 49", position=position)
+
+
+@cython.cfunc
+@cython.inline
+def check_crc(
+    data: bytes, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, position: cython.longlong
+) -> cython.int:
+    stored: cython.longlong = load_u32(p, at + 17)
+    computed: cython.longlong = crc_of(data, p, at + 21, size - 21, 0)
+    if stored != computed:
+        raise CorruptBatch(f"stored CRC {stored:#010x}, computed {computed:#010x}", position=position)
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+def check_counts(
+    p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, position: cython.longlong
+) -> cython.int:
+    """Check what a valid CRC does not prove: that count and last delta can be true."""
+    last_delta: cython.longlong = load_i32(p, at + 23)
+    count: cython.longlong = load_i32(p, at + 57)
+    if count < 0 or last_delta < 0 or count > last_delta + 1:
+        raise CorruptBatch(
+            f"{count} records cannot have a last offset delta of {last_delta}", position=position
+        )
+    if not p[at + 22] & _CODEC_MASK and count > (size - _HEADER) // _RECORD_MIN:
+        raise CorruptBatch(f"{count} records cannot fit in {size - _HEADER} bytes", position=position)
+    return 0
+
+
+def read_header(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong):
+    """Return the header fields of the batch at `at` as a tuple, in the order of `BatchHeader`."""
+    p: cython.p_uchar = pointer(data)
+    end: cython.Py_ssize_t = len(data)
+    if at < 0 or end - at < _HEADER:
+        raise CorruptBatch(f"{max(end - at, 0)} bytes where a batch header takes {_HEADER}", position=origin + at)
+    if batch_size(p, at, end) < 0:
+        raise header_error(p, at, origin + at)
+    return (
+        load_i64(p, at),
+        load_i32(p, at + 8) + 12,
+        load_i32(p, at + 12),
+        load_u32(p, at + 17),
+        load_i16(p, at + 21),
+        load_i32(p, at + 23),
+        load_i64(p, at + 27),
+        load_i64(p, at + 35),
+        load_i64(p, at + 43),
+        load_i16(p, at + 51),
+        load_i32(p, at + 53),
+        load_i32(p, at + 57),
+    )
+
+
+def check_batches(data: bytes, max_batch_bytes: cython.longlong):
+    """Check raw batches that a caller wants appended: whole, v2, CRC right, counts possible.
+
+    Returns (number of batches, offsets they span, largest timestamp).
+    """
+    p: cython.p_uchar = pointer(data)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    batch_count: cython.longlong = 0
+    span: cython.longlong = 0
+    max_timestamp: cython.longlong = NO_TIMESTAMP
+    while at < end:
+        size = batch_size(p, at, end)
+        if size < 0:
+            raise header_error(p, at, at)
+        if size == 0:
+            raise CorruptBatch(f"the bytes end in the middle of a batch, {end - at} bytes in", position=at)
+        if size > max_batch_bytes:
+            raise RecordTooLarge(
+                f"the batch at byte {at} has {size:,} bytes, max_message_bytes is {max_batch_bytes:,}"
+            )
+        check_crc(data, p, at, size, at)
+        check_counts(p, at, size, at)
+        if load_i64(p, at + 35) > max_timestamp:
+            max_timestamp = load_i64(p, at + 35)
+        span += load_i32(p, at + 23) + 1
+        batch_count += 1
+        at += size
+    return batch_count, span, max_timestamp
+
+
+def skip_batches(
+    data: bytes,
+    at: cython.Py_ssize_t,
+    origin: cython.longlong,
+    next_offset: cython.longlong,
+    target: cython.longlong,
+    contiguous: cython.bint,
+):
+    """Walk headers to the first batch whose last offset is `target` or above.
+
+    Returns (index of that batch or of the first one that is not all there, next offset at that place,
+    batches walked). A batch that starts below `next_offset`, or not exactly there where offsets are
+    `contiguous`, is damage. Where they are not, nothing but the CRC tells a gap from a damaged header, so
+    every batch walked is summed.
+    """
+    p: cython.p_uchar = pointer(data)
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    base: cython.longlong
+    last: cython.longlong
+    walked: cython.longlong = 0
+    while at < end:
+        size = batch_size(p, at, end)
+        if size == 0:
+            break
+        if size < 0:
+            raise header_error(p, at, origin + at)
+        base = load_i64(p, at)
+        last = base + load_i32(p, at + 23)
+        if base < next_offset or last < base or (contiguous and base != next_offset):
+            raise offset_error(base, last, next_offset, origin + at)
+        if last >= target:
+            break
+        if not contiguous:
+            check_crc(data, p, at, size, origin + at)
+        next_offset = last + 1
+        walked += 1
+        at += size
+    return at, next_offset, walked
+
+
+def find_time(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong, timestamp_ms: cython.longlong):
+    """Walk whole batches to the first whose largest timestamp is `timestamp_ms` or above.
+
+    Returns (its index, found). Not found: the index of the first batch that is not all there. Every batch
+    walked is summed: its timestamp decides.
+    """
+    p: cython.p_uchar = pointer(data)
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    while at < end:
+        size = batch_size(p, at, end)
+        if size == 0:
+            break
+        if size < 0:
+            raise header_error(p, at, origin + at)
+        check_crc(data, p, at, size, origin + at)
+        if load_i64(p, at + 35) >= timestamp_ms:
+            return at, True
+        at += size
+    return at, False
+
+
+@cython.cfunc
+def offset_error(
+    base: cython.longlong, last: cython.longlong, expected: cython.longlong, position: cython.longlong
+):
+    if last < base:
+        return CorruptBatch(f"last offset {last} is below base offset {base}", position=position)
+    return CorruptBatch(f"base offset {base}, expected {expected}", position=position)
+
+
+# ---------------------------------------------------------------- decoding records
+
+
+@cython.cfunc
+@cython.inline
+def body_of(data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, codec: cython.int, limit: cython.Py_ssize_t):
+    """Return the decompressed records of a batch."""
+    with memoryview(data) as view:
+        return decompress(codec, view[at + _HEADER : at + size], limit=limit)
+
+
+@cython.cfunc
+def record_error(what: str, index: cython.longlong, position: cython.longlong):
+    return CorruptBatch(f"record {index}: {what}", position=position)
+
+
+@cython.cfunc
+def decode_headers(
+    data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, index: cython.longlong, position: cython.longlong
+):
+    """Return the headers of a record as a tuple; they must fill the bytes up to `end`."""
+    p: cython.p_uchar = pointer(data)
+    count: cython.longlong
+    size: cython.longlong
+    count, at = load_varint(p, at, end)
+    # A header takes at least two bytes: the lengths of its key and of its value.
+    if at < 0 or count < 0 or count > (end - at) // 2:
+        raise record_error("the header count cannot be", index, position)
+    headers: list = []
+    while count > 0:
+        size, at = load_varint(p, at, end)
+        if at < 0 or size < 0 or size > end - at:
+            raise record_error("a header's key overruns the record", index, position)
+        key = data[at : at + size].decode("utf-8", "surrogateescape")
+        at += cython.cast(cython.Py_ssize_t, size)
+        size, at = load_varint(p, at, end)
+        if at < 0 or size < -1 or size > end - at:
+            raise record_error("a header's value overruns the record", index, position)
+        if size < 0:
+            headers.append((key, None))
+        else:
+            headers.append((key, data[at : at + size]))
+            at += cython.cast(cython.Py_ssize_t, size)
+        count -= 1
+    if at != end:
+        raise record_error(f"{end - at} bytes are left over", index, position)
+    return tuple(headers)
+
+
+@cython.cfunc
+@cython.inline
+def slice_bytes(data: bytes, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t):
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.cast(cython.p_char, p + at), size)
+    else:
+        return data[at : at + size]
+
+
+@cython.cfunc
+def decode_batch(
+    data: bytes,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    position: cython.longlong,
+    start: cython.longlong,
+    stop: cython.longlong,
+    max_records: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+    out: list,
+) -> cython.int:
+    """Add the records of one checked batch that lie in [start, stop) to `out`, while it has room."""
+    p: cython.p_uchar = pointer(data)
+    base_offset: cython.longlong = load_i64(p, at)
+    attributes: cython.int = load_i16(p, at + 21)
+    last_delta: cython.longlong = load_i32(p, at + 23)
+    base_timestamp: cython.longlong = load_i64(p, at + 27)
+    max_timestamp: cython.longlong = load_i64(p, at + 35)
+    count: cython.longlong = load_i32(p, at + 57)
+    body: bytes
+    end: cython.Py_ssize_t
+    record_end: cython.Py_ssize_t
+    field: cython.longlong
+    timestamp_delta: cython.longlong
+    offset_delta: cython.longlong
+    previous_delta: cython.longlong = -1
+    index: cython.longlong
+    record: Record
+    if attributes & _CONTROL:
+        return 0
+    if attributes & _CODEC_MASK:
+        try:
+            body = body_of(data, at, size, attributes & _CODEC_MASK, limit)
+        except CorruptionError as error:
+            raise type(error)(error.reason, position=position, advice=error.advice) from error
+        p = pointer(body)
+        at = 0
+        end = len(body)
+    else:
+        body = data
+        end = at + size
+        at += _HEADER
+    for index in range(count):
+        if len(out) >= max_records:
+            return 0
+        field, at = load_varint(p, at, end)
+        if at < 0 or field < 0 or field > end - at:
+            raise record_error("its length overruns the batch", index, position)
+        record_end = at + cython.cast(cython.Py_ssize_t, field)
+        if record_end - at < 1:
+            raise record_error("it is empty", index, position)
+        timestamp_delta, at = load_varint(p, at + 1, record_end)
+        if at < 0:
+            raise record_error("its timestamp is no varint", index, position)
+        offset_delta, at = load_varint(p, at, record_end)
+        if at < 0 or offset_delta <= previous_delta or offset_delta > last_delta:
+            raise record_error("its offset does not lie in the batch", index, position)
+        previous_delta = offset_delta
+        if base_offset + offset_delta < start:
+            at = record_end
+            continue
+        if base_offset + offset_delta >= stop:
+            return 0
+        record = Record.__new__(Record)
+        record.offset = base_offset + offset_delta
+        record._timestamp = max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + timestamp_delta
+        field, at = load_varint(p, at, record_end)
+        if at < 0 or field < -1 or field > record_end - at:
+            raise record_error("its key overruns the record", index, position)
+        if field < 0:
+            record.key = None
+        else:
+            record.key = slice_bytes(body, p, at, field)
+            at += cython.cast(cython.Py_ssize_t, field)
+        field, at = load_varint(p, at, record_end)
+        if at < 0 or field < -1 or field > record_end - at:
+            raise record_error("its value overruns the record", index, position)
+        if field < 0:
+            record.value = None
+        else:
+            record.value = slice_bytes(body, p, at, field)
+            at += cython.cast(cython.Py_ssize_t, field)
+        if record_end - at == 1 and p[at] == 0:
+            record.headers = ()
+        else:
+            record.headers = decode_headers(body, at, record_end, index, position)
+        at = record_end
+        out.append(record)
+    if at != end:
+        raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)
+    return 0
+
+
+def read_records(
+    data: bytes,
+    at: cython.Py_ssize_t,
+    origin: cython.longlong,
+    next_offset: cython.longlong,
+    contiguous: cython.bint,
+    start: cython.longlong,
+    stop: cython.longlong,
+    max_records: cython.Py_ssize_t,
+    limit: cython.Py_ssize_t,
+    out: list,
+):
+    """Decode records with offsets in [start, stop) from consecutive batches into `out`.
+
+    Stops when `out` holds `max_records`, at the first batch that is not all there, or at `stop`. Every
+    batch decoded has its CRC checked. Returns (index, next offset) of the first batch not taken.
+    """
+    p: cython.p_uchar = pointer(data)
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    base: cython.longlong
+    last: cython.longlong
+    while at < end and next_offset < stop and len(out) < max_records:
+        size = batch_size(p, at, end)
+        if size == 0:
+            break
+        if size < 0:
+            raise header_error(p, at, origin + at)
+        base = load_i64(p, at)
+        last = base + load_i32(p, at + 23)
+        if base < next_offset or last < base or (contiguous and base != next_offset):
+            raise offset_error(base, last, next_offset, origin + at)
+        if last >= start or not contiguous:
+            check_crc(data, p, at, size, origin + at)
+        if last >= start:
+            check_counts(p, at, size, origin + at)
+            if base < stop:
+                decode_batch(data, at, size, origin + at, start, stop, max_records, limit, out)
+        next_offset = last + 1
+        at += size
+    return at, next_offset
+
+
+# ---------------------------------------------------------------- decoding columns
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_i32(p: cython.p_uchar, index: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    if cython.compiled:
+        cython.cast(cython.pointer(int32_t), p)[index] = cython.cast(int32_t, value)
+    else:
+        p[4 * index : 4 * index + 4] = value.to_bytes(4, sys.byteorder, signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_i64(p: cython.p_uchar, index: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    if cython.compiled:
+        cython.cast(cython.pointer(int64_t), p)[index] = value
+    else:
+        p[8 * index : 8 * index + 8] = value.to_bytes(8, sys.byteorder, signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def get_i64(p: cython.p_uchar, index: cython.Py_ssize_t) -> cython.longlong:
+    if cython.compiled:
+        return cython.cast(cython.pointer(int64_t), p)[index]
+    else:
+        return int.from_bytes(p[8 * index : 8 * index + 8], sys.byteorder, signed=True)
+
+
+@cython.final
+@cython.cclass
+class BytesColumn:
+    """A column of byte strings as Arrow lays it out: int32 ends, bytes, and one bit per row for "not null".
+
+    It grows as rows come: only the bytes really used are ever touched.
+    """
+
+    ends: bytearray
+    data: bytearray
+    valid: bytearray
+    rows: cython.Py_ssize_t
+    used: cython.Py_ssize_t
+    null_count: cython.Py_ssize_t
+    _row_capacity: cython.Py_ssize_t
+    _data_capacity: cython.Py_ssize_t
+    _ends: cython.p_uchar
+    _data: cython.p_uchar
+    _valid: cython.p_uchar
+
+    def __init__(self, rows: cython.Py_ssize_t, data_bytes: cython.Py_ssize_t):
+        self.rows = 0
+        self.used = 0
+        self.null_count = 0
+        self.ends = new_buffer(0)
+        self.data = new_buffer(0)
+        self.valid = new_buffer(0)
+        self.resize_rows(rows)
+        self.resize_data(data_bytes)
+        put_i32(self._ends, 0, 0)
+
+    @cython.cfunc
+    def resize_rows(self, rows: cython.Py_ssize_t) -> cython.int:
+        resize(self.ends, 4 * (rows + 1))
+        resize(self.valid, (rows + 7) // 8)
+        self._ends = buffer_pointer(self.ends)
+        self._valid = buffer_pointer(self.valid)
+        self._row_capacity = rows
+        return 0
+
+    @cython.cfunc
+    def resize_data(self, size: cython.Py_ssize_t) -> cython.int:
+        resize(self.data, size)
+        self._data = buffer_pointer(self.data)
+        self._data_capacity = size
+        return 0
+
+    @cython.cfunc
+    @cython.inline
+    def add(self, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.longlong) -> cython.int:
+        """Add a row: `size` bytes at `at`, or null if it is -1."""
+        bit: cython.int = 1 << (self.rows & 7)
+        if self.rows == self._row_capacity:
+            self.resize_rows(2 * self.rows + 64)
+        if bit == 1:
+            self._valid[self.rows >> 3] = 0
+        if size < 0:
+            self.null_count += 1
+        else:
+            if size > self._data_capacity - self.used:
+                self.resize_data(2 * self._data_capacity + size)
+            copy(self._data, self.used, p, at, size)
+            self.used += size
+            self._valid[self.rows >> 3] |= bit
+        self.rows += 1
+        put_i32(self._ends, self.rows, self.used)
+        return 0
+
+    @cython.cfunc
+    def finish(self):
+        """Return (rows, null count, validity bits or None, ends, data), cut to what is used."""
+        resize(self.ends, 4 * (self.rows + 1))
+        resize(self.data, self.used)
+        resize(self.valid, (self.rows + 7) // 8)
+        return self.rows, self.null_count, self.valid if self.null_count else None, self.ends, self.data
+
+
+@cython.cfunc
+def resize(buffer: bytearray, size: cython.Py_ssize_t) -> cython.int:
+    """Cut a buffer, or lengthen it by bytes that are not set when compiled."""
+    if cython.compiled:
+        PyByteArray_Resize(buffer, size)
+    elif size < len(buffer):
+        del buffer[size:]
+    else:
+        buffer.extend(bytes(size - len(buffer)))
+    return 0
+
+
+@cython.final
+@cython.cclass
+class Columns:
+    """The columns of one Arrow batch, filled batch by batch. Only those asked for are built.
+
+    `add` takes whole batches while there is room for their records and returns where it stopped.
+    """
+
+    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    _capacity: cython.Py_ssize_t
+    _data_capacity: cython.Py_ssize_t
+    _data_claimed: cython.Py_ssize_t
+    _limit: cython.Py_ssize_t
+    _scale: cython.longlong
+    _max_timestamp: cython.longlong
+    _names: object
+    _key: BytesColumn
+    _value: BytesColumn
+    _offsets: bytearray
+    _timestamps: bytearray
+    _header_ends: bytearray
+    _header_keys: BytesColumn
+    _header_values: BytesColumn
+    _header_count: cython.Py_ssize_t
+    _wants_headers: cython.bint
+
+    def __init__(
+        self,
+        columns,
+        *,
+        rows: cython.Py_ssize_t,
+        data_bytes: cython.Py_ssize_t,
+        limit: cython.Py_ssize_t,
+        timestamp_scale: cython.longlong,
+    ):
+        self._names = columns
+        self._limit = limit
+        self._scale = timestamp_scale
+        self._max_timestamp = 0x7FFFFFFFFFFFFFFF // timestamp_scale
+        self.allocate(rows, data_bytes)
+
+    @cython.ccall
+    def allocate(self, rows: cython.Py_ssize_t, data_bytes: cython.Py_ssize_t):
+        """Start empty, with room for so many rows and so many bytes of keys, values and headers."""
+        self.rows = 0
+        self._capacity = rows
+        self._data_capacity = data_bytes
+        self._data_claimed = 0
+        self._header_count = 0
+        # First guesses: keys are short, values are most of the bytes. Both grow where that is wrong.
+        self._key = BytesColumn(rows, min(16 * rows, data_bytes)) if "key" in self._names else None
+        self._value = BytesColumn(rows, data_bytes) if "value" in self._names else None
+        self._offsets = new_buffer(8 * rows) if "offset" in self._names else None
+        self._timestamps = new_buffer(8 * rows) if "timestamp" in self._names else None
+        self._header_ends = None
+        self._header_keys = None
+        self._header_values = None
+        self._wants_headers = "headers" in self._names
+        if self._wants_headers:
+            self._header_ends = new_buffer(4 * (rows + 1))
+            put_i32(buffer_pointer(self._header_ends), 0, 0)
+            self._header_keys = BytesColumn(0, 0)
+            self._header_values = BytesColumn(0, 0)
+
+    def add(
+        self,
+        data: bytes,
+        at: cython.Py_ssize_t,
+        origin: cython.longlong,
+        next_offset: cython.longlong,
+        contiguous: cython.bint,
+        start: cython.longlong,
+        stop: cython.longlong,
+    ):
+        """Decode records with offsets in [start, stop) from consecutive batches, every CRC checked.
+
+        Returns (index, next offset, full): the first batch not taken, and whether room was the reason. An
+        empty `Columns` takes at least one batch, however large.
+        """
+        p: cython.p_uchar = pointer(data)
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        base: cython.longlong
+        last: cython.longlong
+        count: cython.longlong
+        codec: cython.int
+        body: bytes
+        while at < end and next_offset < stop:
+            size = batch_size(p, at, end)
+            if size == 0:
+                break
+            if size < 0:
+                raise header_error(p, at, origin + at)
+            base = load_i64(p, at)
+            last = base + load_i32(p, at + 23)
+            if base < next_offset or last < base or (contiguous and base != next_offset):
+                raise offset_error(base, last, next_offset, origin + at)
+            if last >= start or not contiguous:
+                check_crc(data, p, at, size, origin + at)
+            if last >= start and base < stop and not (p[at + 22] & _CONTROL):
+                check_counts(p, at, size, origin + at)
+                count = load_i32(p, at + 57)
+                codec = p[at + 22] & _CODEC_MASK
+                if codec:
+                    if self.rows and count > self._capacity - self.rows:
+                        return at, next_offset, True
+                    try:
+                        body = body_of(data, at, size, codec, self._limit)
+                    except CorruptionError as error:
+                        raise type(error)(error.reason, position=origin + at, advice=error.advice) from error
+                    if count > len(body) // _RECORD_MIN:
+                        raise CorruptBatch(
+                            f"{count} records cannot fit in {len(body)} bytes", position=origin + at
+                        )
+                    if not self.make_room(count, len(body)):
+                        return at, next_offset, True
+                    self.add_batch(p, at, body, 0, len(body), origin + at, start, stop)
+                else:
+                    if not self.make_room(count, size - _HEADER):
+                        return at, next_offset, True
+                    self.add_batch(p, at, data, at + _HEADER, at + size, origin + at, start, stop)
+            next_offset = last + 1
+            at += size
+        return at, next_offset, False
+
+    @cython.ccall
+    def make_room(self, count: cython.longlong, size: cython.Py_ssize_t) -> cython.bint:
+        """Claim room for a batch. Only an empty set of columns grows, to hold one large batch."""
+        if count <= self._capacity - self.rows and size <= self._data_capacity - self._data_claimed:
+            self._data_claimed += size
+            return True
+        if self.rows:
+            return False
+        self.allocate(max(count, self._capacity), max(size, self._data_capacity))
+        self._data_claimed = size
+        return True
+
+    @cython.cfunc
+    def add_batch(
+        self,
+        header: cython.p_uchar,
+        header_at: cython.Py_ssize_t,
+        body: bytes,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        position: cython.longlong,
+        start: cython.longlong,
+        stop: cython.longlong,
+    ) -> cython.int:
+        p: cython.p_uchar = pointer(body)
+        base_offset: cython.longlong = load_i64(header, header_at)
+        append_time: cython.bint = (header[header_at + 22] & _LOG_APPEND_TIME) != 0
+        last_delta: cython.longlong = load_i32(header, header_at + 23)
+        base_timestamp: cython.longlong = load_i64(header, header_at + 27)
+        max_timestamp: cython.longlong = load_i64(header, header_at + 35)
+        count: cython.longlong = load_i32(header, header_at + 57)
+        key: BytesColumn = self._key
+        value: BytesColumn = self._value
+        has_key: cython.bint = key is not None
+        has_value: cython.bint = value is not None
+        has_offset: cython.bint = self._offsets is not None
+        has_timestamp: cython.bint = self._timestamps is not None
+        offsets: cython.p_uchar = buffer_pointer(self._offsets) if has_offset else pointer(b"")
+        timestamps: cython.p_uchar = buffer_pointer(self._timestamps) if has_timestamp else pointer(b"")
+        record_end: cython.Py_ssize_t
+        field: cython.longlong
+        timestamp: cython.longlong
+        offset_delta: cython.longlong
+        previous_delta: cython.longlong = -1
+        index: cython.longlong
+        for index in range(count):
+            field, at = load_varint(p, at, end)
+            if at < 0 or field < 1 or field > end - at:
+                raise record_error("its length overruns the batch", index, position)
+            record_end = at + cython.cast(cython.Py_ssize_t, field)
+            timestamp, at = load_varint(p, at + 1, record_end)
+            if at < 0:
+                raise record_error("its timestamp is no varint", index, position)
+            offset_delta, at = load_varint(p, at, record_end)
+            if at < 0 or offset_delta <= previous_delta or offset_delta > last_delta:
+                raise record_error("its offset does not lie in the batch", index, position)
+            previous_delta = offset_delta
+            if base_offset + offset_delta < start:
+                at = record_end
+                continue
+            if base_offset + offset_delta >= stop:
+                return 0
+            field, at = load_varint(p, at, record_end)
+            if at < 0 or field < -1 or field > record_end - at:
+                raise record_error("its key overruns the record", index, position)
+            if has_key:
+                key.add(p, at, field)
+            if field > 0:
+                at += cython.cast(cython.Py_ssize_t, field)
+            field, at = load_varint(p, at, record_end)
+            if at < 0 or field < -1 or field > record_end - at:
+                raise record_error("its value overruns the record", index, position)
+            if has_value:
+                value.add(p, at, field)
+            if field > 0:
+                at += cython.cast(cython.Py_ssize_t, field)
+            if not (record_end - at == 1 and p[at] == 0):
+                self.add_headers(p, at, record_end, index, position)
+            if has_offset:
+                put_i64(offsets, self.rows, base_offset + offset_delta)
+            if has_timestamp:
+                timestamp = max_timestamp if append_time else base_timestamp + timestamp
+                if timestamp < -1 or timestamp > self._max_timestamp:
+                    raise record_error(f"its timestamp {timestamp} is out of bounds", index, position)
+                put_i64(timestamps, self.rows, timestamp * self._scale)
+            self.rows += 1
+            if self._wants_headers:
+                put_i32(buffer_pointer(self._header_ends), self.rows, self._header_count)
+            at = record_end
+        if at != end:
+            raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)
+        return 0
+
+    @cython.cfunc
+    def add_headers(
+        self,
+        p: cython.p_uchar,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        index: cython.longlong,
+        position: cython.longlong,
+    ) -> cython.int:
+        """Check a record's headers, and keep them if they were asked for."""
+        count: cython.longlong
+        size: cython.longlong
+        count, at = load_varint(p, at, end)
+        if at < 0 or count < 0 or count > (end - at) // 2:
+            raise record_error("the header count cannot be", index, position)
+        while count > 0:
+            size, at = load_varint(p, at, end)
+            if at < 0 or size < 0 or size > end - at:
+                raise record_error("a header's key overruns the record", index, position)
+            if self._wants_headers:
+                self._header_keys.add(p, at, size)
+            at += cython.cast(cython.Py_ssize_t, size)
+            size, at = load_varint(p, at, end)
+            if at < 0 or size < -1 or size > end - at:
+                raise record_error("a header's value overruns the record", index, position)
+            if self._wants_headers:
+                self._header_values.add(p, at, size)
+                self._header_count += 1
+            if size > 0:
+                at += cython.cast(cython.Py_ssize_t, size)
+            count -= 1
+        if at != end:
+            raise record_error(f"{end - at} bytes are left over", index, position)
+        return 0
+
+    def finish(self):
+        """Return the buffers by column name, cut to the rows that were added. The columns are spent."""
+        out: dict = {}
+        if self._key is not None:
+            out["key"] = self._key.finish()
+        if self._value is not None:
+            out["value"] = self._value.finish()
+        if self._offsets is not None:
+            resize(self._offsets, 8 * self.rows)
+            out["offset"] = self._offsets
+        if self._timestamps is not None:
+            resize(self._timestamps, 8 * self.rows)
+            out["timestamp"] = self._timestamps
+        if self._wants_headers:
+            resize(self._header_ends, 4 * (self.rows + 1))
+            out["headers"] = (self._header_ends, self._header_keys.finish(), self._header_values.finish())
+        return out
+
+
+# ---------------------------------------------------------------- the running state of a segment
+
+
+@cython.final
+@cython.cclass
+class SegmentState:
+    """What is known of a segment's bytes, kept as batches pass: appended, or scanned from the file.
+
+    Both ways in share this one place, so an index that is rebuilt from the log is the index that was
+    written beside it. The index tables hold Kafka's entries; `storage/index.py` reads them.
+    """
+
+    base_offset = cython.declare(cython.longlong, visibility="readonly")
+    next_offset = cython.declare(cython.longlong, visibility="readonly")
+    size = cython.declare(cython.longlong, visibility="readonly")
+    crc = cython.declare(cython.longlong, visibility="readonly")
+    batch_count = cython.declare(cython.longlong, visibility="readonly")
+    record_count = cython.declare(cython.longlong, visibility="readonly")
+    contiguous = cython.declare(cython.bint, visibility="readonly")
+    first_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    max_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    offset_table = cython.declare(bytearray, visibility="readonly")
+    time_table = cython.declare(bytearray, visibility="readonly")
+    epochs = cython.declare(list, visibility="readonly")
+    problem = cython.declare(object, visibility="readonly")
+    _interval_bytes: cython.longlong
+    _interval_records: cython.longlong
+    _bytes_since: cython.longlong
+    _records_since: cython.longlong
+    _offset_of_max: cython.longlong
+    _last_time: cython.longlong
+    _last_epoch: cython.longlong
+
+    def __init__(self, base_offset: cython.longlong, *, interval_bytes: cython.longlong, interval_records: cython.longlong):
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.crc = 0
+        self.batch_count = 0
+        self.record_count = 0
+        self.contiguous = True
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_table = bytearray()
+        self.time_table = bytearray()
+        self.epochs = []
+        self.problem = None
+        self._interval_bytes = interval_bytes
+        self._interval_records = interval_records
+        self._bytes_since = 0
+        self._records_since = 0
+        self._offset_of_max = base_offset
+        self._last_time = NO_TIMESTAMP
+        self._last_epoch = -1
+
+    def append(self, data: bytes):
+        """Take note of whole, well-formed batches that were just written behind the others."""
+        p: cython.p_uchar = pointer(data)
+        at: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        self.crc = crc_of(data, p, 0, end, self.crc)
+        while at < end:
+            at += self.note(p, at)
+
+    def scan(self, data: bytes, contiguous_from: cython.longlong) -> cython.Py_ssize_t:
+        """Check batches read from the file, in order, and take note of them; return the bytes taken.
+
+        Stops at a batch that is not all there, or at one that fails its checks: then `problem` is the
+        error. From `contiguous_from` on, offsets may have no gaps.
+        """
+        p: cython.p_uchar = pointer(data)
+        at: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        base: cython.longlong
+        last: cython.longlong
+        try:
+            while at < end:
+                size = batch_size(p, at, end)
+                if size == 0:
+                    break
+                if size < 0:
+                    raise header_error(p, at, self.size)
+                base = load_i64(p, at)
+                last = base + load_i32(p, at + 23)
+                if (
+                    base < self.next_offset
+                    or last < base
+                    or (base != self.next_offset and self.next_offset >= contiguous_from)
+                ):
+                    raise offset_error(base, last, self.next_offset, self.size)
+                if last - self.base_offset > _INT32_MAX:
+                    raise CorruptBatch(
+                        f"offset {last} is too far from the segment's base {self.base_offset}",
+                        position=self.size,
+                    )
+                check_crc(data, p, at, size, self.size)
+                check_counts(p, at, size, self.size)
+                self.note(p, at)
+                at += size
+        except CorruptionError as error:
+            self.problem = error
+        self.crc = crc_of(data, p, 0, at, self.crc)
+        return at
+
+    @cython.cfunc
+    @cython.inline
+    def note(self, p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        base: cython.longlong = load_i64(p, at)
+        size: cython.Py_ssize_t = load_i32(p, at + 8) + 12
+        epoch: cython.longlong = load_i32(p, at + 12)
+        last: cython.longlong = base + load_i32(p, at + 23)
+        max_timestamp: cython.longlong = load_i64(p, at + 35)
+        count: cython.longlong = load_i32(p, at + 57)
+        if base != self.next_offset:
+            self.contiguous = False
+        if epoch > self._last_epoch:
+            self._last_epoch = epoch
+            self.epochs.append((epoch, base))
+        if self.batch_count == 0:
+            # Kafka takes the first batch's largest timestamp as the time a segment began.
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self._offset_of_max = last
+        if self._bytes_since > self._interval_bytes or (
+            self._interval_records > 0 and self._records_since >= self._interval_records
+        ):
+            self.add_offset_entry(last)
+            self.add_time_entry()
+            self._bytes_since = 0
+            self._records_since = 0
+        self._bytes_since += size
+        self._records_since += count
+        self.batch_count += 1
+        self.record_count += count
+        self.next_offset = last + 1
+        self.size += size
+        return size
+
+    @cython.cfunc
+    def add_offset_entry(self, last_offset: cython.longlong):
+        entry: bytearray = bytearray(8)
+        store_i32(buffer_pointer(entry), 0, last_offset - self.base_offset)
+        store_i32(buffer_pointer(entry), 4, self.size)
+        self.offset_table += entry
+
+    @cython.cfunc
+    def add_time_entry(self):
+        entry: bytearray
+        if self.max_timestamp > self._last_time:
+            entry = bytearray(12)
+            store_i64(buffer_pointer(entry), 0, self.max_timestamp)
+            store_i32(buffer_pointer(entry), 8, self._offset_of_max - self.base_offset)
+            self.time_table += entry
+            self._last_time = self.max_timestamp
+
+    def finish_times(self):
+        """Add the largest timestamp to the time index, as Kafka does on roll and close."""
+        self.add_time_entry()
+
+
+# ---------------------------------------------------------------- index lookup
+
+
+def floor_entry(table, entry_size: cython.Py_ssize_t, wide: cython.bint, target: cython.longlong) -> cython.Py_ssize_t:
+    """Return the number of the last entry whose first field is at most `target`, or -1.
+
+    The field is an int64 if `wide`, else an int32. A table that is not sorted gives some entry, never an
+    error: the caller proves what it gets.
+    """
+    p: cython.p_uchar
+    low: cython.Py_ssize_t = 0
+    high: cython.Py_ssize_t
+    middle: cython.Py_ssize_t
+    field: cython.longlong
+    if cython.compiled:
+        view: Py_buffer
+        PyObject_GetBuffer(table, cython.address(view), PyBUF_SIMPLE)
+        p = cython.cast(cython.p_uchar, view.buf)
+        high = view.len // entry_size
+    else:
+        p = table
+        high = len(table) // entry_size
+    while low < high:
+        middle = (low + high) >> 1
+        field = load_i64(p, middle * entry_size) if wide else load_i32(p, middle * entry_size)
+        if field <= target:
+            low = middle + 1
+        else:
+            high = middle
+    if cython.compiled:
+        PyBuffer_Release(cython.address(view))
+    return low - 1
