@@ -1,0 +1,111 @@
+"""What an install brings and what it does not; and the one line that stands in for a missing compiler."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from importlib.metadata import metadata, packages_distributions, requires
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CORE = {"cramjam", "fastcrc", "seeklog"}
+# The command line is to start within 150 ms; importing the engine may take a third of that. Measured: 30 ms.
+IMPORT_SECONDS = 0.05
+
+
+def run_python(code: str, *, env: dict[str, str] | None = None) -> str:
+    """Return what a fresh interpreter prints, with the kernel compiled whatever this process uses."""
+    clean = {name: value for name, value in os.environ.items() if name != "SEEKLOG_PURE"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=clean | (env or {})
+    )
+    return done.stdout
+
+
+def modules_after(statement: str) -> set[str]:
+    return set(json.loads(run_python(f"{statement}\nimport sys, json; print(json.dumps(list(sys.modules)))")))
+
+
+def test_the_extras_are_arrow_spark_cli_all_and_dev() -> None:
+    assert metadata("seeklog").get_all("Provides-Extra") == ["arrow", "spark", "cli", "all", "dev"]
+
+
+def test_the_core_depends_on_a_crc_and_the_codecs_alone() -> None:
+    core = [line for line in requires("seeklog") or [] if "extra ==" not in line]
+
+    assert sorted(re.split(r"[<>=~! ]", line)[0] for line in core) == ["cramjam", "fastcrc"]
+
+
+def test_importing_seeklog_loads_nothing_outside_the_core_dependencies() -> None:
+    distributions = packages_distributions()
+    loaded = {name.partition(".")[0] for name in modules_after("import seeklog") - modules_after("pass")}
+
+    assert "seeklog" in loaded
+    assert {owner for name in loaded for owner in distributions.get(name, [])} <= CORE
+
+
+def test_importing_seeklog_does_not_load_cython() -> None:
+    assert not {"cython", "Cython"} & modules_after("import seeklog")
+
+
+def test_the_kernel_is_compiled_unless_the_environment_asks_for_the_source() -> None:
+    code = "import seeklog.record.kernel as kernel; print(kernel.__file__)"
+
+    assert run_python(code).strip().endswith(".so")
+    assert run_python(code, env={"SEEKLOG_PURE": "1"}).strip().endswith("kernel.py")
+
+
+def test_importing_seeklog_is_quick() -> None:
+    code = "import time; t = time.perf_counter(); import seeklog; print(time.perf_counter() - t)"
+
+    # The best of ten: other work on the machine can only make it slower.
+    assert min(float(run_python(code)) for _ in range(10)) < IMPORT_SECONDS
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What a source distribution holds, in a directory of its own."""
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy2(ROOT / name, tmp_path)
+    shutil.copytree(
+        ROOT / "src", tmp_path / "src", ignore=shutil.ignore_patterns("*.so", "*.egg-info", "__pycache__")
+    )
+    return tmp_path
+
+
+def run_setup(
+    tree: Path, *arguments: str, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "setup.py", "-q", *arguments],
+        cwd=tree,
+        env=os.environ | (env or {}),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_build_ships_the_type_marker_the_stub_and_the_kernel_source(tree: Path) -> None:
+    done = run_setup(tree, "build_py", "--build-lib", "built")
+
+    assert done.returncode == 0, done.stderr
+    assert (tree / "built/seeklog/py.typed").exists()
+    assert (tree / "built/seeklog/record/kernel.pyi").exists()
+    assert (tree / "built/seeklog/record/kernel.py").exists(), "SEEKLOG_PURE=1 needs it"
+
+
+def test_without_a_compiler_the_build_fails_with_one_line_that_says_what_to_install(tree: Path) -> None:
+    done = run_setup(tree, "build_ext", env={"CC": "/bin/false"})
+
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    (line,) = [line for line in done.stderr.splitlines() if "compiler" in line]
+    assert "apt-get install gcc" in line
+    assert line == done.stderr.splitlines()[-1]
