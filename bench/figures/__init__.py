@@ -1,0 +1,1 @@
+"""One module for each family of figures; each yields rows through `measure(bench)`."""

@@ -1,0 +1,134 @@
+"""Appends that the operating system may write when it likes: `flush="os"`.
+
+What each contender takes is made before the clock starts: records, (key, value) pairs, rows. The clock stops
+before close.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench.measure import Bench, Stopwatch, best_of
+from bench.peers.naive import NaiveLog
+from bench.peers.sqlite import SqliteLog
+from bench.row import Row, Unit
+from bench.workload import CYCLE, make_records, make_rows, pairs
+from seeklog import Log, LogConfig, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BATCH_RECORDS = 1_000
+CONFIG = LogConfig(flush="os")
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    yield from _many(bench)
+    yield from _one_by_one(bench)
+
+
+def _many(bench: Bench) -> Iterator[Row]:
+    count = bench.scale.appended
+    peer_count = bench.scale.appended_by_peers
+    records = make_records(count)
+    batches = [records[first : first + BATCH_RECORDS] for first in range(0, count, BATCH_RECORDS)]
+    transactions = [make_rows(first, BATCH_RECORDS) for first in range(0, peer_count, BATCH_RECORDS)]
+
+    def seeklog() -> float:
+        with bench.directory("append-seeklog") as path, Log(path, config=CONFIG) as log:
+            with Stopwatch() as clock:
+                for batch in batches:
+                    log.append_many(batch)
+            _check_end(log.log_end_offset, count)
+        return count / clock.seconds
+
+    def seeklog_making_records() -> float:
+        cycle = pairs() * (count // CYCLE + 1)
+        with bench.directory("append-seeklog") as path, Log(path, config=CONFIG) as log:
+            with Stopwatch() as clock:
+                for first in range(0, count, BATCH_RECORDS):
+                    batch = cycle[first : first + BATCH_RECORDS]
+                    log.append_many([Record(value, key=key) for key, value in batch])
+            _check_end(log.log_end_offset, count)
+        return count / clock.seconds
+
+    def sqlite() -> float:
+        with bench.directory("append-sqlite") as path:
+            log = SqliteLog(path)
+            with Stopwatch() as clock:
+                for rows in transactions:
+                    log.append_many(rows)
+            log.close()
+        return peer_count / clock.seconds
+
+    rates = best_of(
+        bench.scale.repetitions,
+        {
+            "seeklog": seeklog,
+            "making records": seeklog_making_records,
+            "naive": lambda: _naive(bench, peer_count),
+            "sqlite": sqlite,
+        },
+    )
+    work = "append_many, 1,000 a batch, flush=os"
+    making = Unit.RECORDS_PER_SECOND.text(rates["making records"])
+    yield Row(
+        work=work,
+        figure=rates["seeklog"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="naive, no fsync",
+        peer_figure=rates["naive"],
+        target=15,
+        note=f"With the Record objects made on the clock: {making}.",
+    )
+    yield Row(
+        work=work,
+        figure=rates["seeklog"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="SQLite, 1,000 a transaction",
+        peer_figure=rates["sqlite"],
+        target=10,
+        note="SQLite with synchronous=OFF.",
+    )
+
+
+def _one_by_one(bench: Bench) -> Iterator[Row]:
+    count = bench.scale.appended_one_by_one
+
+    def seeklog() -> float:
+        entries = (pairs() * (count // CYCLE + 1))[:count]
+        with bench.directory("append-seeklog") as path, Log(path, config=CONFIG) as log:
+            append = log.append
+            with Stopwatch() as clock:
+                for key, value in entries:
+                    append(value, key=key)
+            _check_end(log.log_end_offset, count)
+        return count / clock.seconds
+
+    rates = best_of(bench.scale.repetitions, {"seeklog": seeklog, "naive": lambda: _naive(bench, count)})
+    yield Row(
+        work="append one by one, flush=os",
+        figure=rates["seeklog"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="naive, no fsync",
+        peer_figure=rates["naive"],
+        target=1.5,
+    )
+
+
+def _naive(bench: Bench, count: int) -> float:
+    entries = (pairs() * (count // CYCLE + 1))[:count]
+    with bench.directory("append-naive") as path:
+        log = NaiveLog(path)
+        append = log.append
+        with Stopwatch() as clock:
+            for key, value in entries:
+                append(key, value)
+        _check_end(log.next_offset, count)
+        log.close()
+    return count / clock.seconds
+
+
+def _check_end(found: int, expected: int) -> None:
+    if found != expected:
+        raise ValueError(f"{expected} records were appended, the log ends at {found}")

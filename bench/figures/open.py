@@ -1,0 +1,50 @@
+"""The open of a clean log of many segments: time, and memory more, in a process that did nothing else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bench.row import Row, Unit
+from bench.workload import CYCLE, RECORDS_PER_16KB_BATCH, build_log, encoded_cycle
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.measure import Bench
+
+CHILD = Path(__file__).with_name("open_child.py")
+BATCHES_PER_SEGMENT = 4
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    segments = bench.scale.segments
+    batch_size = len(encoded_cycle(RECORDS_PER_16KB_BATCH)) // (CYCLE // RECORDS_PER_16KB_BATCH)
+    with bench.directory("open-seeklog") as path:
+        build_log(
+            path,
+            segments * BATCHES_PER_SEGMENT * RECORDS_PER_16KB_BATCH,
+            records_per_batch=RECORDS_PER_16KB_BATCH,
+            segment_bytes=BATCHES_PER_SEGMENT * batch_size,
+        )
+        found = len(list(path.glob("*.log")))
+        opens = [_open_in_child(path) for _ in range(2 * bench.scale.repetitions)]
+    work = f"open a clean log of {found:,} segments"
+    yield Row(
+        work=work, figure=min(opened["milliseconds"] for opened in opens), unit=Unit.MILLISECONDS, target=50
+    )
+    yield Row(
+        work=f"{work}, memory more",
+        figure=max(opened["megabytes"] for opened in opens),
+        unit=Unit.MEGABYTES,
+        target=30,
+    )
+
+
+def _open_in_child(path: Path) -> dict[str, float]:
+    run = subprocess.run([sys.executable, str(CHILD), str(path)], check=True, capture_output=True, text=True)
+    opened: dict[str, float] = json.loads(run.stdout)
+    return opened

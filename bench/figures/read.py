@@ -1,0 +1,266 @@
+"""One record at a random offset, and what the index is worth.
+
+No contender keeps records: each call finds its place, reads bytes, checks the CRC (SQLite has none) and makes
+the record. SQLite has its page cache of 2 MB.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from bench.measure import Bench, Stopwatch, Trial, best_of, drop_page_cache, settle, warm_page_cache
+from bench.peers.naive import NaiveLog
+from bench.peers.sqlite import SqliteLog
+from bench.row import Row, Unit
+from bench.workload import (
+    RECORDS_PER_16KB_BATCH,
+    build_log,
+    check_record,
+    fill_naive,
+    fill_sqlite,
+    random_offsets,
+    whole_cycles,
+)
+from seeklog import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    Read = Callable[[int], object]
+
+CHECKED_READS = 200
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    yield from _random(bench)
+    yield from _with_and_without_index(bench)
+
+
+def _random(bench: Bench) -> Iterator[Row]:
+    count = whole_cycles(bench.scale.stored)
+    with (
+        bench.directory("read-seeklog") as path,
+        bench.directory("read-seeklog-16kb") as path_16kb,
+        bench.directory("read-naive") as naive_path,
+        bench.directory("read-sqlite") as sqlite_path,
+    ):
+        build_log(path, count, records_per_batch=1)
+        build_log(path_16kb, count, records_per_batch=RECORDS_PER_16KB_BATCH)
+        with _naive(naive_path, count) as naive, _sqlite(sqlite_path, count) as sqlite:
+            yield from _warm(bench, path, path_16kb, naive, sqlite, count=count)
+            yield from _cold(bench, path, path_16kb, naive, sqlite_path, count=count)
+        if bench.large:
+            yield from _large(bench, path, count=count)
+
+
+def _warm(
+    bench: Bench, path: Path, path_16kb: Path, naive: NaiveLog, sqlite: SqliteLog, *, count: int
+) -> Iterator[Row]:
+    for directory in (path, path_16kb, naive.directory):
+        warm_page_cache(directory)
+    offsets = random_offsets(bench.scale.reads, below=count)
+    # Half as many: enough for a figure, and the slower ones do not make the run.
+    peer_offsets = offsets[: bench.scale.reads // 2]
+    with Log(path) as log, Log(path_16kb) as log_16kb:
+        _check_reads(log, log_16kb, naive, sqlite, offsets[:CHECKED_READS])
+        rates = best_of(
+            bench.scale.repetitions,
+            {
+                "seeklog": _reading_log(log, offsets),
+                "naive": _reading_naive(naive, peer_offsets),
+                "sqlite": _reading(sqlite.read, peer_offsets),
+                "16kb": _reading_log(log_16kb, offsets),
+            },
+        )
+    size = f"{count / 1e6:.1f} M records"
+    work = f"read one, random, warm, {size}, one-record batches"
+    yield _latency(work, rates["seeklog"], "naive", rates["naive"], target=4)
+    yield _latency(work, rates["seeklog"], "SQLite", rates["sqlite"], target=1.5)
+    work = f"read one, random, warm, {size}, 16 KB batches"
+    yield _latency(work, rates["16kb"], "naive", rates["naive"])
+    yield _latency(work, rates["16kb"], "SQLite", rates["sqlite"])
+
+
+def _cold(
+    bench: Bench, path: Path, path_16kb: Path, naive: NaiveLog, sqlite_path: Path, *, count: int
+) -> Iterator[Row]:
+    """Logs are opened after their files left the page cache: only what an open brings is in memory."""
+    offsets = random_offsets(bench.scale.cold_reads, below=count)
+
+    def seeklog(directory: Path) -> Trial:
+        def trial() -> float:
+            drop_page_cache(directory)
+            with Log(directory, read_only=True) as log:
+                return _reading_log(log, offsets)()
+
+        return trial
+
+    def naive_cold() -> float:
+        # It stays open: its open reads all of the log. Its index is in its lists, so only the log is cold.
+        drop_page_cache(naive.directory)
+        return _reading_naive(naive, offsets)()
+
+    def sqlite_cold() -> float:
+        drop_page_cache(sqlite_path)
+        log = SqliteLog(sqlite_path)
+        try:
+            return _reading(log.read, offsets)()
+        finally:
+            log.close()
+
+    rates = best_of(
+        3,
+        {"seeklog": seeklog(path), "naive": naive_cold, "sqlite": sqlite_cold, "16kb": seeklog(path_16kb)},
+    )
+    for batches, figure in (("one-record", rates["seeklog"]), ("16 KB", rates["16kb"])):
+        work = f"read one, random, cold, {batches} batches"
+        yield _latency(work, figure, "naive", rates["naive"])
+        yield _latency(work, figure, "SQLite", rates["sqlite"])
+
+
+def _large(bench: Bench, path: Path, *, count: int) -> Iterator[Row]:
+    large_count = whole_cycles(bench.scale.stored_large)
+    with bench.directory("read-seeklog-large") as large_path:
+        build_log(large_path, large_count, records_per_batch=1)
+        settle(large_path)
+        warm_page_cache(large_path)
+        warm_page_cache(path)
+        reads = bench.scale.reads
+        with Log(path) as log, Log(large_path) as large_log:
+            rates = best_of(
+                bench.scale.repetitions,
+                {
+                    "large": _reading_log(large_log, random_offsets(reads, below=large_count)),
+                    "seeklog": _reading_log(log, random_offsets(reads, below=count)),
+                },
+            )
+    yield _latency(
+        f"read one, random, warm, {large_count / 1e6:.0f} M records, one-record batches",
+        rates["large"],
+        f"seeklog, {count / 1e6:.0f} M",
+        rates["seeklog"],
+        target=1 / 1.5,
+        target_text="within 1.5x",
+    )
+
+
+def _with_and_without_index(bench: Bench) -> Iterator[Row]:
+    """The middle of a log of 1 M one-record batches, by index and by reading from the start."""
+    count = whole_cycles(bench.scale.sought)
+    offset = bench.scale.sought // 2
+    with (
+        bench.directory("seek-seeklog") as path,
+        bench.directory("seek-naive") as naive_path,
+        bench.directory("seek-sqlite") as sqlite_path,
+    ):
+        build_log(path, count, records_per_batch=1)
+        with _naive(naive_path, count) as naive, _sqlite(sqlite_path, count) as sqlite, Log(path) as log:
+
+            def scan_log() -> float:
+                with Stopwatch() as clock:
+                    for record in log.scan():
+                        if record.offset == offset:
+                            break
+                check_record(offset, (record.offset, record.key, record.value))
+                return 1 / clock.seconds
+
+            same = [offset] * 2_000
+            rates = best_of(
+                3,
+                {
+                    "seeklog": _reading_log(log, same),
+                    "naive": _reading_naive(naive, same),
+                    "sqlite": _reading(sqlite.read, same),
+                    "seeklog scan": scan_log,
+                    "naive scan": _reading(lambda sought: next(naive.scan(sought)), [offset]),
+                    "sqlite scan": _reading(sqlite.read_without_index, [offset]),
+                },
+            )
+    work = f"offset {offset:,} of {bench.scale.sought / 1e6:.0f} M"
+    yield _latency(
+        f"{work}, with index", rates["seeklog"], "seeklog without index", rates["seeklog scan"], target=1_000
+    )
+    yield _latency(f"{work}, with index", rates["seeklog"], "naive", rates["naive"])
+    yield _latency(f"{work}, with index", rates["seeklog"], "SQLite", rates["sqlite"])
+    yield _latency(f"{work}, without", rates["seeklog scan"], "naive", rates["naive scan"])
+    yield _latency(f"{work}, without", rates["seeklog scan"], "SQLite", rates["sqlite scan"])
+
+
+def _latency(
+    work: str, rate: float, peer: str, peer_rate: float, *, target: float | None = None, target_text: str = ""
+) -> Row:
+    return Row(
+        work=work,
+        figure=1e6 / rate,
+        unit=Unit.MICROSECONDS,
+        peer=peer,
+        peer_figure=1e6 / peer_rate,
+        target=target,
+        target_text=target_text,
+    )
+
+
+def _reading_log(log: Log, offsets: Sequence[int]) -> Trial:
+    def trial() -> float:
+        read = log.read
+        with Stopwatch() as clock:
+            for offset in offsets:
+                next(read(offset, max_records=1))
+        return len(offsets) / clock.seconds
+
+    return trial
+
+
+def _reading_naive(naive: NaiveLog, offsets: Sequence[int]) -> Trial:
+    def trial() -> float:
+        read = naive.read
+        with Stopwatch() as clock:
+            for offset in offsets:
+                next(read(offset))
+        return len(offsets) / clock.seconds
+
+    return trial
+
+
+def _reading(read: Read, offsets: Sequence[int]) -> Trial:
+    def trial() -> float:
+        with Stopwatch() as clock:
+            for offset in offsets:
+                read(offset)
+        return len(offsets) / clock.seconds
+
+    return trial
+
+
+def _check_reads(log: Log, log_16kb: Log, naive: NaiveLog, sqlite: SqliteLog, offsets: Sequence[int]) -> None:
+    for offset in offsets:
+        for one in (log, log_16kb):
+            record = next(one.read(offset, max_records=1))
+            check_record(offset, (record.offset, record.key, record.value))
+        check_record(offset, next(naive.read(offset)))
+        found, _timestamp_ms, key, value = sqlite.read(offset)
+        check_record(offset, (found, key, value))
+
+
+@contextmanager
+def _naive(path: Path, count: int) -> Iterator[NaiveLog]:
+    log = NaiveLog(path)
+    try:
+        fill_naive(log, count)
+        settle(path)
+        yield log
+    finally:
+        log.close()
+
+
+@contextmanager
+def _sqlite(path: Path, count: int) -> Iterator[SqliteLog]:
+    log = SqliteLog(path)
+    try:
+        fill_sqlite(log, count)
+        settle(path)
+        yield log
+    finally:
+        log.close()

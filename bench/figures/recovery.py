@@ -1,0 +1,94 @@
+"""The open of a log whose process was killed: every CRC checked, both indexes rebuilt.
+
+The directory of an open log, copied after a flush, is what a kill at that moment leaves. Each turn recovers a
+fresh copy, written to the disk before its clock starts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from bench.measure import Bench, Stopwatch, best_of, log_size, settle
+from bench.peers.naive import NaiveLog
+from bench.row import Row, Unit
+from bench.workload import RECORDS_PER_16KB_BATCH, fill, fill_naive, whole_cycles
+from seeklog import Log, LogConfig
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CONFIG = LogConfig(flush="os")
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    count = whole_cycles(bench.scale.recovered)
+    naive_count = whole_cycles(bench.scale.recovered_by_naive)
+    with (
+        bench.directory("recovery-16kb") as path_16kb,
+        bench.directory("recovery-one") as path_one,
+        bench.directory("recovery-naive") as naive_path,
+    ):
+        killed_16kb = _killed(path_16kb, count, records_per_batch=RECORDS_PER_16KB_BATCH)
+        killed_one = _killed(path_one, count, records_per_batch=1)
+        naive = NaiveLog(naive_path)
+        fill_naive(naive, naive_count)
+        naive.close()
+
+        def naive_trial() -> float:
+            with Stopwatch() as clock:
+                log = NaiveLog(naive_path)
+            if log.next_offset != naive_count:
+                raise ValueError(f"recovered {log.next_offset} of {naive_count} records")
+            log.close()
+            return naive_count / clock.seconds
+
+        rates = best_of(
+            3,
+            {
+                "16kb": lambda: count / _recover(bench, killed_16kb, count),
+                "one": lambda: count / _recover(bench, killed_one, count),
+                "naive": naive_trial,
+            },
+        )
+        bytes_per_record = log_size(killed_16kb) / count
+        bytes_per_record_one = log_size(killed_one) / count
+    yield Row(
+        work="recovery, 16 KB batches",
+        figure=rates["16kb"] * bytes_per_record / 1e9,
+        unit=Unit.GIGABYTES_PER_SECOND,
+        target=1,
+    )
+    yield Row(
+        work="recovery, one-record batches",
+        figure=rates["one"],
+        unit=Unit.RECORDS_PER_SECOND,
+        peer="naive",
+        peer_figure=rates["naive"],
+        target=20,
+        note=f"{rates['one'] * bytes_per_record_one / 1e9:.2f} GB/s of log.",
+    )
+
+
+def _killed(path: Path, count: int, *, records_per_batch: int) -> Path:
+    """Return the directory that a kill after a flush leaves."""
+    with Log(path / "alive", config=CONFIG) as log:
+        fill(log, count, records_per_batch=records_per_batch)
+        log.flush()
+        shutil.copytree(path / "alive", path / "killed")
+    shutil.rmtree(path / "alive")
+    return path / "killed"
+
+
+def _recover(bench: Bench, killed: Path, count: int) -> float:
+    """Return the seconds that the open of a copy takes."""
+    with bench.directory("recovery-copy") as path:
+        shutil.copytree(killed, path)
+        settle(path)
+        with Stopwatch() as clock:
+            log = Log(path, config=CONFIG)
+        with log:
+            if log.log_end_offset != count:
+                raise ValueError(f"recovered {log.log_end_offset} of {count} records")
+    return clock.seconds

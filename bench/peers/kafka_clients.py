@@ -1,0 +1,44 @@
+"""The record layers of two Kafka clients for Python: aiokafka's compiled one and kafka-python's.
+
+Both decode bytes that are already in memory, in fetches of about 1 MB as a consumer gets them. They get the
+very bytes of a seeklog segment; reading the file is not on their clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.record import memory_records as aiokafka_records  # type: ignore[import-untyped]
+from kafka.record import memory_records as kafka_python_records  # type: ignore[import-untyped]
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class CompiledReaderMissing(Exception):
+    """aiokafka is installed without its extension modules; its figures would be those of another program."""
+
+
+def count_with_aiokafka(fetches: Sequence[bytes], *, check_crc: bool) -> int:
+    """Decode every record with aiokafka's compiled reader; return how many there were."""
+    memory_records = aiokafka_records.MemoryRecords
+    if "_crecords" not in memory_records.__module__:
+        raise CompiledReaderMissing(memory_records.__module__)
+    return _count(memory_records, fetches, check_crc=check_crc)
+
+
+def count_with_kafka_python(fetches: Sequence[bytes], *, check_crc: bool) -> int:
+    """Decode every record with kafka-python's reader; return how many there were."""
+    return _count(kafka_python_records.MemoryRecords, fetches, check_crc=check_crc)
+
+
+def _count(memory_records: Any, fetches: Sequence[bytes], *, check_crc: bool) -> int:
+    count = 0
+    for fetch in fetches:
+        records = memory_records(fetch)
+        while (batch := records.next_batch()) is not None:
+            if check_crc and not batch.validate_crc():
+                raise ValueError("a batch of the benchmark's own making fails its CRC")
+            for _record in batch:
+                count += 1
+    return count

@@ -1,0 +1,85 @@
+"""Measure seeklog beside its peers; print a table and write it as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from time import perf_counter
+
+if not __package__:  # run as a file: the directory above is where `bench` is found
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from bench.figures import append, durable, read, recovery, scan
+from bench.figures import open as opening
+from bench.machine import facts
+from bench.measure import Bench
+from bench.row import Row, table
+from bench.scale import FULL, QUICK
+
+FAMILIES = {
+    "append": append.measure,
+    "durable": durable.measure,
+    "read": read.measure,
+    "scan": scan.measure,
+    "recovery": recovery.measure,
+    "open": opening.measure,
+}
+RESULTS = Path(__file__).parent / "results"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="small counts: shows that it runs, within a minute"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=FAMILIES, help="measure this family; may be repeated"
+    )
+    parser.add_argument("--large", action="store_true", help="also read from a log of 100 M records (18 GB)")
+    parser.add_argument(
+        "--dir", type=Path, default=RESULTS, help="where logs are put while they are measured"
+    )
+    parser.add_argument(
+        "--json", type=Path, default=RESULTS / "latest.json", help="where the result is written"
+    )
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    root = arguments.dir.resolve() / f"data-{os.getpid()}"
+    bench = Bench(root=root, scale=QUICK if arguments.quick else FULL, large=arguments.large)
+    started = perf_counter()
+    rows: list[Row] = []
+    try:
+        for name in arguments.only or FAMILIES:
+            print(f"{name} ...", flush=True)
+            family_started = perf_counter()
+            for row in FAMILIES[name](bench):
+                rows.append(row)
+                print("  " + " | ".join(cell for cell in row.cells() if cell), flush=True)
+            print(f"  {perf_counter() - family_started:.0f} s", flush=True)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+    print(f"\n{table(rows)}\n")
+    for row in rows:
+        if row.note:
+            print(f"{row.work}: {row.note}")
+    with_target = [row for row in rows if row.reached is not None]
+    print(f"{sum(row.reached is True for row in with_target)} of {len(with_target)} targets reached.")
+    arguments.json.parent.mkdir(parents=True, exist_ok=True)
+    result = {
+        "machine": facts(),
+        "quick": arguments.quick,
+        "seconds": round(perf_counter() - started, 1),
+        "rows": [row.as_json() for row in rows],
+    }
+    arguments.json.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
