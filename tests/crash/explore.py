@@ -1,0 +1,169 @@
+"""Takes a workload through its crash states: every boundary, every state, reopened and judged."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from crash.recorder import NEW_DISK, PATH, Outcome, Recorder, open_log, reopen
+from crash.sim import Detail, SimFiles
+from seeklog.errors import SeeklogError
+
+if TYPE_CHECKING:
+    from crash.sim import Disk
+    from crash.workloads import Workload
+
+VIOLATIONS_MAX: Final = 20  # enough to see a pattern; the run of a workload stops there
+ROUNDS_MAX: Final = 50
+
+
+@dataclass(slots=True)
+class Tally:
+    """What came of one workload."""
+
+    workload: str
+    seed: int
+    boundaries: int = 0
+    states: int = 0
+    """Different disks under different promises, each judged once."""
+    disks: int = 0
+    """Different disks, each reopened once."""
+    seconds: float = 0.0
+    violations: list[str] = field(default_factory=list)
+
+
+class TooMany(Exception):
+    """Ends a run that has seen enough violations."""
+
+
+class Explorer:
+    """Explores one workload with one seed after the other until enough states were judged."""
+
+    def __init__(self, workload: Workload, *, seed: int) -> None:
+        self.workload = workload
+        self.tally = Tally(workload.name, seed)
+        self._outcomes: dict[bytes, Outcome] = {}
+        self._judged: set[tuple[object, ...]] = set()
+        self._detail = Detail()
+        self._states_per_boundary = 0
+        self._chance = random.Random(seed)
+
+    def run(self, states: int) -> Tally:
+        """Judge about this many states, at least a few at each boundary, and return what came of it."""
+        started = time.perf_counter()
+        for number in range(ROUNDS_MAX):
+            before = self.tally.states
+            seed = self.tally.seed + number
+            boundaries = self._count_boundaries(seed)
+            self._states_per_boundary = max(4, -(-(states - before) // boundaries))
+            self._detail = _detail_for(self._states_per_boundary, seed=seed)
+            try:
+                self._run_once(seed)
+            except TooMany:
+                break
+            if self.tally.states >= states or self.tally.states == before:
+                break
+        self.tally.disks = len(self._outcomes)
+        self.tally.seconds = round(time.perf_counter() - started, 2)
+        return self.tally
+
+    def _count_boundaries(self, seed: int) -> int:
+        recorder = Recorder(self.workload.config, chance=random.Random(seed))
+        self.workload.run(recorder)
+        return recorder.boundaries
+
+    def _run_once(self, seed: int) -> None:
+        recorder = Recorder(self.workload.config, chance=random.Random(seed), observe=self._observe)
+        self._outcomes.clear() if len(self._outcomes) > 50_000 else None
+        self.workload.run(recorder)
+        self.tally.boundaries += recorder.boundaries
+
+    def _observe(self, recorder: Recorder) -> None:
+        survivors = list(recorder.sim.crash_states(self._detail))
+        if len(survivors) > self._states_per_boundary:
+            survivors = survivors[:2] + self._chance.sample(survivors[2:], self._states_per_boundary - 2)
+        ends = []
+        for label, disk in survivors:
+            outcome = self._judge(recorder, label, disk, is_power_loss=True)
+            if outcome is not None and not outcome.problem:
+                ends.append(outcome.log_end_offset)
+        seen = recorder.sim.disk()
+        self._judge(recorder, "process crash", seen, is_power_loss=False)
+        if recorder.config.flush == "batch" and recorder.config.high_watermark == "auto" and ends:
+            self._check_watermark(recorder, seen, min(ends))
+
+    def _judge(self, recorder: Recorder, label: str, disk: Disk, *, is_power_loss: bool) -> Outcome | None:
+        digest = disk.digest()
+        promise = recorder.promise
+        moment = (digest, is_power_loss, recorder.calls, promise.durable_end, self.tally.boundaries)
+        if moment in self._judged:
+            return self._outcomes.get(digest)
+        self._judged.add(moment)
+        self.tally.states += 1
+        outcome = self._outcomes.get(digest)
+        if outcome is None:
+            outcome = reopen(disk, recorder.config, epochs=recorder.epochs, now_ms=recorder.clock.now_ms())
+            self._outcomes[digest] = outcome
+        violations = promise.violations(outcome, is_power_loss=is_power_loss)
+        if violations:
+            self._report(recorder, label, violations, disk)
+        return outcome
+
+    def _check_watermark(self, recorder: Recorder, seen: Disk, end: int) -> None:
+        """A reader in another process must not see a record that power loss can take back."""
+        if not any(path.endswith(".log") for path in seen.files):
+            return
+        try:
+            with open_log(SimFiles(seen), recorder.config, read_only=True) as reader:
+                watermark = reader.high_watermark
+        except SeeklogError as error:
+            self._report(recorder, "reader", [f"cannot open: {error}"], seen)
+            return
+        if watermark > end:
+            violation = f"a reader sees up to {watermark}, power loss may leave {end}"
+            self._report(recorder, "reader", [violation], seen)
+
+    def _report(self, recorder: Recorder, label: str, violations: list[str], disk: Disk) -> None:
+        pending = "; ".join(map(str, recorder.sim.pending[-6:]))
+        sizes = {path.removeprefix(f"{PATH}/"): len(data) for path, data in sorted(disk.files.items())}
+        self.tally.violations.append(
+            f"{self.workload.name}, seed {self._detail.seed}, call {recorder.calls + 1}, "
+            f"boundary {recorder.boundaries}, {label}: {'; '.join(violations[:3])} | pending: {pending} "
+            f"| disk: {sizes}"
+        )
+        if len(self.tally.violations) >= VIOLATIONS_MAX:
+            raise TooMany
+
+
+def explore(workload: Workload, *, states: int, seed: int) -> Tally:
+    """Run one workload until about this many crash states were judged."""
+    return Explorer(workload, seed=seed).run(states)
+
+
+def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tuple[Recorder, Disk]:
+    """Return the disk of a reported violation, for a closer look."""
+    found: list[Disk] = []
+
+    def take(recorder: Recorder) -> None:
+        if recorder.boundaries == boundary:
+            if label == "process crash":
+                found.append(recorder.sim.disk())
+            found.extend(disk for name, disk in recorder.sim.crash_states(Detail(seed=seed)) if name == label)
+
+    recorder = Recorder(workload.config, chance=random.Random(seed), observe=take, disk=NEW_DISK)
+    workload.run(recorder)
+    return recorder, found[0]
+
+
+def _detail_for(states_per_boundary: int, *, seed: int) -> Detail:
+    """Look no closer than the states that will be judged: enumerating costs too."""
+    sectors = min(9, max(3, states_per_boundary.bit_length()))
+    return Detail(
+        prefixes=max(16, states_per_boundary),
+        sectors=sectors,
+        omissions=max(16, states_per_boundary),
+        samples=max(4, states_per_boundary // 2),
+        seed=seed,
+    )

@@ -1,0 +1,467 @@
+"""Runs the engine on a simulated disk, notes what it promised, and judges what a crash left behind.
+
+A `Recorder` passes each call on to a `Log` and keeps the promise that holds at every moment. At each
+boundary between two operations of the disk an observer may take the possible crash states and have each
+reopened (`reopen`) and judged (`Promise.violations`).
+
+The one invariant: a promise is widened before the call that may break it (a truncation, a retention) and
+narrowed after the call that made it (an append, a flush) has returned.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crash.sim import Detail, Disk, SimFiles
+from seeklog import Log, LogConfig, Record
+from seeklog.errors import SeeklogError
+
+if TYPE_CHECKING:
+    import random
+    from collections.abc import Callable, Iterator, Sequence
+
+    from seeklog.files import Files
+
+PARENT: Final = "/data"
+PATH: Final = f"{PARENT}/orders-0"
+NEW_DISK: Final = Disk.of({}, directories=[PARENT])
+START_MS: Final = 1_700_000_000_000
+SENTINEL: Final = b"appended after the crash"
+
+
+class FakeClock:
+    """A clock that stands still until it is told."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self._now_ms = now_ms
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic(self) -> float:
+        return self._now_ms / 1000
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms
+
+
+class Content(NamedTuple):
+    """All of a record but its offset."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+    @classmethod
+    def of(cls, record: Record) -> Content:
+        assert record.timestamp_ms is not None
+        return cls(record.key, record.value, tuple(record.headers), record.timestamp_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a crashed disk turned out to hold when it was opened for writing."""
+
+    log_start_offset: int = 0
+    log_end_offset: int = 0
+    high_watermark: int = 0
+    leader_epoch: int = 0
+    epoch_ends: dict[int, tuple[int, int]] = field(default_factory=dict)
+    records: dict[int, Content] = field(default_factory=dict)
+    read_only: dict[int, Content] = field(default_factory=dict)
+    """What a reader saw before recovery."""
+    problem: str = ""
+    """What went wrong without any promise being needed to see it."""
+
+
+@dataclass(slots=True)
+class Promise:
+    """What a caller may rely on."""
+
+    start_at_least: int = 0
+    start_at_most: int = 0
+    durable_end: int = 0
+    """Records below survive power loss."""
+    acknowledged_end: int = 0
+    """Records below survive a process crash."""
+    watermark_at_most: int | None = None
+    """With a manual high watermark: the highest that was asked for."""
+    epoch_at_least: int = 0
+    epoch_starts: dict[int, int] = field(default_factory=dict)
+    possible: dict[int, list[Content]] = field(default_factory=dict)
+    """What may be found at each offset: more than one only while a truncation is under way."""
+
+    def violations(self, outcome: Outcome, *, is_power_loss: bool) -> list[str]:
+        """Say how an outcome breaks this promise; an empty list: it does not."""
+        if outcome.problem:
+            return [outcome.problem]
+        return list(self._violations(outcome, is_power_loss=is_power_loss))
+
+    def _violations(self, outcome: Outcome, *, is_power_loss: bool) -> Iterator[str]:
+        start, end = outcome.log_start_offset, outcome.log_end_offset
+        kept_end = self.durable_end if is_power_loss else self.acknowledged_end
+        if not self.start_at_least <= start <= self.start_at_most:
+            yield f"starts at {start}, promised {self.start_at_least} to {self.start_at_most}"
+        if end < kept_end:
+            yield f"ends at {end}: lost {kept_end - end} records below {kept_end}"
+        for seen in (outcome.records, outcome.read_only):
+            for offset, content in seen.items():
+                if content not in self.possible.get(offset, ()):
+                    yield f"invented at offset {offset}: {content}"
+        for offset in range(max(start, self.start_at_least), min(end, kept_end)):
+            if outcome.records[offset] != self.possible[offset][-1]:
+                yield f"offset {offset} holds an older record than the one promised"
+        if self.watermark_at_most is not None and outcome.high_watermark > max(self.watermark_at_most, start):
+            yield f"high watermark {outcome.high_watermark}, only {self.watermark_at_most} was asked for"
+        if self.watermark_at_most is None and outcome.high_watermark != end:
+            yield f"high watermark {outcome.high_watermark} does not follow the end {end}"
+        if outcome.leader_epoch < self.epoch_at_least:
+            yield f"leader epoch {outcome.leader_epoch}, promised {self.epoch_at_least}"
+        yield from self._epoch_violations(outcome, kept_end)
+
+    def _epoch_violations(self, outcome: Outcome, kept_end: int) -> Iterator[str]:
+        for (epoch, first), (_, next_first) in itertools.pairwise(self.epoch_starts.items()):
+            # Only an epoch that has a record which survives, and a successor that has one too, has an end.
+            if first < next_first < kept_end and first >= outcome.log_start_offset:
+                found = outcome.epoch_ends.get(epoch)
+                if found != (epoch, next_first):
+                    yield f"epoch {epoch} ends at {found}, promised {(epoch, next_first)}"
+
+
+class PowerLoss(BaseException):
+    """Ends the process that the engine believes it runs in. Not an Exception: nobody may handle it."""
+
+
+class Recorder:
+    """A log on a simulated disk, and the promise that it has made."""
+
+    def __init__(
+        self,
+        config: LogConfig,
+        *,
+        chance: random.Random,
+        observe: Callable[[Recorder], None] | None = None,
+        disk: Disk = NEW_DISK,
+    ) -> None:
+        self.config = config
+        self.chance = chance
+        self.clock = FakeClock()
+        self.sim = SimFiles(disk)
+        self.files: Files = self.sim
+        self.promise = Promise(
+            start_at_least=config.initial_offset,
+            start_at_most=config.initial_offset,
+            durable_end=config.initial_offset,
+            acknowledged_end=config.initial_offset,
+        )
+        if config.high_watermark == "manual":
+            self.promise.watermark_at_most = config.initial_offset
+        self.epochs = [0]
+        self.boundaries = 0
+        self.calls = 0
+        self._observe = observe
+        self._crash_at = -1
+        self._crashed: SimFiles | None = None
+        self._is_appending = False
+        self._log: Log | None = None
+        self.sim.on_boundary = self._at_boundary
+
+    @property
+    def log(self) -> Log:
+        assert self._log is not None
+        return self._log
+
+    # The engine's calls.
+
+    def open(self) -> None:
+        """Open for writing; what is found is what is promised from now on."""
+        self._log = None
+        self._log = log = Log(PATH, config=self.config, files=self.files, clock=self.clock, background=False)
+        outcome = look(log, self.epochs)
+        violations = self.promise.violations(outcome, is_power_loss=False)
+        assert not violations, violations
+        self.promise.possible = {offset: [content] for offset, content in outcome.records.items()}
+        self.promise.start_at_least = self.promise.start_at_most = log.log_start_offset
+        self.promise.acknowledged_end = log.log_end_offset
+        self.promise.durable_end = log.recovery_point
+        self.calls += 1
+
+    def append(self, value: bytes | None = None, *, key: bytes | None = None) -> int:
+        record = self._record(value, key=key)
+        self._intend([record])
+        with self._appending():
+            offset = self.log.append(
+                record.value, key=record.key, headers=record.headers, timestamp_ms=record.timestamp_ms
+            )
+            assert offset == self.promise.acknowledged_end
+        return offset
+
+    def append_many(self, count: int) -> None:
+        records = [self._record() for _ in range(count)]
+        self._intend(records)
+        with self._appending():
+            offsets = self.log.append_many(records)
+            assert offsets.start == self.promise.acknowledged_end
+            assert len(offsets) == count
+
+    def append_batches(self, raw: bytes, records: Sequence[Record]) -> None:
+        self._intend(records)
+        with self._appending():
+            self.log.append_batches(raw)
+
+    def append_through_writer(self, count: int) -> None:
+        """Append by the buffering producer; nothing is promised before its futures are done."""
+        records = [self._record() for _ in range(count)]
+        self._intend(records)
+        with self._appending(), self.log.writer(batch_bytes=300) as writer:
+            futures = [
+                writer.append(
+                    record.value, key=record.key, headers=record.headers, timestamp_ms=record.timestamp_ms
+                )
+                for record in records
+            ]
+            writer.flush()
+            first = self.promise.acknowledged_end
+            assert [future.result(timeout=0) for future in futures] == list(range(first, first + count))
+
+    def flush(self) -> None:
+        with self._appending():
+            self.log.flush()
+
+    def delete_before(self, offset: int) -> None:
+        self.promise.start_at_most = offset
+        self.log.delete_before(offset)
+        self._settle()
+
+    def retain(self) -> None:
+        self.promise.start_at_most = self.log.log_end_offset
+        self.log.retain()
+        self._settle()
+
+    def truncate_to(self, offset: int) -> None:
+        promise = self.promise
+        promise.durable_end = min(promise.durable_end, offset)
+        promise.acknowledged_end = min(promise.acknowledged_end, offset)
+        promise.epoch_starts = {
+            epoch: first for epoch, first in promise.epoch_starts.items() if first < offset
+        }
+        promise.epoch_at_least = max(promise.epoch_starts, default=0)
+        self.log.truncate_to(offset)
+        promise.possible = {at: found for at, found in promise.possible.items() if at < offset}
+        self._settle()
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs.append(epoch)
+        self.log.begin_epoch(epoch)
+        self.promise.epoch_at_least = epoch
+        self.promise.epoch_starts[epoch] = self.log.log_end_offset
+        self._settle()
+
+    def advance_high_watermark(self, offset: int) -> None:
+        assert self.promise.watermark_at_most is not None
+        self.promise.watermark_at_most = max(self.promise.watermark_at_most, offset)
+        self.log.advance_high_watermark(offset)
+        self._settle()
+
+    def close(self) -> None:
+        self.log.close()
+        self._log = None
+        # A clean close syncs: the whole log is durable once it has returned.
+        self.promise.durable_end = self.promise.acknowledged_end
+        self.calls += 1
+
+    def forget_the_refused_append(self) -> None:
+        """Note that the last append was refused whole: what it brought may not be found from now on."""
+        for offset in [offset for offset in self.promise.possible if offset >= self.log.log_end_offset]:
+            del self.promise.possible[offset]
+        self._settle()
+
+    # Crashes inside a workload.
+
+    def kill(self) -> None:
+        """Lose the process between two calls. What it wrote stays visible, and pending."""
+        self.sim.process_crash()
+        self._log = None
+        self.files = self.sim
+
+    def lose_power_during(self, action: Callable[[], object], *, at: int) -> bool:
+        """Run `action`, lose power at its nth boundary, go on with a disk drawn by lot.
+
+        Tell whether there were that many boundaries; if not, power is lost after the action.
+        """
+        crashed = self._run_until(action, at=at)
+        states = [disk for _, disk in (crashed or self.sim).crash_states(Detail(prefixes=16, sectors=4))]
+        self._restart(SimFiles(self.chance.choice(states)))
+        self.promise.acknowledged_end = self.promise.durable_end
+        return crashed is not None
+
+    def kill_during(self, action: Callable[[], object], *, at: int) -> bool:
+        """Run `action` and kill the process at its nth boundary, or after it."""
+        crashed = self._run_until(action, at=at)
+        self._restart(crashed or self.sim)
+        return crashed is not None
+
+    def _run_until(self, action: Callable[[], object], *, at: int) -> SimFiles | None:
+        self._crash_at = self.boundaries + at
+        self._crashed = None
+        try:
+            action()
+        except PowerLoss:
+            pass
+        finally:
+            self._crash_at = -1
+        return self._crashed
+
+    def _restart(self, sim: SimFiles) -> None:
+        self.sim.on_boundary = None
+        sim.process_crash()
+        sim.on_boundary = self._at_boundary
+        self.sim = self.files = sim
+        self._log = None
+
+    # The insides.
+
+    def _record(self, value: bytes | None = None, *, key: bytes | None = None) -> Record:
+        chance = self.chance
+        if value is None:
+            # Mostly within one sector; now and then over three.
+            size = chance.choice((0, 5, 20, 60, 60, 1100))
+            value = chance.randbytes(size)
+        self.clock.advance(chance.choice((0, 1, 40)))
+        headers = (("trace", chance.randbytes(3)),) if chance.random() < 0.2 else ()
+        return Record(value, key=key, headers=headers, timestamp_ms=self.clock.now_ms())
+
+    def _intend(self, records: Sequence[Record]) -> None:
+        for offset, record in enumerate(records, start=self.promise.acknowledged_end):
+            self.promise.possible.setdefault(offset, []).append(Content.of(record))
+
+    @contextmanager
+    def _appending(self) -> Iterator[None]:
+        self._is_appending = True
+        try:
+            yield
+        finally:
+            self._is_appending = False
+        self._settle()
+
+    def _settle(self) -> None:
+        """Note what holds now that a call has returned."""
+        log, promise = self.log, self.promise
+        promise.start_at_least = promise.start_at_most = log.log_start_offset
+        promise.acknowledged_end = log.log_end_offset
+        promise.durable_end = log.recovery_point
+        if self.config.flush == "batch":
+            assert promise.durable_end == promise.acknowledged_end, "acknowledged without a sync"
+        self.calls += 1
+
+    def _at_boundary(self, sim: SimFiles) -> None:
+        if self._crashed is not None and self._crash_at >= 0:
+            raise PowerLoss
+        if self._is_appending:
+            # The point is public: a caller in another thread may rely on it before this call returns.
+            self.promise.durable_end = max(self.promise.durable_end, self.log.recovery_point)
+        if self._observe is not None:
+            self._observe(self)
+        self.boundaries += 1
+        if self.boundaries == self._crash_at:
+            sim.on_boundary = None
+            self._crashed = copy.deepcopy(sim)
+            sim.on_boundary = self._at_boundary
+            raise PowerLoss
+
+
+def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
+    """Return what an open log holds."""
+    start, end = log.log_start_offset, log.log_end_offset
+    records = {record.offset: Content.of(record) for record in read_everything(log)}
+    problem = ""
+    if list(records) != list(range(start, end)):
+        problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
+    return Outcome(
+        log_start_offset=start,
+        log_end_offset=end,
+        high_watermark=log.high_watermark,
+        leader_epoch=log.leader_epoch,
+        epoch_ends={epoch: log.end_offset_for_epoch(epoch) for epoch in epochs[1:]},
+        records=records,
+        problem=problem,
+    )
+
+
+def read_everything(log: Log) -> Iterator[Record]:
+    """Yield every record of a log, past the high watermark too."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        before = offset
+        for record in log.read_uncommitted(offset):
+            yield record
+            offset = record.offset + 1
+        if offset == before:
+            return
+
+
+def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms: int = START_MS) -> Outcome:
+    """Open a crashed disk as a reader, then as a writer; append, close, and open it again.
+
+    The result holds what the writer found at first; its `problem` says what else went wrong.
+    """
+    read_only: dict[int, Content] = {}
+    if any(path.startswith(PATH) for path in disk.files):
+        try:
+            with open_log(SimFiles(disk), config, read_only=True, now_ms=now_ms) as reader:
+                read_only = {record.offset: Content.of(record) for record in reader.scan()}
+        except SeeklogError:
+            pass  # A reader may refuse what recovery has not seen yet; it may not invent.
+    sim = SimFiles(disk)
+    try:
+        with open_log(sim, config, now_ms=now_ms) as log:
+            outcome = look(log, epochs)
+            if outcome.problem:
+                return outcome
+            offset = log.append(SENTINEL, timestamp_ms=now_ms)
+        if offset != outcome.log_end_offset:
+            return Outcome(problem=f"appended at {offset}, the log ended at {outcome.log_end_offset}")
+        if sim.open_handles:
+            return Outcome(problem=f"{sim.open_handles} handles are still open after close")
+        # Power is lost once more: a clean close must have made everything durable.
+        again = SimFiles(sim.durable_disk())
+        with open_log(again, config, now_ms=now_ms) as log:
+            second = look(log, epochs)
+    except SeeklogError as error:
+        return Outcome(problem=f"{type(error).__name__}: {error}")
+    expected = outcome.records | {offset: Content(None, SENTINEL, (), now_ms)}
+    if second.problem:
+        return Outcome(problem=f"second open: {second.problem}")
+    if second.records != expected or second.log_start_offset != outcome.log_start_offset:
+        return Outcome(
+            problem=f"second open: {second.log_start_offset} to {second.log_end_offset - 1}, "
+            f"expected {outcome.log_start_offset} to {offset}"
+        )
+    torn_before = _evidence(sim.disk())
+    if _evidence(again.disk()) != torn_before:
+        return Outcome(problem="second open: recovery cut something again")
+    return Outcome(
+        log_start_offset=outcome.log_start_offset,
+        log_end_offset=outcome.log_end_offset,
+        high_watermark=outcome.high_watermark,
+        leader_epoch=outcome.leader_epoch,
+        epoch_ends=outcome.epoch_ends,
+        records=outcome.records,
+        read_only=read_only,
+    )
+
+
+def open_log(files: Files, config: LogConfig, *, read_only: bool = False, now_ms: int = START_MS) -> Log:
+    """Open the log of a simulated disk."""
+    return Log(
+        PATH, config=config, read_only=read_only, files=files, clock=FakeClock(now_ms), background=False
+    )
+
+
+def _evidence(disk: Disk) -> dict[str, bytes]:
+    return {path: data for path, data in disk.files.items() if path.endswith(".torn")}

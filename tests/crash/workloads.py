@@ -1,0 +1,321 @@
+"""What the engine is made to do while the disk watches for every way to break it.
+
+Each workload is a function of a `Recorder`. Sizes and choices come from the recorder's seeded chance, so
+that the same workload with another seed visits other states.
+"""
+
+from __future__ import annotations
+
+import errno
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from crash.sim import FaultyFiles
+from seeklog import LogConfig, Record
+from seeklog.errors import DiskFull, LogFailed
+from seeklog.record.batch import encode_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crash.recorder import Recorder
+
+# Small enough that a handful of records makes indexes, rolls and seals.
+SMALL: Final[dict[str, int]] = {"segment_bytes": 700, "index_interval_bytes": 100, "max_message_bytes": 5000}
+WIDE: Final[dict[str, int]] = {"segment_bytes": 100_000, "index_interval_bytes": 100}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A name, a configuration, and what to do."""
+
+    name: str
+    config: LogConfig
+    run: Callable[[Recorder], None]
+
+
+WORKLOADS: Final[dict[str, Workload]] = {}
+
+
+def workload(
+    name: str, **words: object
+) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
+    """Enter a function into the table of workloads, with the configuration that it runs under."""
+
+    def enter(run: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
+        WORKLOADS[name] = Workload(name, LogConfig.from_mapping(words), run)
+        return run
+
+    return enter
+
+
+@workload("create", flush="batch", **WIDE)
+@workload("create at an offset", flush="os", initial_offset=1000, **WIDE)
+def create(on: Recorder) -> None:
+    on.open()
+    on.close()
+    on.open()
+    on.append()
+    on.close()
+
+
+@workload("append, flush=os", flush="os", **WIDE)
+@workload("append, flush=interval", flush="interval", **WIDE)
+@workload("append, flush=batch", flush="batch", **WIDE)
+def append(on: Recorder) -> None:
+    on.open()
+    for number in range(6):
+        on.append(key=b"key" if number % 2 else None)
+        if number == 2:
+            on.flush()
+    on.close()
+
+
+@workload("append_many", flush="os", compression_type="gzip", **WIDE)
+@workload("append_many, flush=batch", flush="batch", compression_type="lz4", **WIDE)
+def append_many(on: Recorder) -> None:
+    on.open()
+    for count in (1, 7, 3, 12):
+        on.append_many(count)
+    on.flush()
+    on.append_many(2)
+    on.close()
+
+
+@workload("append_batches", flush="os", **SMALL)
+def append_batches(on: Recorder) -> None:
+    on.open()
+    for count in (1, 4, 2):
+        records = [
+            Record(on.chance.randbytes(30), timestamp_ms=on.clock.now_ms() + number)
+            for number in range(count)
+        ]
+        on.append_batches(encode_batch(records) + encode_batch(records[:1]), [*records, records[0]])
+    on.flush()
+    on.close()
+
+
+@workload("writer", flush="batch", **SMALL)
+@workload("writer, flush=interval", flush="interval", **WIDE)
+def writer(on: Recorder) -> None:
+    """Group commit: many appends, one sync."""
+    on.open()
+    on.append_through_writer(9)
+    on.append()
+    on.append_through_writer(3)
+    on.close()
+
+
+@workload("roll", flush="os", **SMALL)
+@workload("roll, flush=batch", flush="batch", **SMALL)
+def roll(on: Recorder) -> None:
+    on.open()
+    for _ in range(10):
+        on.append(on.chance.randbytes(on.chance.choice((150, 250, 900))))
+    on.flush()
+    on.append()
+    on.close()
+
+
+@workload("seal", flush="interval", **SMALL)
+def seal(on: Recorder) -> None:
+    """Rolls and clean closes in turn: every segment gets its seal, and is opened with it."""
+    on.open()
+    for _ in range(3):
+        on.append_many(4)
+        on.append(on.chance.randbytes(400))
+        on.close()
+        on.open()
+    on.close()
+
+
+@workload("checkpoint", flush="interval", flush_interval_ms=100, **WIDE)
+def checkpoint(on: Recorder) -> None:
+    """More than a second passes between flushes, so that each persists the recovery point."""
+    on.open()
+    for _ in range(4):
+        on.append()
+        on.clock.advance(1500)
+        on.flush()
+    on.append()
+    on.kill()
+    on.open()
+    on.close()
+
+
+@workload("delete_before", flush="os", **SMALL)
+@workload("delete_before, flush=batch", flush="batch", **SMALL)
+def delete_before(on: Recorder) -> None:
+    on.open()
+    for _ in range(8):
+        on.append(on.chance.randbytes(240))
+    on.delete_before(1)  # within the first segment: only the start moves
+    on.append()
+    on.delete_before(5)
+    on.append()
+    on.delete_before(on.log.log_end_offset)
+    on.append()
+    on.close()
+
+
+@workload("retention by size", flush="os", retention_bytes=1200, **SMALL)
+@workload("retention by time", flush="batch", retention_ms=5000, **SMALL)
+def retention(on: Recorder) -> None:
+    on.open()
+    for _ in range(8):
+        on.append(on.chance.randbytes(240))
+        on.clock.advance(1000)
+    on.retain()
+    on.append()
+    on.clock.advance(60_000)
+    on.retain()
+    on.append()
+    on.close()
+
+
+@workload("truncate_to", flush="os", **SMALL)
+@workload("truncate_to, flush=batch", flush="batch", **SMALL)
+def truncate_to(on: Recorder) -> None:
+    on.open()
+    for _ in range(7):
+        on.append(on.chance.randbytes(200))
+    on.flush()
+    on.append()
+    on.truncate_to(6)  # within the active segment, below the recovery point
+    on.append()
+    on.append()
+    on.truncate_to(2)  # into a sealed segment
+    on.append()
+    on.flush()
+    on.truncate_to(0)
+    on.append()
+    on.close()
+
+
+@workload("reopen", flush="os", **SMALL)
+def reopen_again_and_again(on: Recorder) -> None:
+    for count in (1, 3, 2):
+        on.open()
+        on.append_many(count)
+        on.append()
+        if on.chance.random() < 0.5:
+            on.kill()
+        else:
+            on.close()
+
+
+@workload("recovery after a kill", flush="os", **SMALL)
+@workload("recovery after a kill, flush=batch", flush="batch", **SMALL)
+def recovery_after_a_kill(on: Recorder) -> None:
+    """Killed at a boundary of an append; then power may go at each boundary of the recovery."""
+    on.open()
+    on.append()
+    on.append_many(3)
+    for _ in range(3):
+        on.kill_during(
+            lambda: [on.append(on.chance.randbytes(300)) for _ in range(3)], at=on.chance.randrange(1, 12)
+        )
+        on.open()
+        on.append()
+    on.close()
+
+
+@workload("recovery of a recovery", flush="interval", **SMALL)
+@workload("recovery of a recovery, flush=batch", flush="batch", **SMALL)
+def recovery_of_a_recovery(on: Recorder) -> None:
+    """Power is lost, and lost again at each boundary of the recovery, and of the recovery after that."""
+    on.open()
+    on.append_many(4)
+    on.flush()
+    on.lose_power_during(
+        lambda: [on.append(on.chance.randbytes(250)) for _ in range(5)], at=on.chance.randrange(1, 30)
+    )
+    for at in range(1, 30):
+        if not on.lose_power_during(on.open, at=at):
+            break
+    on.open()
+    on.append()
+    on.close()
+
+
+@workload("manual high watermark", flush="batch", high_watermark="manual", **SMALL)
+def manual_high_watermark(on: Recorder) -> None:
+    on.open()
+    on.append_many(3)
+    on.advance_high_watermark(2)
+    on.append(on.chance.randbytes(500))
+    on.append(on.chance.randbytes(500))
+    on.clock.advance(1500)
+    on.advance_high_watermark(5)
+    on.flush()
+    on.append()
+    on.kill()
+    on.open()
+    on.close()
+
+
+@workload("leader epochs", flush="os", **SMALL)
+@workload("leader epochs, flush=batch", flush="batch", **SMALL)
+def leader_epochs(on: Recorder) -> None:
+    on.open()
+    on.begin_epoch(1)
+    on.append_many(3)
+    on.begin_epoch(4)
+    on.append(on.chance.randbytes(500))
+    on.append(on.chance.randbytes(500))
+    on.begin_epoch(5)
+    on.append()
+    on.flush()
+    on.truncate_to(4)
+    on.begin_epoch(6)
+    on.append()
+    on.close()
+
+
+def append_three_and_flush(on: Recorder) -> None:
+    for _ in range(3):
+        on.append()
+    on.flush()
+
+
+@workload("a sync fails", flush="batch", **SMALL)
+@workload("a sync fails, flush=os", flush="os", **SMALL)
+def a_sync_fails(on: Recorder) -> None:
+    """The pages of a failed sync read back fine: recovery must write them again, not only sync again."""
+    on.open()
+    on.append_many(3)
+    on.flush()
+    on.kill()
+    on.files = faulty = FaultyFiles(on.sim)
+    on.open()
+    faulty.fail_at = faulty.calls + 1
+    with pytest.raises(LogFailed):
+        append_three_and_flush(on)
+    on.kill()
+    on.open()
+    on.flush()
+    on.append()
+    on.close()
+
+
+@workload("the disk is full", flush="os", **SMALL)
+@workload("the disk is full, flush=batch", flush="batch", **SMALL)
+def the_disk_is_full(on: Recorder) -> None:
+    """A prefix of the write got through before the disk was full; the same log goes on when there is room."""
+    on.open()
+    on.append_many(2)
+    on.kill()
+    on.files = faulty = FaultyFiles(on.sim, methods={"write"}, error=errno.ENOSPC, lasting=True, only=".log")
+    on.open()
+    for size in (10, 500):
+        faulty.prefix = on.chance.choice((0, 1, 61, 70))
+        faulty.fail_at = faulty.calls + 1
+        with pytest.raises(DiskFull):
+            on.append(on.chance.randbytes(size))
+        on.forget_the_refused_append()
+        faulty.heal()
+        on.append()
+        on.append(on.chance.randbytes(300))
+    on.close()

@@ -1,0 +1,134 @@
+"""Small logs on a simulated disk, and the questions that are asked of each damaged copy."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from crash.recorder import NEW_DISK, PATH, START_MS, Content, FakeClock, open_log, read_everything
+from crash.sim import Disk, SimFiles
+from seeklog import Log, LogConfig, Record, names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from seeklog.files import Files
+
+# Three records of about 100 bytes to a segment, and an index entry for each batch but the first.
+CONFIG: Final = LogConfig(flush="os", segment_bytes=400, index_interval_bytes=50, retention_ms=-1)
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """Everything a caller can learn from a log without writing to it."""
+
+    log_start_offset: int
+    log_end_offset: int
+    high_watermark: int
+    leader_epoch: int
+    records: tuple[tuple[int, Content], ...]
+    by_offset: tuple[tuple[int, Content], ...]
+    """Each record again, sought one by one."""
+    by_time: tuple[int | None, ...]
+    """The offsets that each record's time, and the millisecond after it, lead to."""
+
+
+def ask(log: Log, *, expected: Answers | None = None) -> Answers:
+    """Ask a log everything. Times and offsets to seek are those of the undamaged log, if given."""
+    records = tuple((record.offset, Content.of(record)) for record in read_everything(log))
+    sought = expected.records if expected is not None else records
+    by_offset = []
+    for offset, _ in sought:
+        if log.log_start_offset <= offset < log.log_end_offset:
+            record = next(iter(log.read_uncommitted(offset, max_records=1)))
+            by_offset.append((record.offset, Content.of(record)))
+    times = [content.timestamp_ms + later for _, content in sought for later in (0, 1)]
+    return Answers(
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+        leader_epoch=log.leader_epoch,
+        records=records,
+        by_offset=tuple(by_offset),
+        by_time=tuple(log.offset_at_time(time) for time in times),
+    )
+
+
+def ask_disk(
+    disk: Disk, *, config: LogConfig = CONFIG, read_only: bool, expected: Answers | None = None
+) -> Answers:
+    """Open a copy of a disk and ask it everything."""
+    with open_log(SimFiles(disk), config, read_only=read_only) as log:
+        return ask(log, expected=expected)
+
+
+def make_disk(
+    fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK
+) -> Disk:
+    """Return the disk of a log that `fill` wrote and that was closed cleanly."""
+    sim = SimFiles(start)
+    clock = FakeClock()
+    with Log(PATH, config=config, files=sim, clock=clock, background=False) as log:
+        fill(log, clock)
+    return without_lock(sim.disk())
+
+
+def make_unclean_disk(
+    fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK
+) -> Disk:
+    """Return the disk of a log that `fill` wrote and whose process was then killed."""
+    sim = SimFiles(start)
+    clock = FakeClock(START_MS + 1_000_000)
+    log = Log(PATH, config=config, files=sim, clock=clock, background=False)
+    fill(log, clock)
+    sim.process_crash()
+    return without_lock(sim.disk())
+
+
+def without_lock(disk: Disk) -> Disk:
+    """Leave out the lock file: its content is nobody's promise."""
+    return Disk(
+        disk.directories, {path: data for path, data in disk.files.items() if path != in_log(names.LOCK)}
+    )
+
+
+def fill_three_segments(log: Log, clock: FakeClock) -> None:
+    """Append nine records with keys, headers and growing times, in batches of one and two."""
+    for number in range(6):
+        clock.advance(10)
+        records = [
+            Record(
+                f"value {number}.{index}".encode() * 3,
+                key=f"key {number}".encode(),
+                headers=(("trace", b"x"), ("none", None)) if number % 2 else (),
+                timestamp_ms=clock.now_ms() + index,
+            )
+            for index in range(1 + number % 2)
+        ]
+        log.append_many(records)
+
+
+def in_log(name: str) -> str:
+    """Return the path of a file of the log."""
+    return posixpath.join(PATH, name)
+
+
+def files_with(disk: Disk, *suffixes: str) -> list[str]:
+    """Return the paths of the log's files that end so, in the order of their names."""
+    return sorted(path for path in disk.files if path.endswith(suffixes))
+
+
+def evidence(disk: Disk) -> dict[str, bytes]:
+    """Return what recovery kept aside, by file name."""
+    return {posixpath.basename(path): disk.files[path] for path in files_with(disk, names.TORN)}
+
+
+def open_on(files: Files, *, config: LogConfig = CONFIG, read_only: bool = False) -> Log:
+    """Open the log for writing on any disk."""
+    return open_log(files, config, read_only=read_only)
+
+
+def contents(records: Sequence[Record]) -> list[Content]:
+    """Return records without their offsets."""
+    return [Content.of(record) for record in records]

@@ -1,0 +1,214 @@
+"""A disk that fails: at every sync, at every write, for want of room. What was acknowledged stays."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crash.recorder import NEW_DISK, Content, read_everything
+from crash.sim import FaultyFiles, SimFiles
+from faults.disks import files_with, open_on
+from seeklog import LogConfig, names
+from seeklog.errors import DiskFull, LogFailed, SeeklogError
+
+if TYPE_CHECKING:
+    from crash.sim import Disk
+    from seeklog import Log
+
+POLICIES = ["os", "interval", "batch"]
+APPENDS = 9  # over three segments
+
+
+def config_of(flush: str, **words: object) -> LogConfig:
+    return LogConfig.from_mapping(
+        {"flush": flush, "segment_bytes": 400, "index_interval_bytes": 50, "retention_ms": -1} | words
+    )
+
+
+def value_of(number: int) -> bytes:
+    return f"value {number:03d} ".encode() * 8
+
+
+def values_on(disk: Disk, config: LogConfig) -> list[bytes | None]:
+    """Return what a log holds when it is opened again."""
+    with open_on(SimFiles(disk), config=config) as log:
+        return [record.value for record in read_everything(log)]
+
+
+def run_until_it_fails(
+    files: FaultyFiles, config: LogConfig
+) -> tuple[Log | None, list[int], Exception | None]:
+    """Append and flush until an error; return the log, the acknowledged offsets and the error."""
+    acknowledged: list[int] = []
+    log: Log | None = None
+    try:
+        log = open_on(files, config=config)
+        for number in range(APPENDS):
+            acknowledged.append(log.append(value_of(number)))
+            if number % 3 == 2:
+                log.flush()
+    except SeeklogError as error:
+        return log, acknowledged, error
+    return log, acknowledged, None
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
+@pytest.mark.parametrize("method", ["sync", "sync_directory"])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledged(
+    flush: str, method: str, error: int
+) -> None:
+    """Goal: at every sync n, the caller gets LogFailed, and no append is acknowledged after it."""
+    config = config_of(flush)
+    failed = 0
+    for number in itertools.count(1):
+        sim = SimFiles(NEW_DISK)
+        files = FaultyFiles(sim, methods={method}, fail_at=number, error=error)
+        log, acknowledged, failure = run_until_it_fails(files, config)
+        if files.failures == 0:
+            break
+        failed += 1
+        assert isinstance(failure, LogFailed), (number, failure)
+        assert isinstance(failure.__cause__, OSError), number
+        if log is not None:
+            with pytest.raises(LogFailed):
+                log.append(b"after the failure")
+            with pytest.raises(LogFailed):
+                log.flush()
+            assert log.recovery_point <= len(acknowledged), number
+            durable = log.recovery_point
+            close_quietly(log)
+        else:
+            durable = 0
+        # The process ends, the machine runs on: the pages of the failed sync still read back.
+        sim.process_crash()
+        kept = values_on(sim.disk(), config)
+        assert kept[: len(acknowledged)] == [value_of(at) for at in acknowledged], number
+        assert len(kept) <= len(acknowledged) + 1, number  # the append that failed may be there, or not
+        # Power is lost as well: what a sync has covered is there.
+        after_power_loss = values_on(sim.durable_disk(), config)
+        assert after_power_loss[:durable] == [value_of(at) for at in range(durable)], number
+        if flush == "batch":
+            assert durable == len(acknowledged), number
+        # A reopen on the same machine writes the lost pages again before it vouches for them.
+        with open_on(sim, config=config) as log:
+            vouched = log.recovery_point
+        assert values_on(sim.durable_disk(), config) == kept, number
+        assert vouched <= len(kept)
+    print(f"flush={flush}, {method}: {failed} failures")
+    assert failed >= (0 if flush == "os" and method == "sync" else 1)
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 40, 100])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int) -> None:
+    """Goal: EIO at every write n; an index write may fail without the caller knowing, a log write may not."""
+    config = config_of(flush)
+    failed = 0
+    for number in itertools.count(1):
+        sim = SimFiles(NEW_DISK)
+        files = FaultyFiles(sim, methods={"write"}, fail_at=number, prefix=prefix)
+        log, acknowledged, failure = run_until_it_fails(files, config)
+        if files.failures == 0:
+            break
+        failed += 1
+        assert failure is None or isinstance(failure, LogFailed), (number, failure)
+        if log is not None:
+            if failure is not None:
+                with pytest.raises(LogFailed):
+                    log.append(b"after the failure")
+            close_quietly(log)
+        sim.process_crash()
+        kept = values_on(sim.disk(), config)
+        assert kept[: len(acknowledged)] == [value_of(at) for at in acknowledged], number
+        assert len(kept) <= len(acknowledged) + 1, number
+    print(f"flush={flush}, prefix {prefix}: {failed} failures")
+    assert failed >= APPENDS
+
+
+@pytest.mark.parametrize("prefix", [0, 1, 40, 100])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_room(
+    flush: str, prefix: int
+) -> None:
+    """Goal: ENOSPC at every write n: DiskFull, the file trimmed back, nothing lost, no reopen needed."""
+    config = config_of(flush)
+    refusals = 0
+    for number in itertools.count(1):
+        sim = SimFiles(NEW_DISK)
+        files = FaultyFiles(sim, methods={"write"}, error=errno.ENOSPC, prefix=prefix, lasting=True)
+        with open_on(files, config=config) as log:
+            files.calls = 0
+            files.fail_at = number
+            for at in range(APPENDS):
+                before = {
+                    path: len(data) for path, data in sim.disk().files.items() if path.endswith(names.LOG)
+                }
+                try:
+                    assert log.append(value_of(at)) == at
+                except DiskFull:
+                    refusals += 1
+                    after = {
+                        path: len(data) for path, data in sim.disk().files.items() if path.endswith(names.LOG)
+                    }
+                    assert {path: after[path] for path in before} == before, (number, at)
+                    assert log.log_end_offset == at, (number, at)
+                    with pytest.raises(DiskFull):
+                        log.append(value_of(at))
+                    files.heal()
+                    assert log.append(value_of(at)) == at, number
+            failures = files.failures
+            assert [record.value for record in read_everything(log)] == [
+                value_of(at) for at in range(APPENDS)
+            ]
+        assert values_on(sim.disk(), config) == [value_of(at) for at in range(APPENDS)], number
+        assert values_on(sim.durable_disk(), config) == [value_of(at) for at in range(APPENDS)], number
+        assert not files_with(sim.disk(), names.TORN), number
+        if failures == 0:
+            break
+    print(f"flush={flush}, prefix {prefix}: {number - 1} writes failed, {refusals} appends refused")
+    assert refusals >= APPENDS
+
+
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_made(flush: str) -> None:
+    sim = SimFiles(NEW_DISK)
+    files = FaultyFiles(sim, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True)
+    try:
+        log = open_on(files, config=config_of(flush))
+    except (DiskFull, LogFailed):
+        sim.process_crash()
+    else:
+        with pytest.raises(DiskFull):
+            log.append(b"value")
+        close_quietly(log)
+        sim.process_crash()
+
+    files.heal()
+    with open_on(sim, config=config_of(flush)) as log:
+        assert log.append(b"value") == 0
+
+
+def test_a_failed_read_is_a_declared_error_and_the_log_goes_on() -> None:
+    sim = SimFiles(NEW_DISK)
+    config = config_of("os")
+    with open_on(sim, config=config) as log:
+        for number in range(APPENDS):
+            log.append(value_of(number))
+    files = FaultyFiles(sim, methods={"read"})
+    with open_on(files, config=config) as log:
+        files.fail_at = files.calls + 1
+        with pytest.raises(SeeklogError):
+            list(read_everything(log))
+        found = [Content.of(record).value for record in read_everything(log)]
+        assert found == [value_of(number) for number in range(APPENDS)]
+
+
+def close_quietly(log: Log) -> None:
+    """Close a log that has failed: it may say so once more."""
+    with contextlib.suppress(SeeklogError):
+        log.close()

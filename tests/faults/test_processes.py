@@ -1,0 +1,221 @@
+"""One writer, any number of readers: locks, forks, and a history that must be free of torn reads and gaps."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+from crash.recorder import read_everything
+from faults.children import Child, kill_config, value_at
+from seeklog import Log, LogConfig
+from seeklog.errors import LogClosed, LogLocked, OffsetOutOfRange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+CONFIG = LogConfig(flush="os", segment_bytes=2000)
+# Reliability target 9 asks for a minute; the short version is long enough for a hundred rolls.
+READING_SECONDS = float(os.environ.get("SEEKLOG_READING_SECONDS", "3"))
+LOCKED_WITHIN_SECONDS = 0.1
+
+
+def test_a_second_writer_in_the_same_process_is_refused_at_once(tmp_path: Path) -> None:
+    with Log(tmp_path / "log", config=CONFIG):
+        started = time.perf_counter()
+        with pytest.raises(LogLocked) as refusal:
+            Log(tmp_path / "log", config=CONFIG)
+
+    assert time.perf_counter() - started < LOCKED_WITHIN_SECONDS
+    assert refusal.value.owner_pid == os.getpid()
+
+
+def test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_holds_it(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+
+    def hold(report: Callable[[str], None]) -> None:
+        with Log(path, config=CONFIG):
+            report("open")
+            threading.Event().wait()
+
+    child = Child(hold)
+    assert child.line() == "open"
+    started = time.perf_counter()
+    with pytest.raises(LogLocked) as refusal:
+        Log(path, config=CONFIG)
+    elapsed = time.perf_counter() - started
+    child.kill()
+    child.wait()
+
+    assert elapsed < LOCKED_WITHIN_SECONDS
+    assert refusal.value.owner_pid == child.pid
+    assert str(child.pid) in str(refusal.value)
+    # The lock went with its process.
+    with Log(path, config=CONFIG) as log:
+        assert log.append(b"value") == 0
+
+
+def test_a_lock_is_free_after_close(tmp_path: Path) -> None:
+    for _ in range(3):
+        with Log(tmp_path / "log", config=CONFIG) as log:
+            log.append(b"value")
+
+
+def test_a_forked_child_cannot_append_and_the_parent_goes_on(tmp_path: Path) -> None:
+    with Log(tmp_path / "log", config=CONFIG) as log:
+        log.append(b"before")
+
+        def try_to_append(report: Callable[[str], None]) -> None:
+            for attempt in (lambda: log.append(b"from the child"), log.flush):
+                with pytest.raises(LogClosed):
+                    attempt()
+            log.close()
+            report("refused")
+
+        child = Child(try_to_append)
+        assert child.rest() == ["refused"]
+        assert child.wait() == 0
+        assert log.append(b"after") == 1
+        # The child's close did not give the lock away.
+        with pytest.raises(LogLocked):
+            Log(tmp_path / "log", config=CONFIG)
+        assert [record.value for record in log.scan()] == [b"before", b"after"]
+
+
+def test_a_child_forked_from_a_writer_does_not_keep_the_lock_after_the_writer_closed(tmp_path: Path) -> None:
+    """Goal: a child shares the lock's open file; it must not keep a log locked that its parent has left."""
+    log = Log(tmp_path / "log", config=CONFIG)
+
+    def wait_for_ever(report: Callable[[str], None]) -> None:
+        report("running")
+        threading.Event().wait()
+
+    child = Child(wait_for_ever)
+    assert child.line() == "running"
+    log.close()
+    try:
+        with Log(tmp_path / "log", config=CONFIG) as again:
+            assert again.append(b"value") == 0
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    with Log(path, config=CONFIG) as log:
+        log.append(b"value")
+        with (
+            Log(path, config=CONFIG, read_only=True) as first,
+            Log(path, config=CONFIG, read_only=True) as second,
+        ):
+            log.append(b"more")
+            for reader in (first, second):
+                assert next(iter(reader.read(0))).value == b"value"
+    with Log(path, config=CONFIG, read_only=True), Log(path, config=CONFIG) as log:
+        assert log.append(b"even more") == 2
+
+
+def read_until(log: Log, is_over: Callable[[], bool], *, started_at: int) -> tuple[int, int]:
+    """Read a growing log in order; return how many records were seen and how often retention overtook us.
+
+    Every record must be the one that belongs at its offset, and follow the one before.
+    """
+    offset = started_at
+    seen = overtaken = 0
+    while not is_over():
+        try:
+            for record in log.read(offset, max_records=100):
+                assert record.offset == offset, f"a gap: {record.offset} after {offset - 1}"
+                assert record.value == value_at(offset), f"a torn record at {offset}"
+                offset += 1
+                seen += 1
+        except OffsetOutOfRange as error:
+            if offset >= error.log_start_offset:
+                raise  # only retention may take an offset away
+            offset = error.log_start_offset
+            overtaken += 1
+    return seen, overtaken
+
+
+@pytest.mark.parametrize("flush", ["os", "batch"])
+def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(
+    flush: str, tmp_path: Path
+) -> None:
+    """Goal: two reader processes and two reader threads beside a writer that appends, rolls and deletes."""
+    path = tmp_path / "log"
+    config = replace(kill_config(flush), segment_bytes=30_000)
+    stop_at = time.monotonic() + READING_SECONDS
+    failures: list[BaseException] = []
+    counts: list[tuple[int, int]] = []
+
+    def is_over() -> bool:
+        return time.monotonic() > stop_at
+
+    with Log(path, config=config) as log:
+        log.append(value_at(0))
+
+        def in_process(report: Callable[[str], None]) -> None:
+            with Log(path, config=config, read_only=True) as reader:
+                seen, overtaken = read_until(reader, is_over, started_at=0)
+            report(f"{seen} {overtaken}")
+
+        def in_thread() -> None:
+            try:
+                counts.append(read_until(log, is_over, started_at=0))
+            except BaseException as error:
+                failures.append(error)
+
+        processes = [Child(in_process) for _ in range(2)]
+        threads = [threading.Thread(target=in_thread) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        while not is_over():
+            end = log.log_end_offset
+            log.append(value_at(end))
+            if end % 500 == 0:
+                log.delete_before(max(end - 300, log.log_start_offset))
+        for thread in threads:
+            thread.join()
+        assert failures == []
+        for child in processes:
+            lines = child.rest()
+            assert child.wait() == 0, lines
+            seen, overtaken = map(int, lines[0].split())
+            counts.append((seen, overtaken))
+        appended = log.log_end_offset
+        assert [record.value for record in read_everything(log)] == [
+            value_at(offset) for offset in range(log.log_start_offset, log.log_end_offset)
+        ]
+    print(f"flush={flush}: {appended:,} appended, (seen, overtaken) per reader: {counts}")
+    assert all(seen > 0 for seen, _ in counts)
+
+
+def test_a_reader_that_follows_a_writer_in_another_process_sees_every_record_once(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    config = kill_config("batch")
+    count = 300
+    with Log(path, config=config) as log:
+        log.append(value_at(0))
+
+        def follow(report: Callable[[str], None]) -> None:
+            with Log(path, config=config, read_only=True) as reader:
+                report("open")
+                for expected, record in enumerate(reader.follow(0, timeout_ms=10_000)):
+                    assert record.offset == expected
+                    assert record.value == value_at(expected)
+                    if expected == count - 1:
+                        break
+            report("done")
+
+        child = Child(follow)
+        assert child.line() == "open"
+        for offset in range(1, count):
+            assert log.append(value_at(offset)) == offset
+        assert child.rest() == ["done"]
+        assert child.wait() == 0
