@@ -1,0 +1,181 @@
+"""Batches that others wrote: seeklog reads exactly what was put into them, for ever.
+
+`make_golden.py` says where the files come from and what is in them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seeklog import Log, LogConfig, Record
+from seeklog.record.batch import decode_records, read_header, split_batches
+from seeklog.record.codec import CODEC_NAMES
+
+GOLDEN = Path(__file__).parent / "golden"
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.bin"))
+
+golden = pytest.mark.parametrize("name", NAMES)
+
+
+@cache
+def raw_bytes(name: str) -> bytes:
+    return (GOLDEN / f"{name}.bin").read_bytes()
+
+
+@cache
+def description(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
+    return loaded
+
+
+def decoded(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text)
+
+
+def expected_records(name: str, *, base_offset: int = 0) -> list[Record]:
+    told = description(name)
+    if "generated" in told:
+        rule = told["generated"]
+        return [
+            Record(
+                rule["value"].format(n=n).encode(),
+                key=rule["key"].format(n=n).encode(),
+                timestamp_ms=rule["timestamp_ms"] + n,
+                offset=base_offset + n,
+            )
+            for n in range(rule["count"])
+        ]
+    return [
+        Record(
+            decoded(record["value"]),
+            key=decoded(record["key"]),
+            headers=tuple((key, decoded(value)) for key, value in record["headers"]),
+            timestamp_ms=record["timestamp_ms"],
+            offset=base_offset + record["offset"],
+        )
+        for record in told["records"]
+    ]
+
+
+def facts(records: list[Record]) -> list[tuple[Any, ...]]:
+    """Every field of every record: equality of `Record` itself is not what is tested here."""
+    return [(r.offset, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for r in records]
+
+
+def open_log(path: Path, **words: Any) -> Log:
+    # The offset of one batch reaches 2**31 - 2; times in it are years old, or in the far future.
+    config = LogConfig(retention_ms=-1, **words)
+    return Log(path / "golden-0", config=config, background=False)
+
+
+def test_the_collection_is_whole() -> None:
+    """Goal: a file lost in a merge is noticed; a pattern that matches nothing would test nothing."""
+    assert len(NAMES) == 72
+    assert {path.stem for path in GOLDEN.glob("*.json")} == set(NAMES)
+    for writer in ("aiokafka", "kafkapython", "librdkafka"):
+        for case in ("shapes", "many", "transactional"):
+            assert {f"{writer}-{case}-{codec}" for codec in CODEC_NAMES.values()} <= set(NAMES)
+
+
+@golden
+def test_the_header_fields_are_read(name: str) -> None:
+    batches = list(split_batches(raw_bytes(name)))
+
+    assert len(batches) == len(description(name)["batches"])
+    for batch, told in zip(batches, description(name)["batches"], strict=True):
+        header = batch.header
+        assert header.size == told["length"] + 12
+        for field in set(told) - {"length", "magic"}:
+            assert getattr(header, field) == told[field], field
+        assert header.codec == CODEC_NAMES[told["attributes"] & 7] == name.rsplit("-", 1)[1]
+        assert header.is_log_append_time == ("append-time" in name)
+        assert header.is_transactional == ("transactional" in name or header.is_control)
+        assert header.is_control == ("commit" in name or "abort" in name)
+        assert (header.delete_horizon_ms is not None) == ("delete-horizon" in name)
+
+
+@golden
+def test_the_records_are_read(name: str) -> None:
+    assert facts(decode_records(raw_bytes(name))) == facts(expected_records(name))
+
+
+@golden
+def test_appended_batches_are_read_back_identical(name: str, tmp_path: Path) -> None:
+    """Goal: an append stamps base offset and leader epoch, and leaves every other byte alone."""
+    raw = raw_bytes(name)
+    with open_log(tmp_path) as log:
+        # Something ahead of them, so that the base offset has to change.
+        assert log.append(b"ahead") == 0
+        offsets = log.append_batches(raw)
+
+        assert offsets.start == 1
+        assert offsets.stop == log.log_end_offset == 1 + read_last_offset(raw) + 1
+        assert facts(list(log.scan(1))) == facts(expected_records(name, base_offset=1))
+        kept = b"".join(batch.raw for batch in log.read_batches(1, max_bytes=1 << 24))
+    assert without_stamps(kept) == without_stamps(raw)
+
+
+@golden
+def test_appended_batches_outlive_a_reopen(name: str, tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(b"ahead")
+        log.append_batches(raw_bytes(name))
+    with open_log(tmp_path) as log:
+        assert facts(list(log.scan(1))) == facts(expected_records(name, base_offset=1))
+        after = log.log_end_offset
+        assert log.append(b"behind") == after
+        assert [record.value for record in log.read(after)] == [b"behind"]
+
+
+@golden
+def test_every_offset_inside_is_a_place_to_start(name: str, tmp_path: Path) -> None:
+    """Goal: a compacted batch has offsets without a record; reading from there gives the next one."""
+    expected = expected_records(name, base_offset=1)
+    with open_log(tmp_path) as log:
+        log.append(b"ahead")
+        log.append_batches(raw_bytes(name))
+        starts = range(1, min(log.log_end_offset, 30))
+        for start in starts:
+            found = facts(list(log.read(start, max_records=3, max_bytes=1 << 24)))
+            assert found == facts([record for record in expected if record.offset >= start][:3])
+
+
+def test_a_file_of_all_batches_is_one_log(tmp_path: Path) -> None:
+    """Goal: batches of every writer and codec stand side by side in one segment."""
+    # A delta near 2**31 would need a segment of its own.
+    names = [name for name in NAMES if "largest-delta" not in name]
+    with open_log(tmp_path) as log:
+        expected: list[Record] = []
+        for name in names:
+            offsets = log.append_batches(raw_bytes(name))
+            expected += expected_records(name, base_offset=offsets.start)
+        # The second batch of a file is counted from the first one's base offset by its writer, too.
+        assert facts(list(log.scan())) == facts(expected)
+    with open_log(tmp_path) as log:
+        assert facts(list(log.scan())) == facts(expected)
+        assert facts(list(log.scan_reverse())) == facts(expected[::-1])
+
+
+def read_last_offset(raw: bytes) -> int:
+    return [batch.last_offset for batch in split_batches(raw)][-1]
+
+
+def without_stamps(raw: bytes) -> list[tuple[bytes, bytes]]:
+    """Length, then magic to the end: base offset and leader epoch are the log's to set."""
+    return [(batch.raw[8:12], batch.raw[16:]) for batch in split_batches(raw)]
+
+
+def test_only_base_offset_and_leader_epoch_may_change() -> None:
+    """Goal: the comparison above would see any other byte change."""
+    raw = raw_bytes("librdkafka-shapes-none")
+    stamped = (99).to_bytes(8, "big") + raw[8:12] + (7).to_bytes(4, "big") + raw[16:]
+
+    assert without_stamps(stamped) == without_stamps(raw)
+    assert read_header(stamped).base_offset == 99
+    assert without_stamps(stamped[:-1] + b"!") != without_stamps(raw)
