@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import random
 import time
+import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import NEW_DISK, PATH, Outcome, Recorder, open_log, reopen
+from crash.recorder import PATH, Outcome, Recorder, open_log, reopen
 from crash.sim import Detail, SimFiles
 from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from crash.sim import Disk
     from crash.workloads import Workload
 
@@ -41,8 +44,9 @@ class TooMany(Exception):
 class Explorer:
     """Explores one workload with one seed after the other until enough states were judged."""
 
-    def __init__(self, workload: Workload, *, seed: int) -> None:
+    def __init__(self, workload: Workload, *, seed: int, disk_type: type[SimFiles] = SimFiles) -> None:
         self.workload = workload
+        self._disk_type = disk_type
         self.tally = Tally(workload.name, seed)
         self._outcomes: dict[bytes, Outcome] = {}
         self._judged: set[tuple[object, ...]] = set()
@@ -55,13 +59,7 @@ class Explorer:
         started = time.perf_counter()
         for number in range(ROUNDS_MAX):
             before = self.tally.states
-            seed = self.tally.seed + number
-            boundaries = self._count_boundaries(seed)
-            self._states_per_boundary = max(4, -(-(states - before) // boundaries))
-            self._detail = _detail_for(self._states_per_boundary, seed=seed)
-            try:
-                self._run_once(seed)
-            except TooMany:
+            if not self._run_round(self.tally.seed + number, states - before):
                 break
             if self.tally.states >= states or self.tally.states == before:
                 break
@@ -69,14 +67,35 @@ class Explorer:
         self.tally.seconds = round(time.perf_counter() - started, 2)
         return self.tally
 
+    def _run_round(self, seed: int, states: int) -> bool:
+        """Run the workload once with this seed; tell whether it is worth going on."""
+        try:
+            boundaries = self._count_boundaries(seed)
+            self._states_per_boundary = max(4, -(-states // boundaries))
+            self._detail = _detail_for(self._states_per_boundary, seed=seed)
+            self._run_once(seed)
+        except TooMany:
+            return False
+        except (SeeklogError, AssertionError) as error:
+            # A call of the workload itself went wrong, with no crash or after one that the engine survived.
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            what = f"{type(error).__name__}: {error}"
+            self.tally.violations.append(f"{self.workload.name}, seed {seed}, in {place.name}: {what}")
+            return False
+        return True
+
     def _count_boundaries(self, seed: int) -> int:
-        recorder = Recorder(self.workload.config, chance=random.Random(seed))
+        recorder = self._recorder(seed)
         self.workload.run(recorder)
         return recorder.boundaries
 
+    def _recorder(self, seed: int, observe: Callable[[Recorder], None] | None = None) -> Recorder:
+        return Recorder(
+            self.workload.config, chance=random.Random(seed), observe=observe, disk_type=self._disk_type
+        )
+
     def _run_once(self, seed: int) -> None:
-        recorder = Recorder(self.workload.config, chance=random.Random(seed), observe=self._observe)
-        self._outcomes.clear() if len(self._outcomes) > 50_000 else None
+        recorder = self._recorder(seed, self._observe)
         self.workload.run(recorder)
         self.tally.boundaries += recorder.boundaries
 
@@ -137,9 +156,9 @@ class Explorer:
             raise TooMany
 
 
-def explore(workload: Workload, *, states: int, seed: int) -> Tally:
+def explore(workload: Workload, *, states: int, seed: int, disk_type: type[SimFiles] = SimFiles) -> Tally:
     """Run one workload until about this many crash states were judged."""
-    return Explorer(workload, seed=seed).run(states)
+    return Explorer(workload, seed=seed, disk_type=disk_type).run(states)
 
 
 def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tuple[Recorder, Disk]:
@@ -152,7 +171,7 @@ def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tu
                 found.append(recorder.sim.disk())
             found.extend(disk for name, disk in recorder.sim.crash_states(Detail(seed=seed)) if name == label)
 
-    recorder = Recorder(workload.config, chance=random.Random(seed), observe=take, disk=NEW_DISK)
+    recorder = Recorder(workload.config, chance=random.Random(seed), observe=take)
     workload.run(recorder)
     return recorder, found[0]
 

@@ -146,12 +146,13 @@ class Recorder:
         *,
         chance: random.Random,
         observe: Callable[[Recorder], None] | None = None,
-        disk: Disk = NEW_DISK,
+        disk_type: type[SimFiles] = SimFiles,
     ) -> None:
         self.config = config
         self.chance = chance
         self.clock = FakeClock()
-        self.sim = SimFiles(disk)
+        self.disk_type = disk_type
+        self.sim = disk_type(NEW_DISK)
         self.files: Files = self.sim
         self.promise = Promise(
             start_at_least=config.initial_offset,
@@ -296,7 +297,7 @@ class Recorder:
         """
         crashed = self._run_until(action, at=at)
         states = [disk for _, disk in (crashed or self.sim).crash_states(Detail(prefixes=16, sectors=4))]
-        self._restart(SimFiles(self.chance.choice(states)))
+        self._restart(self.disk_type(self.chance.choice(states)))
         self.promise.acknowledged_end = self.promise.durable_end
         return crashed is not None
 

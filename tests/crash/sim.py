@@ -197,6 +197,7 @@ class SimFiles:
         self._numbers = itertools.count()
         self._handle_numbers = itertools.count(HANDLE_FIRST)
         self._handles: dict[int, _Handle] = {}
+        self._gone: set[int] = set()
         self.root = Directory(next(self._numbers), modified_ms=modified_ms)
         if disk is not None:
             self._load(disk)
@@ -216,6 +217,8 @@ class SimFiles:
         return self._give_handle(inode, path, can_write=write)
 
     def close(self, handle: int) -> None:
+        if handle in self._gone:
+            return  # of a process that is no more: its objects may still be collected here
         self._handle(handle)
         del self._handles[handle]
 
@@ -334,6 +337,7 @@ class SimFiles:
 
     def process_crash(self) -> None:
         """Lose the process, keep the machine: handles and locks go, every operation stays visible."""
+        self._gone.update(self._handles)
         self._handles.clear()
 
     def fail_sync(self, handle: int) -> None:
@@ -579,7 +583,7 @@ def _survivors(pending: Sequence[Operation], detail: Detail) -> Iterator[tuple[s
         yield "data without names", data
     if data:
         yield "sizes grown, zeros", [part for op in everything for part in _grown(op)]
-        yield "sizes grown, garbage", [_spoiled(op) for op in everything]
+        yield "sizes grown, garbage", [part for op in everything for part in _spoiled(op)]
 
     for index in _bounded(range(len(everything)), detail.omissions, chance):
         yield f"all but [{everything[index]}]", everything[:index] + everything[index + 1 :]
@@ -662,8 +666,13 @@ def _grown(op: Operation) -> list[Operation]:
     return [op]
 
 
-def _spoiled(op: Operation) -> Operation:
-    return replace(op, data=bytes([GARBAGE]) * len(op.data)) if isinstance(op, Write) else op
+def _spoiled(op: Operation) -> list[Operation]:
+    if not isinstance(op, Write):
+        return [op]
+    # Only a block that is new to the file can hold what another file left; one that is overwritten cannot.
+    start = max(op.position, len(op.file.durable))
+    end = op.position + len(op.data)
+    return [Write(op.file, start, bytes([GARBAGE]) * (end - start))] if start < end else []
 
 
 def _file_of(op: Operation) -> File | None:

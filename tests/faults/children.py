@@ -1,24 +1,31 @@
 """Child processes of the fault suites: forked here, or started as `python children.py …` under strace.
 
-A child reports by lines on a pipe; the parent may kill it at any moment.
+A child reports by lines on a pipe: the end of the log after each acknowledged append, or the name of the
+error that it met. The parent, strace or the child's own door to the disk may kill it at any moment.
 """
 
 from __future__ import annotations
 
 import os
 import select
+import shutil
 import signal
+import subprocess
 import sys
-import time
 import traceback
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seeklog import Log, LogConfig
+from seeklog.errors import DiskFull, LogFailed
+from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
+    from seeklog.files import Files
+
+STRACE: Final = shutil.which("strace")
 PATIENCE_SECONDS: Final = 30.0  # a child that says nothing for so long is stuck
 
 
@@ -50,8 +57,7 @@ class Child:
             assert ready, f"child {self.pid} has said nothing for {PATIENCE_SECONDS} seconds"
             chunk = os.read(self._reader, 1 << 16)
             if not chunk:
-                # What is left was torn by a kill in the middle of a line: it was not reported.
-                return ""
+                return ""  # what is left was torn by a kill in the middle of a line: it was not reported
             self._lines += chunk
         line, _, self._lines = self._lines.partition(b"\n")
         return line.decode()
@@ -88,21 +94,91 @@ def kill_config(flush: str) -> LogConfig:
     )
 
 
-def append_and_report(path: Path | str, flush: str, report: Callable[[str], None], *, count: int) -> None:
-    """Append `count` records and report the end of the log after each acknowledgement."""
-    with Log(path, config=kill_config(flush)) as log:
-        report(f"open {log.log_end_offset}")
-        for _ in range(count):
-            offset = log.append(value_at(log.log_end_offset))
-            report(f"{offset + 1}")
+def append_and_report(
+    path: Path | str, flush: str, report: Callable[[str], None], *, count: int, files: Files | None = None
+) -> None:
+    """Append until the log holds `count` records and report its end after each acknowledgement.
+
+    A full disk is reported and tried again, three times at most; a log that failed is reported and left.
+    """
+    patience = 3
+    try:
+        with Log(path, config=kill_config(flush), files=files) as log:
+            report(f"open {log.log_end_offset}")
+            while log.log_end_offset < count:
+                try:
+                    offset = log.append(value_at(log.log_end_offset))
+                except DiskFull:
+                    report("DiskFull")
+                    patience -= 1
+                    if not patience:
+                        return
+                else:
+                    report(f"{offset + 1}")
+    except LogFailed:
+        report("LogFailed")
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Return once a condition of another process holds."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)  # another process: there is nothing here to wait on
+def acknowledged_end(lines: list[str]) -> int:
+    """Return the end of the log that was reported last."""
+    return max((int(line.split()[-1]) for line in lines if line.split()[-1].isdigit()), default=0)
+
+
+def can_strace() -> bool:
+    """Tell whether strace is here and may inject."""
+    if STRACE is None:
+        return False
+    injected = [STRACE, "-qq", "-o", os.devnull, "-e", "inject=getppid:signal=SIGKILL", sys.executable]
+    program = [*injected, "-c", "import os; os.getppid()"]
+    return subprocess.run(program, capture_output=True, check=False).returncode != 0
+
+
+def run_under_strace(injection: str, path: Path, flush: str, *, count: int) -> tuple[int, list[str]]:
+    """Run an appender while strace injects a fault; return its exit code and the lines it reported."""
+    assert STRACE is not None
+    tests = str(Path(__file__).resolve().parents[1])
+    appender = [sys.executable, __file__, str(path), flush, str(count)]
+    # Without --seccomp-bpf: with it strace 6.1 injects errors, but no signals.
+    options = ["-f", "-qq", "-o", os.devnull, "-e", f"trace={injection.partition(':')[0]}"]
+    result = subprocess.run(
+        [STRACE, *options, "-e", f"inject={injection}", *appender],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([tests, *sys.path])},
+        check=False,
+        timeout=PATIENCE_SECONDS,
+    )
+    assert "Traceback" not in result.stderr, result.stderr
+    # A line that a kill has torn was not reported.
+    lines = [line.strip() for line in result.stdout.splitlines(keepends=True) if line.endswith("\n")]
+    return result.returncode, lines
+
+
+class KillingFiles(OsFiles):
+    """The real disk, on which the process is killed just before its nth change, or just after it."""
+
+    def __init__(self, *, kill_at: int, is_before: bool) -> None:
+        self._kill_at = kill_at
+        self._is_before = is_before
+        self._changes = 0
+
+
+def _kill_around(name: str) -> Callable[..., object]:
+    def change(self: KillingFiles, *arguments: object, **words: object) -> object:
+        self._changes += 1
+        is_due = self._changes == self._kill_at
+        if is_due and self._is_before:
+            os.kill(os.getpid(), signal.SIGKILL)
+        result = getattr(OsFiles, name)(self, *arguments, **words)
+        if is_due:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
+
+    return change
+
+
+for _name in ("write", "truncate", "sync", "rename", "remove", "make_directory", "sync_directory", "lock"):
+    setattr(KillingFiles, _name, _kill_around(_name))
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

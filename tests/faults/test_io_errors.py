@@ -5,19 +5,23 @@ from __future__ import annotations
 import contextlib
 import errno
 import itertools
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from crash.recorder import NEW_DISK, Content, read_everything
 from crash.sim import FaultyFiles, SimFiles
+from faults.children import acknowledged_end, can_strace, kill_config, run_under_strace, value_at
 from faults.disks import files_with, open_on
-from seeklog import LogConfig, names
+from seeklog import Log, LogConfig, names
 from seeklog.errors import DiskFull, LogFailed, SeeklogError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from crash.sim import Disk
-    from seeklog import Log
 
 POLICIES = ["os", "interval", "batch"]
 APPENDS = 9  # over three segments
@@ -212,3 +216,81 @@ def close_quietly(log: Log) -> None:
     """Close a log that has failed: it may say so once more."""
     with contextlib.suppress(SeeklogError):
         log.close()
+
+
+needs_strace = pytest.mark.skipif(not can_strace(), reason="strace is missing or may not inject here")
+COUNT = 60  # some 40 kB of records: two rolls
+
+
+@needs_strace
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+@pytest.mark.parametrize("number", [1, 2, 3, 10])
+def test_a_real_process_whose_sync_fails_stops_and_keeps_what_it_acknowledged(
+    number: int, error: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log"
+    _, lines = run_under_strace(f"fdatasync:error={error}:when={number}", path, "batch", count=COUNT)
+
+    assert lines[-1] == "LogFailed"
+    with Log(path, config=kill_config("batch")) as log:
+        assert log.log_end_offset >= acknowledged_end(lines)
+        assert [record.value for record in read_everything(log)] == [
+            value_at(offset) for offset in range(log.log_end_offset)
+        ]
+
+
+@needs_strace
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_real_process_on_a_full_disk_loses_nothing_and_goes_on(flush: str, tmp_path: Path) -> None:
+    """Goal: at every twelfth write; the two writes after it fail as well, then there is room again."""
+    for number in range(1, COUNT, 12):
+        path = tmp_path / f"{number}"
+        _, lines = run_under_strace(
+            f"pwrite64:error=ENOSPC:when={number}..{number + 1}", path, flush, count=COUNT
+        )
+        if lines and lines[0] == "open 0":
+            # Writes of a roll's side files may fail for good; what was acknowledged may not.
+            assert lines[-1] in (str(COUNT), "LogFailed", "DiskFull"), lines
+        with Log(path, config=kill_config(flush)) as log:
+            assert log.log_end_offset >= acknowledged_end(lines)
+            assert [record.value for record in read_everything(log)] == [
+                value_at(offset) for offset in range(log.log_end_offset)
+            ]
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A real file system of one megabyte."""
+    where = tmp_path / "small"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", where], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("may not mount a tmpfs here")
+    yield where
+    subprocess.run(["umount", where], check=True)
+
+
+def append_for_ever(log: Log) -> None:
+    while True:
+        log.append(value_at(log.log_end_offset))
+
+
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_small_disk_fills_and_the_same_log_goes_on_when_there_is_room(flush: str, small_disk: Path) -> None:
+    (small_disk / "filler").write_bytes(bytes(300_000))
+    with Log(small_disk / "log", config=kill_config(flush)) as log:
+        with pytest.raises(DiskFull):
+            append_for_ever(log)
+        full_at = log.log_end_offset
+        assert full_at > 100
+        with pytest.raises(DiskFull):
+            log.append(bytes(100_000))
+        (small_disk / "filler").unlink()
+        for offset in range(full_at, full_at + 50):
+            assert log.append(value_at(offset)) == offset
+    with Log(small_disk / "log", config=kill_config(flush)) as log:
+        assert [record.value for record in read_everything(log)] == [
+            value_at(offset) for offset in range(full_at + 50)
+        ]

@@ -4,28 +4,38 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
-import subprocess
-import sys
 import time
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from crash.recorder import read_everything
-from faults import children
-from faults.children import Child, append_and_report, kill_config, value_at
+from faults.children import (
+    Child,
+    KillingFiles,
+    acknowledged_end,
+    append_and_report,
+    can_strace,
+    kill_config,
+    run_under_strace,
+    value_at,
+)
 from seeklog import Log
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
 
 POLICIES = ["os", "interval", "batch"]
 # About 40 over the three policies; SEEKLOG_KILLS=10000 is reliability target 6.
 KILLS_PER_POLICY = -(-int(os.environ.get("SEEKLOG_KILLS", "40")) // len(POLICIES))
 KILLS_PER_LOG = 10  # then a fresh directory, so that reading it all stays quick
 SEED = 1
-APPENDS_UNDER_STRACE = 40
-# Every call by which the door changes a file, but for those that Python's own start makes by the hundred.
-MUTATING = "pwrite64,ftruncate,fdatasync,fsync,rename,renameat,renameat2,unlink,unlinkat,mkdir"
-STRACE = shutil.which("strace")
+COUNT = 60  # some 40 kB of records: two rolls
+# Every call by which the door changes a file.
+SYSTEM_CALLS = ["pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir"]
+
+needs_strace = pytest.mark.skipif(not can_strace(), reason="strace is missing or may not inject here")
 
 
 def check_survivors(path: Path, flush: str, *, acknowledged: int) -> int:
@@ -49,79 +59,76 @@ def test_every_acknowledged_record_survives_a_kill_at_a_random_moment(flush: str
         path = tmp_path / f"log-{number // KILLS_PER_LOG}"
         if number % KILLS_PER_LOG == 0:
             acknowledged = 0
-        child = Child(lambda report, path=path: append_and_report(path, flush, report, count=10**6))  # type: ignore[misc]
-        for _ in range(chance.randrange(0, 60)):
-            child.line()
+        child = Child(appender(path, flush, count=10**6))
+        lines = [child.line() for _ in range(chance.randrange(0, 60))]
         # A random moment, up to a few appends long: there is no condition to wait on.
         time.sleep(chance.random() * 0.002)
         child.kill()
-        lines = child.rest()
-        assert child.wait() == -9
-        assert not [line for line in lines if line.startswith("error")], lines
-        ends = [int(line.split()[-1]) for line in lines]
-        acknowledged = check_survivors(path, flush, acknowledged=max([acknowledged, *ends]))
+        lines += child.rest()
+        assert child.wait() == -9, lines
+        acknowledged = check_survivors(path, flush, acknowledged=max(acknowledged, acknowledged_end(lines)))
 
 
-def strace(*options: str, path: Path, flush: str) -> subprocess.CompletedProcess[str]:
-    assert STRACE is not None
-    tests = str(Path(__file__).resolve().parents[1])
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([tests, os.environ.get("PYTHONPATH", "")])}
-    appender = [sys.executable, children.__file__, str(path), flush, str(APPENDS_UNDER_STRACE)]
-    return subprocess.run(
-        [STRACE, "--seccomp-bpf", "-f", "-qq", "-o", os.devnull, *options, *appender],
-        capture_output=True,
-        text=True,
-        env=environment,
-        check=False,
-        timeout=children.PATIENCE_SECONDS,
-    )
+@pytest.mark.parametrize("flush", POLICIES)
+def test_every_acknowledged_record_survives_a_kill_around_every_change(flush: str, tmp_path: Path) -> None:
+    """Goal: exhaustive. The process dies before, and in another run after, each change to the disk."""
+    # A step coprime to the changes per append and per roll, so that the short run meets each kind.
+    step = 1 if "SEEKLOG_KILLS" in os.environ else 7
+    kills = 0
+    for is_before in (True, False):
+        number = 1
+        while kill_around_change(tmp_path / f"{is_before}-{number}", flush, number, is_before=is_before):
+            kills += 1
+            number += step
+    print(f"flush={flush}: {kills} kills")
+    assert kills > 2 * COUNT / step
 
 
-def can_strace() -> bool:
-    if STRACE is None:
-        return False
-    return (
-        subprocess.run(
-            [STRACE, "--seccomp-bpf", "-f", "-qq", "true"], capture_output=True, check=False
-        ).returncode
-        == 0
-    )
+def kill_around_change(path: Path, flush: str, number: int, *, is_before: bool) -> bool:
+    """Kill a child at its nth change; tell whether it made that many."""
+    files = KillingFiles(kill_at=number, is_before=is_before)
+    child = Child(appender(path, flush, count=COUNT, files=files))
+    lines = child.rest()
+    exit_code = child.wait()
+    assert exit_code in (0, -9), lines
+    check_survivors(path, flush, acknowledged=acknowledged_end(lines))
+    return exit_code == -9
 
 
-needs_strace = pytest.mark.skipif(not can_strace(), reason="strace is missing or may not trace here")
-
-
-def kill_at_system_call(path: Path, flush: str, number: int) -> bool:
-    """Kill a child at its nth call that changes a file; tell whether it made that many."""
-    result = strace(
-        "-e",
-        f"trace={MUTATING}",
-        "-e",
-        f"inject={MUTATING}:signal=SIGKILL:when={number}",
-        path=path,
-        flush=flush,
-    )
-    ends = [int(line.split()[-1]) for line in result.stdout.splitlines(keepends=True) if line.endswith("\n")]
-    was_killed = result.returncode != 0
-    assert was_killed or len(ends) == APPENDS_UNDER_STRACE + 1, result.stderr
-    check_survivors(path, flush, acknowledged=max(ends, default=0))
-    return was_killed
+def appender(
+    path: Path, flush: str, *, count: int, files: KillingFiles | None = None
+) -> Callable[[Callable[[str], None]], None]:
+    return lambda report: append_and_report(path, flush, report, count=count, files=files)
 
 
 @needs_strace
 @pytest.mark.parametrize("flush", POLICIES)
-def test_every_acknowledged_record_survives_a_kill_at_a_system_call(flush: str, tmp_path: Path) -> None:
-    """Goal: a sample over the run, from the first calls of the open to the last of the close."""
-    for number in (1, 4, 9, 25, 60):
-        kill_at_system_call(tmp_path / f"at-{number}", flush, number)
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "rename"])
+def test_every_acknowledged_record_survives_a_kill_at_a_system_call(
+    call: str, flush: str, tmp_path: Path
+) -> None:
+    """Goal: the same from outside, by a sample: the kill comes inside the call, whichever thread makes it."""
+    for number in (1, 2, 9):
+        kill_at_system_call(tmp_path / f"{number}", flush, call, number)
 
 
 @needs_strace
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", POLICIES)
-def test_every_acknowledged_record_survives_a_kill_at_every_system_call(flush: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", SYSTEM_CALLS)
+def test_every_acknowledged_record_survives_a_kill_at_every_system_call(
+    call: str, flush: str, tmp_path: Path
+) -> None:
     number = 1
-    while kill_at_system_call(tmp_path / f"at-{number}", flush, number):
+    while kill_at_system_call(tmp_path / f"{number}", flush, call, number):
         number += 1
-    print(f"flush={flush}: {number - 1} system calls")
-    assert number > APPENDS_UNDER_STRACE
+    print(f"flush={flush}: killed at {number - 1} calls of {call}")
+
+
+def kill_at_system_call(path: Path, flush: str, call: str, number: int) -> bool:
+    """Kill a child inside its nth such call; tell whether it made that many."""
+    exit_code, lines = run_under_strace(f"{call}:signal=SIGKILL:when={number}", path, flush, count=COUNT)
+    acknowledged = acknowledged_end(lines)
+    assert exit_code != 0 or acknowledged == COUNT, lines
+    check_survivors(path, flush, acknowledged=acknowledged)
+    return exit_code != 0
