@@ -8,7 +8,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import PATH, Outcome, Recorder, open_log, reopen
+from crash.recorder import PATH, Content, Outcome, Recorder, open_log, reopen
 from crash.sim import Detail, SimFiles
 from seeklog.errors import SeeklogError
 
@@ -110,8 +110,8 @@ class Explorer:
                 ends.append(outcome.log_end_offset)
         seen = recorder.sim.disk()
         self._judge(recorder, "process crash", seen, is_power_loss=False)
-        if recorder.config.flush == "batch" and recorder.config.high_watermark == "auto" and ends:
-            self._check_watermark(recorder, seen, min(ends))
+        if recorder.is_open:
+            self._check_reader(recorder, seen, min(ends, default=0))
 
     def _judge(self, recorder: Recorder, label: str, disk: Disk, *, is_power_loss: bool) -> Outcome | None:
         digest = disk.digest()
@@ -130,19 +130,25 @@ class Explorer:
             self._report(recorder, label, violations, disk)
         return outcome
 
-    def _check_watermark(self, recorder: Recorder, seen: Disk, end: int) -> None:
-        """A reader in another process must not see a record that power loss can take back."""
-        if not any(path.endswith(".log") for path in seen.files):
-            return
+    def _check_reader(self, recorder: Recorder, seen: Disk, end: int) -> None:
+        """Let a reader in another process look on at this very moment.
+
+        It meets no error, sees only what was appended and, where the watermark follows the sync, no record
+        that power loss can take back: every state of this moment keeps at least `end`.
+        """
         try:
             with open_log(SimFiles(seen), recorder.config, read_only=True) as reader:
                 watermark = reader.high_watermark
+                records = {record.offset: Content.of(record) for record in reader.scan()}
         except SeeklogError as error:
-            self._report(recorder, "reader", [f"cannot open: {error}"], seen)
+            self._report(recorder, "reader", [f"{type(error).__name__}: {error}"], seen)
             return
-        if watermark > end:
+        if recorder.config.flush == "batch" and recorder.config.high_watermark == "auto" and watermark > end:
             violation = f"a reader sees up to {watermark}, power loss may leave {end}"
             self._report(recorder, "reader", [violation], seen)
+        for offset, content in records.items():
+            if content not in recorder.promise.possible.get(offset, ()):
+                self._report(recorder, "reader", [f"invented at offset {offset}: {content}"], seen)
 
     def _report(self, recorder: Recorder, label: str, violations: list[str], disk: Disk) -> None:
         pending = "; ".join(map(str, recorder.sim.pending[-6:]))

@@ -177,6 +177,11 @@ class Recorder:
         assert self._log is not None
         return self._log
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the log has been opened, and recovered if that was needed."""
+        return self._log is not None
+
     # The engine's calls.
 
     def open(self) -> None:

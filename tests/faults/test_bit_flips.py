@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from crash.recorder import START_MS
-from faults.disks import CONFIG, ask_disk, files_with, fill_three_segments, make_disk
-from seeklog import Record, names
+from faults.disks import ask_disk, files_with, fill_three_segments, make_disk
+from seeklog import LogConfig, Record, names
 from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:
@@ -97,7 +96,9 @@ def test_no_single_bit_flip_of_an_index_is_ever_noticed_by_a_caller(read_only: b
 @pytest.mark.parametrize("read_only", [True, False])
 def test_no_bit_of_a_larger_log_flips_in_silence(read_only: bool, codec: str) -> None:
     """Goal: reliability target 3, every bit, over 200,000 flips in all."""
-    config = replace(CONFIG, segment_bytes=1600, compression_type=codec)
+    config = LogConfig.from_mapping(
+        {"flush": "os", "segment_bytes": 1600, "index_interval_bytes": 50, "compression_type": codec}
+    )
 
     def fill(log: Log, clock: FakeClock) -> None:
         for number in range(24):
