@@ -159,7 +159,10 @@ class OsFiles:
                     continue  # deleted between the listing and the look
                 entries.append(
                     Entry(
-                        name.name, status.st_size, status.st_mtime_ns // 1_000_000, stat.S_ISREG(status.st_mode)
+                        name.name,
+                        status.st_size,
+                        status.st_mtime_ns // 1_000_000,
+                        stat.S_ISREG(status.st_mode),
                     )
                 )
         return entries

@@ -89,7 +89,11 @@ def buffer_pointer(buffer: bytearray) -> cython.p_uchar:
 @cython.inline
 @cython.exceptval(check=False)
 def copy(
-    target: cython.p_uchar, at: cython.Py_ssize_t, source: cython.p_uchar, start: cython.Py_ssize_t, size: cython.Py_ssize_t
+    target: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    source: cython.p_uchar,
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
 ) -> cython.void:
     if cython.compiled:
         memcpy(target + at, source + start, size)
@@ -216,9 +220,12 @@ def crc_of(
         return iscsi(view[at : at + size], initial)
 
 
-def crc32c(data: bytes, initial: cython.longlong = 0):
-    """Return the CRC-32C of `data`, going on from `initial`."""
-    return crc_of(data, pointer(data), 0, len(data), initial)
+def crc32c(data, initial: cython.longlong = 0):
+    """Return the CRC-32C of any buffer, going on from `initial`."""
+    if isinstance(data, bytes):
+        return crc_of(data, pointer(data), 0, len(data), initial)
+    with memoryview(data) as view:
+        return iscsi(view, initial)
 
 
 # ---------------------------------------------------------------- records
@@ -376,7 +383,11 @@ def store_record(
 @cython.cfunc
 @cython.inline
 def body_size_of(
-    timestamp_delta: cython.longlong, offset_delta: cython.longlong, key: object, value: object, headers: object
+    timestamp_delta: cython.longlong,
+    offset_delta: cython.longlong,
+    key: object,
+    value: object,
+    headers: object,
 ) -> cython.Py_ssize_t:
     return (
         1
@@ -385,6 +396,17 @@ def body_size_of(
         + field_size("key", key)
         + field_size("value", value)
         + (1 if headers is None else len(cython.cast(bytes, headers)))
+    )
+
+
+def record_bound(record: Record):
+    """Return an upper bound of the bytes that a record takes in any batch, or refuse what it holds."""
+    # Besides the fields: length 5, attributes 1, timestamp delta 10, offset delta 5, header count 1.
+    return (
+        22
+        + field_size("key", record.key)
+        + field_size("value", record.value)
+        + (len(encode_headers(record.headers)) if record.headers else 0)
     )
 
 
@@ -434,7 +456,8 @@ def encode_one(
     value,
     key,
     headers,
-    timestamp_ms: cython.longlong,
+    timestamp_ms,
+    now_ms: cython.longlong,
     base_offset: cython.longlong,
     leader_epoch: cython.longlong,
     attributes: cython.longlong,
@@ -442,13 +465,15 @@ def encode_one(
     """Return a batch of one record, uncompressed: the shortest way in."""
     encoded: object = encode_headers(tuple(headers)) if headers else None
     body: cython.Py_ssize_t = body_size_of(0, 0, key, value, encoded)
+    if timestamp_ms is not None:
+        timestamp_ms = checked_timestamp(timestamp_ms)
+        if not attributes & _LOG_APPEND_TIME:
+            now_ms = timestamp_ms
     if body > _INT32_MAX - _HEADER:
         raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
     batch: bytearray = new_buffer(_HEADER + varint_size(body) + body)
     store_record(buffer_pointer(batch), _HEADER, body, 0, 0, key, value, encoded)
-    return finish_batch(
-        batch, base_offset, leader_epoch, attributes, 0, timestamp_ms, timestamp_ms, _NO_PRODUCER, 1
-    )
+    return finish_batch(batch, base_offset, leader_epoch, attributes, 0, now_ms, now_ms, _NO_PRODUCER, 1)
 
 
 def encode_records(
@@ -518,7 +543,15 @@ def encode_records(
         batch = bytearray(_HEADER)
         batch += packed
     return finish_batch(
-        batch, base_offset, leader_epoch, attributes, count - 1, base_timestamp, max_timestamp, producer, count
+        batch,
+        base_offset,
+        leader_epoch,
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer,
+        count,
     )
 
 
@@ -623,7 +656,9 @@ def read_header(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong):
     p: cython.p_uchar = pointer(data)
     end: cython.Py_ssize_t = len(data)
     if at < 0 or end - at < _HEADER:
-        raise CorruptBatch(f"{max(end - at, 0)} bytes where a batch header takes {_HEADER}", position=origin + at)
+        raise CorruptBatch(
+            f"{max(end - at, 0)} bytes where a batch header takes {_HEADER}", position=origin + at
+        )
     if batch_size(p, at, end) < 0:
         raise header_error(p, at, origin + at)
     return (
@@ -715,6 +750,84 @@ def skip_batches(
     return at, next_offset, walked
 
 
+def entry_base(data: bytes, last_offset: cython.longlong, exact: cython.bint):
+    """Prove an index entry: return the base offset of the batch that `data` starts with, or -1.
+
+    The batch must end with `last_offset` or, if not `exact`, not start above it: Kafka before 4.0 wrote one
+    entry for all the batches of one append call.
+    """
+    p: cython.p_uchar = pointer(data)
+    base: cython.longlong
+    last_delta: cython.longlong
+    if len(data) < _HEADER or p[16] != 2:
+        return -1
+    base = load_i64(p, 0)
+    last_delta = load_i32(p, 23)
+    if base < 0 or last_delta < 0 or base > last_offset or (exact and base + last_delta != last_offset):
+        return -1
+    return base
+
+
+def count_whole_batches(data: bytes):
+    """Count the batches with a valid CRC anywhere in `data`, and their records: what lies behind a cut."""
+    p: cython.p_uchar = pointer(data)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    batches: cython.longlong = 0
+    records: cython.longlong = 0
+    while end - at >= _HEADER:
+        size = batch_size(p, at, end)
+        if size > 0 and load_u32(p, at + 17) == crc_of(data, p, at + 21, size - 21, 0):
+            batches += 1
+            records += load_i32(p, at + 57)
+            at += size
+        else:
+            at += 1
+    return batches, records
+
+
+def take_batches(
+    data: bytes,
+    at: cython.Py_ssize_t,
+    origin: cython.longlong,
+    next_offset: cython.longlong,
+    contiguous: cython.bint,
+    stop: cython.longlong,
+    max_bytes: cython.longlong,
+    at_least_one: cython.bint,
+    verify: cython.bint,
+):
+    """Walk the whole batches that end below `stop`, together at most `max_bytes`, or one if need be.
+
+    Returns (index behind them, next offset there, done): done if `stop` or `max_bytes` was the reason.
+    """
+    p: cython.p_uchar = pointer(data)
+    begin: cython.Py_ssize_t = at
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    base: cython.longlong
+    last: cython.longlong
+    while at < end:
+        size = batch_size(p, at, end)
+        if size == 0:
+            break
+        if size < 0:
+            raise header_error(p, at, origin + at)
+        base = load_i64(p, at)
+        last = base + load_i32(p, at + 23)
+        if base < next_offset or last < base or (contiguous and base != next_offset):
+            raise offset_error(base, last, next_offset, origin + at)
+        if last >= stop or (at + size - begin > max_bytes and not at_least_one):
+            return at, next_offset, True
+        if verify:
+            check_crc(data, p, at, size, origin + at)
+        at_least_one = False
+        next_offset = last + 1
+        at += size
+    return at, next_offset, False
+
+
 def find_time(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong, timestamp_ms: cython.longlong):
     """Walk whole batches to the first whose largest timestamp is `timestamp_ms` or above.
 
@@ -751,7 +864,9 @@ def offset_error(
 
 @cython.cfunc
 @cython.inline
-def body_of(data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, codec: cython.int, limit: cython.Py_ssize_t):
+def body_of(
+    data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, codec: cython.int, limit: cython.Py_ssize_t
+):
     """Return the decompressed records of a batch."""
     with memoryview(data) as view:
         return decompress(codec, view[at + _HEADER : at + size], limit=limit)
@@ -764,7 +879,11 @@ def record_error(what: str, index: cython.longlong, position: cython.longlong):
 
 @cython.cfunc
 def decode_headers(
-    data: bytes, at: cython.Py_ssize_t, end: cython.Py_ssize_t, index: cython.longlong, position: cython.longlong
+    data: bytes,
+    at: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    index: cython.longlong,
+    position: cython.longlong,
 ):
     """Return the headers of a record as a tuple; they must fill the bytes up to `end`."""
     p: cython.p_uchar = pointer(data)
@@ -870,7 +989,9 @@ def decode_batch(
             return 0
         record = Record.__new__(Record)
         record.offset = base_offset + offset_delta
-        record._timestamp = max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + timestamp_delta
+        record._timestamp = (
+            max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + timestamp_delta
+        )
         field, at = load_varint(p, at, record_end)
         if at < 0 or field < -1 or field > record_end - at:
             raise record_error("its key overruns the record", index, position)
@@ -907,20 +1028,22 @@ def read_records(
     start: cython.longlong,
     stop: cython.longlong,
     max_records: cython.Py_ssize_t,
+    enough_records: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
     out: list,
 ):
     """Decode records with offsets in [start, stop) from consecutive batches into `out`.
 
-    Stops when `out` holds `max_records`, at the first batch that is not all there, or at `stop`. Every
-    batch decoded has its CRC checked. Returns (index, next offset) of the first batch not taken.
+    Stops when `out` holds `max_records`, behind the batch with which it holds `enough_records`, at the first
+    batch that is not all there, or at `stop`. Every batch decoded has its CRC checked. Returns (index, next
+    offset) of the first batch not taken.
     """
     p: cython.p_uchar = pointer(data)
     end: cython.Py_ssize_t = len(data)
     size: cython.Py_ssize_t
     base: cython.longlong
     last: cython.longlong
-    while at < end and next_offset < stop and len(out) < max_records:
+    while at < end and next_offset < stop and len(out) < enough_records:
         size = batch_size(p, at, end)
         if size == 0:
             break
@@ -1368,7 +1491,13 @@ class SegmentState:
     _last_time: cython.longlong
     _last_epoch: cython.longlong
 
-    def __init__(self, base_offset: cython.longlong, *, interval_bytes: cython.longlong, interval_records: cython.longlong):
+    def __init__(
+        self,
+        base_offset: cython.longlong,
+        *,
+        interval_bytes: cython.longlong,
+        interval_records: cython.longlong,
+    ):
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.size = 0
@@ -1492,6 +1621,48 @@ class SegmentState:
             self.time_table += entry
             self._last_time = self.max_timestamp
 
+    def save(self):
+        """Return the numbers that, with the two tables, make this state again."""
+        return (
+            self.base_offset,
+            self.next_offset,
+            self.size,
+            self.crc,
+            self.batch_count,
+            self.record_count,
+            int(self.contiguous),
+            self.first_timestamp,
+            self.max_timestamp,
+            self._bytes_since,
+            self._records_since,
+            self._offset_of_max,
+            self._last_time,
+            self._last_epoch,
+            crc32c(bytes(self.offset_table)),
+            crc32c(bytes(self.time_table)),
+        )
+
+    def restore(self, saved: tuple, offset_table: bytes, time_table: bytes) -> cython.bint:
+        """Become the state that was saved; tell whether the tables are the ones that it had."""
+        if saved[0] != self.base_offset or saved[14:] != (crc32c(offset_table), crc32c(time_table)):
+            return False
+        self.next_offset = saved[1]
+        self.size = saved[2]
+        self.crc = saved[3]
+        self.batch_count = saved[4]
+        self.record_count = saved[5]
+        self.contiguous = saved[6] != 0
+        self.first_timestamp = saved[7]
+        self.max_timestamp = saved[8]
+        self._bytes_since = saved[9]
+        self._records_since = saved[10]
+        self._offset_of_max = saved[11]
+        self._last_time = saved[12]
+        self._last_epoch = saved[13]
+        self.offset_table = bytearray(offset_table)
+        self.time_table = bytearray(time_table)
+        return True
+
     def finish_times(self):
         """Add the largest timestamp to the time index, as Kafka does on roll and close."""
         self.add_time_entry()
@@ -1500,7 +1671,9 @@ class SegmentState:
 # ---------------------------------------------------------------- index lookup
 
 
-def floor_entry(table, entry_size: cython.Py_ssize_t, wide: cython.bint, target: cython.longlong) -> cython.Py_ssize_t:
+def floor_entry(
+    table, entry_size: cython.Py_ssize_t, wide: cython.bint, target: cython.longlong
+) -> cython.Py_ssize_t:
     """Return the number of the last entry whose first field is at most `target`, or -1.
 
     The field is an int64 if `wide`, else an int32. A table that is not sorted gives some entry, never an

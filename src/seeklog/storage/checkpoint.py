@@ -1,0 +1,105 @@
+"""The checkpoint of a lone log: what was promised, in one small file that is replaced whole.
+
+`seeklog-checkpoint` is text, a word and its numbers a line, the last line the CRC-32C of all before it:
+
+    seeklog-checkpoint 1
+    recovery_point 1000        every record below was synced: damage there is refused, never cut
+    log_start_offset 0         records below were deleted
+    high_watermark 1000        exclusive
+    contiguous_from 0          from here on every batch was appended by seeklog, without gaps
+    active 0 1000 ...          only after a clean close: the base offset and state of the last segment
+    crc32c 5d1c9ad2
+
+It is written to a temporary file, synced, renamed, and the directory is synced. So a crash leaves the old
+one or the new one, and a checkpoint that fails its CRC was damaged later: that is refused, because the
+start offset in it cannot be guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from seeklog import names
+from seeklog.errors import CorruptionError
+from seeklog.files import Files
+from seeklog.record.kernel import crc32c
+
+VERSION = 1
+_FIRST_LINE = f"seeklog-checkpoint {VERSION}"
+_NUMBERS = ("recovery_point", "log_start_offset", "high_watermark", "contiguous_from")
+_DAMAGED = (
+    "If the log is whole, remove the checkpoint and open the log again: every batch is then checked, and "
+    "records that `delete_before` removed inside the first segment may come back."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the checkpoint file says. `active` is the last segment's saved state after a clean close."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+    contiguous_from: int
+    active: tuple[int, ...] | None = None
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the bytes of the file."""
+    lines = [_FIRST_LINE]
+    lines += [f"{name} {getattr(checkpoint, name)}" for name in _NUMBERS]
+    if checkpoint.active is not None:
+        lines.append(f"active {' '.join(map(str, checkpoint.active))}")
+    body = "".join(f"{line}\n" for line in lines).encode("ascii")
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
+    """Return what the bytes say, or raise `CorruptionError`."""
+    body, separator, last = data.rpartition(b"crc32c ")
+    if not separator or last != b"%08x\n" % crc32c(body):
+        raise CorruptionError("the checkpoint fails its CRC", path=path, advice=_DAMAGED)
+    try:
+        first, *lines = body.decode("ascii").splitlines()
+        words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
+        if first != _FIRST_LINE:
+            raise CorruptionError(f"{first!r} is not {_FIRST_LINE!r}; a newer seeklog wrote it", path=path)
+        active = tuple(map(int, words["active"].split())) if "active" in words else None
+        numbers = {name: int(words[name]) for name in _NUMBERS}
+    except (ValueError, KeyError) as error:
+        raise CorruptionError(
+            f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED
+        ) from error
+    return Checkpoint(**numbers, active=active)
+
+
+def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
+    """Return the directory's checkpoint, or None if there is none: a broker's directory, or a new one."""
+    path = f"{directory}/{names.CHECKPOINT}"
+    try:
+        data = files.read_file(path)
+    except FileNotFoundError:
+        return None
+    return decode_checkpoint(data, path=path)
+
+
+def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint) -> None:
+    """Replace the directory's checkpoint; durable on return."""
+    replace_file(files, directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
+    files.sync_directory(directory)
+
+
+def replace_file(files: Files, directory: str, name: str, data: bytes | bytearray) -> None:
+    """Write a whole file under a temporary name, sync it, and rename it into place.
+
+    The data must be on disk before the name is. The caller syncs the directory.
+    """
+    temporary = f"{directory}/{name}{names.TEMPORARY}"
+    handle = files.open(temporary, write=True, create=True)
+    try:
+        files.truncate(handle, 0)
+        files.write(handle, data, 0)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    files.rename(temporary, f"{directory}/{name}")

@@ -1,0 +1,109 @@
+"""Leader epochs: where each leader's records begin, in Kafka's own checkpoint file.
+
+`leader-epoch-checkpoint` is text: a version line `0`, a line with the number of entries, then
+`epoch startOffset` a line, both growing. It can be rebuilt from the batches, which carry their epoch.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from seeklog import names
+from seeklog.files import Files
+from seeklog.storage.checkpoint import replace_file
+
+Entry = tuple[int, int]
+
+
+def encode_epochs(entries: Iterable[Entry]) -> bytes:
+    """Return the bytes of the file."""
+    lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in entries]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+
+
+def decode_epochs(data: bytes) -> list[Entry] | None:
+    """Return the entries, or None if the bytes are no such file; batches tell the epochs then."""
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        entries = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
+        if int(version) != 0 or int(count) != len(entries):
+            return None
+    except ValueError:
+        return None
+    growing = all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(entries, entries[1:], strict=False))
+    return entries if growing else None
+
+
+class LeaderEpochs:
+    """The epochs of one partition, in order. Changes are durable when the method returns."""
+
+    def __init__(self, files: Files, directory: str, entries: Iterable[Entry] = ()) -> None:
+        self._files = files
+        self._directory = directory
+        self.entries = list(entries)
+
+    @classmethod
+    def read(cls, files: Files, directory: str) -> LeaderEpochs:
+        """Return what the directory's file says; nothing if it is missing or does not parse."""
+        try:
+            data = files.read_file(f"{directory}/{names.LEADER_EPOCHS}")
+        except FileNotFoundError:
+            return cls(files, directory)
+        return cls(files, directory, decode_epochs(data) or ())
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, or -1."""
+        return self.entries[-1][0] if self.entries else -1
+
+    def merge(self, found: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> bool:
+        """Take in the epochs that a scan of batches found; tell whether anything changed."""
+        before = list(self.entries)
+        self._cut(log_end_offset)
+        for epoch, start_offset in found:
+            if epoch > self.latest:
+                self.entries.append((epoch, start_offset))
+        self._drop_before(log_start_offset)
+        return self.entries != before
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """Start an epoch. An epoch that has no records yet gives way to it."""
+        while self.entries and self.entries[-1][1] >= start_offset:
+            self.entries.pop()
+        self.entries.append((epoch, start_offset))
+        self.write()
+
+    def truncate(self, log_end_offset: int) -> None:
+        """Forget the epochs that began behind the new end."""
+        if self._cut(log_end_offset):
+            self.write()
+
+    def end_offset(self, epoch: int, *, log_end_offset: int) -> Entry:
+        """Return (the newest epoch not above `epoch`, where it ends); (-1, -1) if there is none."""
+        place = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if place == 0:
+            return -1, -1
+        end = self.entries[place][1] if place < len(self.entries) else log_end_offset
+        return self.entries[place - 1][0], end
+
+    def write(self) -> None:
+        """Replace the file."""
+        replace_file(self._files, self._directory, names.LEADER_EPOCHS, encode_epochs(self.entries))
+        self._files.sync_directory(self._directory)
+
+    def _cut(self, log_end_offset: int) -> bool:
+        # One that begins exactly at the end is kept: it has no records yet.
+        kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
+        if not kept and self.entries:
+            # An empty log still has a leader: its epoch begins where the next record will be.
+            kept = [(self.entries[0][0], min(self.entries[0][1], log_end_offset))]
+        changed = kept != self.entries
+        self.entries = kept
+        return changed
+
+    def _drop_before(self, log_start_offset: int) -> None:
+        while len(self.entries) > 1 and self.entries[1][1] <= log_start_offset:
+            self.entries.pop(0)
+        if self.entries and self.entries[0][1] < log_start_offset:
+            self.entries[0] = (self.entries[0][0], log_start_offset)

@@ -1,0 +1,76 @@
+"""The background thread of a log: syncs on an interval, and seals what was rolled."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import weakref
+from typing import Protocol
+
+from seeklog.config import LogConfig
+from seeklog.errors import LogClosed, SeeklogError
+
+logger = logging.getLogger("seeklog")
+
+
+class Flushes(Protocol):
+    """What the thread calls."""
+
+    directory: str
+
+    def flush(self) -> None: ...
+
+
+class Flusher:
+    """Starts its thread with the first append; the thread sleeps while there is nothing to do.
+
+    It refers to the log weakly, so a log that was dropped without being closed can go.
+    """
+
+    def __init__(self, log: Flushes, config: LogConfig) -> None:
+        self._log = weakref.ref(log)
+        self._interval = config.flush_interval_ms / 1000 if config.flush == "interval" else None
+        self._work = threading.Event()
+        self._stopping = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def appended(self) -> None:
+        """Records wait for a sync. Called for every append, so it is quick when the thread knows."""
+        if self._interval is not None and not self._work.is_set():
+            self._wake()
+
+    def rolled(self) -> None:
+        """A segment waits for its seal."""
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="seeklog-flush", daemon=True)
+            self._thread.start()
+        self._work.set()
+
+    def _run(self) -> None:
+        while True:
+            self._work.wait()
+            if self._stopping.wait(self._interval or 0):
+                return
+            self._work.clear()
+            log = self._log()
+            if log is None:
+                return
+            try:
+                log.flush()
+            except LogClosed:
+                return
+            except SeeklogError as error:
+                # The log has noted it; the next append raises. There is nothing left to do here.
+                logger.error("%s: the background sync failed: %s", log.directory, error)
+                return
+            del log
+
+    def stop(self) -> None:
+        """End the thread; a sync that runs is finished first."""
+        self._stopping.set()
+        self._work.set()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join()

@@ -1,0 +1,399 @@
+"""`Log`: one partition with its Python face.
+
+A log is a directory of segments in Kafka's format. One process opens it for writing; any number of others,
+and of threads in all of them, read it meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, TypeVar
+
+from seeklog.clock import Clock, SystemClock
+from seeklog.config import LogConfig
+from seeklog.errors import CorruptionError, NotAccessible, OffsetOutOfRange, UsageError
+from seeklog.files import Files, OsFiles
+from seeklog.record import arrow
+from seeklog.record.batch import Batch
+from seeklog.record.kernel import Record
+from seeklog.storage import reading
+from seeklog.storage.columns import scan_arrow
+from seeklog.storage.observer import Observer
+from seeklog.storage.partition import Partition
+from seeklog.storage.reading import FileRange, Seek
+from seeklog.storage.recovery import RecoveryReport
+from seeklog.storage.writer import LogWriter
+
+if TYPE_CHECKING:
+    import pyarrow
+
+Item = TypeVar("Item")
+FOREVER_S = 3600.0
+
+
+class Log:
+    """An append-only sequence of records on disk, addressed by offset.
+
+    Opens the log at `path`, or creates it; with `read_only=True` it must exist, and nothing on disk changes.
+    Any thread may call any method; readers take no lock. Use it as a context manager, or call `close`.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: LogConfig | None = None,
+        read_only: bool = False,
+        clock: Clock | None = None,
+        files: Files | None = None,
+        background: bool = True,
+    ) -> None:
+        self.config = config or LogConfig()
+        files = files or OsFiles()
+        clock = clock or SystemClock()
+        directory = os.path.abspath(os.fspath(path))
+        self._writing: Partition | None = None
+        self._partition: Partition | Observer
+        try:
+            if read_only:
+                self._partition = Observer(directory, config=self.config, files=files, clock=clock)
+            else:
+                self._partition = self._writing = Partition(
+                    directory, config=self.config, files=files, clock=clock, background=background
+                )
+        except OSError as error:
+            raise NotAccessible(f"{directory} cannot be opened: {error}") from error
+        self._clock = clock
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        mode = "read-only" if self._writing is None else "writing"
+        return f"<Log {self.path} {mode}>"
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return Path(self._partition.directory)
+
+    @property
+    def read_only(self) -> bool:
+        return self._writing is None
+
+    # ------------------------------------------------------------ offsets
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that is kept."""
+        return self._fresh().log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """The first offset that readers do not see yet: exclusive."""
+        return self._fresh().high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record will get: exclusive."""
+        return self._fresh().log_end_offset
+
+    @property
+    def recovery_point(self) -> int:
+        """Every record below this offset survives a power loss."""
+        return self._fresh().recovery_point
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What the open of this log found and did."""
+        return self._partition.recovery
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch that new batches are stamped with."""
+        return self._partition.leader_epoch
+
+    def _fresh(self) -> Partition | Observer:
+        if isinstance(self._partition, Observer):
+            self._partition.refresh()
+        return self._partition
+
+    # ------------------------------------------------------------ appending
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp_ms: int | None = None,
+    ) -> int:
+        """Append one record and return its offset; how durable it then is, `LogConfig.flush` says."""
+        return (self._writing or self._writer_only()).append(value, key, headers, timestamp_ms)
+
+    def append_many(self, records: Iterable[Record]) -> range:
+        """Append records as one batch with one write, and return their offsets; all of them or none."""
+        return (self._writing or self._writer_only()).append_records(
+            records if isinstance(records, list) else list(records)
+        )
+
+    def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
+        """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded."""
+        return (self._writing or self._writer_only()).append_batches(bytes(raw))
+
+    def writer(
+        self, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20
+    ) -> LogWriter:
+        """Return a buffering writer whose `append` returns a future at once."""
+        return LogWriter(
+            self._writing or self._writer_only(),
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            buffer_bytes=buffer_bytes,
+        )
+
+    def flush(self) -> None:
+        """Make every appended record durable."""
+        (self._writing or self._writer_only()).flush()
+
+    def _writer_only(self) -> Partition:
+        raise UsageError(f"{self.path} is open read-only")
+
+    # ------------------------------------------------------------ reading
+
+    def read(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
+        """Read records from `offset` on, up to the high watermark; nothing if it is the next offset to come.
+
+        At least one batch is read, however large. Everything is read and checked when the call returns.
+        """
+        partition = self._partition
+        stop = partition.high_watermark
+        if offset >= stop or offset < partition.log_start_offset:
+            stop = self._checked_stop(offset)
+        return iter(self._read(offset, stop, max_records, max_bytes))
+
+    def read_uncommitted(
+        self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20
+    ) -> Iterator[Record]:
+        """Read as `read` does, but on to the end of the log, as a replica must."""
+        self._checked_stop(offset)
+        return iter(self._read(offset, self._partition.log_end_offset, max_records, max_bytes))
+
+    def _read(self, offset: int, stop: int, max_records: int, max_bytes: int) -> list[Record]:
+        if max_records < 1 or max_bytes < 1:
+            raise UsageError("max_records and max_bytes must be at least 1")
+        if offset >= stop:
+            return []
+        for attempt in (1, 2):
+            try:
+                return reading.read_records(
+                    self._partition.view,
+                    offset,
+                    stop,
+                    max_records=max_records,
+                    max_bytes=max_bytes,
+                    limit=self.config.max_decompressed_bytes,
+                )
+            except FileNotFoundError as error:
+                raise self._deleted(offset) from error
+            except CorruptionError:
+                # A writer in another process may have cut and rewritten the tail: look once more.
+                if attempt == 2 or not isinstance(self._partition, Observer):
+                    raise
+                self._partition.reload()
+        return []
+
+    def _checked_stop(self, offset: int) -> int:
+        """Return the high watermark, or refuse an offset outside of the log."""
+        partition = self._fresh()
+        if not partition.log_start_offset <= offset <= partition.log_end_offset:
+            raise OffsetOutOfRange(
+                offset,
+                log_start_offset=partition.log_start_offset,
+                log_end_offset=partition.log_end_offset,
+            )
+        return partition.high_watermark
+
+    def _deleted(self, offset: int) -> OffsetOutOfRange:
+        partition = self._fresh()
+        return OffsetOutOfRange(
+            offset, log_start_offset=partition.log_start_offset, log_end_offset=partition.log_end_offset
+        )
+
+    def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
+        partition = self._fresh()
+        first, stop = partition.log_start_offset, partition.high_watermark
+        if start is not None:
+            self._checked_stop(start)
+            first = start
+        if end is not None:
+            if end < 0:
+                raise UsageError(f"end {end} is negative")
+            stop = min(stop, end)
+        return first, stop
+
+    def _guarded(self, items: Iterator[Item], start: int) -> Iterator[Item]:
+        """Pass items on; a segment that retention deleted meanwhile is an offset out of range."""
+        try:
+            yield from items
+        except FileNotFoundError as error:
+            raise self._deleted(start) from error
+
+    def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+        """Stream the records in [start, end), by default all that are visible when the call is made."""
+        first, stop = self._range(start, end)
+        view, limit = self._partition.view, self.config.max_decompressed_bytes
+        return self._guarded(reading.scan_records(view, first, stop, limit=limit), first)
+
+    def scan_reverse(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
+        """Stream the records in [start, end) from the newest to the oldest."""
+        first, stop = self._range(start, end)
+        view, limit = self._partition.view, self.config.max_decompressed_bytes
+        return self._guarded(reading.scan_reverse(view, first, stop, limit=limit), first)
+
+    def scan_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] = arrow.COLUMNS,
+        batch_rows: int = 32768,
+        timestamp_unit: arrow.TimestampUnit = "ms",
+    ) -> pyarrow.RecordBatchReader:
+        """Stream the records in [start, end) as Arrow batches with only the columns asked for."""
+        pyarrow = arrow.import_pyarrow()
+        names = arrow.check_columns(columns)
+        if timestamp_unit not in arrow.TIMESTAMP_SCALES or batch_rows < 1:
+            raise UsageError('timestamp_unit is "ms" or "us", batch_rows at least 1')
+        schema = arrow.schema(names, timestamp_unit=timestamp_unit)
+        first, stop = self._range(start, end)
+        batches = scan_arrow(
+            self._partition.view,
+            first,
+            stop,
+            schema=schema,
+            batch_rows=batch_rows,
+            limit=self.config.max_decompressed_bytes,
+            timestamp_scale=arrow.TIMESTAMP_SCALES[timestamp_unit],
+        )
+        return pyarrow.RecordBatchReader.from_batches(schema, self._guarded(batches, first))
+
+    def read_batches(
+        self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False
+    ) -> Iterator[Batch]:
+        """Read whole batches without decoding them, from the one that holds `offset` on; CRCs are checked."""
+        stop = self._batch_stop(offset, uncommitted=uncommitted)
+        batches = reading.read_batches(self._partition.view, offset, stop, max_bytes=max_bytes)
+        return self._guarded(batches, offset)
+
+    def read_ranges(
+        self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False
+    ) -> list[FileRange]:
+        """Return the same batches as ranges of open files, for `os.sendfile`."""
+        stop = self._batch_stop(offset, uncommitted=uncommitted)
+        try:
+            return reading.read_ranges(self._partition.view, offset, stop, max_bytes=max_bytes)
+        except FileNotFoundError as error:
+            raise self._deleted(offset) from error
+
+    def _batch_stop(self, offset: int, *, uncommitted: bool) -> int:
+        stop = self._checked_stop(offset)
+        return self._partition.log_end_offset if uncommitted else stop
+
+    def follow(self, offset: int | None = None, *, timeout_ms: float | None = None) -> Iterator[Record]:
+        """Stream records from `offset` (None: the next one to come), and wait for more.
+
+        Ends when nothing has come for `timeout_ms`, or when the log is closed. Works across processes.
+        """
+        position = self.high_watermark if offset is None else offset
+        self._checked_stop(position)
+        return self._follow(position, timeout_ms)
+
+    def _follow(self, position: int, timeout_ms: float | None) -> Iterator[Record]:
+        while True:
+            for record in self.read(position):
+                position = record.offset + 1
+                yield record
+            # Offsets may be missing up to the watermark, where compaction or control batches left none.
+            before = self._partition.high_watermark
+            if position < before:
+                position = self._skip_missing(position, before)
+                continue
+            self._partition.wait_beyond(position, FOREVER_S if timeout_ms is None else timeout_ms / 1000)
+            if self._partition.high_watermark <= position and timeout_ms is not None:
+                return
+
+    def _skip_missing(self, position: int, stop: int) -> int:
+        record = next(self.read(position, max_records=1), None)
+        return stop if record is None else record.offset
+
+    def seek(self, offset: int) -> Seek:
+        """Find an offset through the index and tell segment, position, and what was scanned to get there."""
+        partition = self._fresh()
+        if not partition.log_start_offset <= offset < partition.log_end_offset:
+            raise self._deleted(offset)
+        try:
+            return reading.seek(partition.view, offset)
+        except FileNotFoundError as error:
+            raise self._deleted(offset) from error
+
+    def offset_at_time(self, timestamp_ms: int) -> int | None:
+        """Return the offset of the first record stamped at or after a time, or None if there is none."""
+        partition = self._fresh()
+        try:
+            return reading.offset_at_time(
+                partition.view,
+                timestamp_ms,
+                partition.log_start_offset,
+                partition.high_watermark,
+                limit=self.config.max_decompressed_bytes,
+            )
+        except FileNotFoundError as error:
+            raise self._deleted(partition.log_start_offset) from error
+
+    def last(self) -> Record:
+        """Return the newest visible record."""
+        record = next(self.scan_reverse(), None)
+        if record is None:
+            raise self._deleted(self._partition.high_watermark - 1)
+        return record
+
+    # ------------------------------------------------------------ what takes records away
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Let readers see everything below `offset`; only with `high_watermark="manual"`."""
+        (self._writing or self._writer_only()).advance_high_watermark(offset)
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batch that holds `offset` and everything behind it; return the new end of the log."""
+        return (self._writing or self._writer_only()).truncate_to(offset)
+
+    def delete_before(self, offset: int) -> int:
+        """Raise `log_start_offset` to `offset`; return how many segments that deleted."""
+        return (self._writing or self._writer_only()).delete_before(offset)
+
+    def retain(self) -> int:
+        """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
+        return (self._writing or self._writer_only()).retain()
+
+    # ------------------------------------------------------------ leader epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Stamp batches with a new leader epoch from the end of the log on."""
+        (self._writing or self._writer_only()).begin_epoch(epoch)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (the newest epoch not above `epoch`, where it ends), or (-1, -1) if there is none."""
+        return self._partition.end_offset_for_epoch(epoch)
+
+    def close(self) -> None:
+        """Sync everything and let the log go; closing twice is nothing."""
+        self._partition.close()

@@ -1,0 +1,231 @@
+"""A partition as a process sees it that does not write it, while another one may.
+
+Nothing is locked and nothing on disk is changed. The last segment is walked forward as it grows, to the
+published high watermark or, where that follows the write, to the last whole batch: an incomplete tail is
+"not yet", never an error.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.config import INT64_MAX, LogConfig
+from seeklog.errors import CorruptionError, LogClosed, NotALog
+from seeklog.files import Files
+from seeklog.record import kernel
+from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.directory import check_directory
+from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.recovery import RecoveryReport, load_segments
+from seeklog.storage.seal import Seal, read_seal
+from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
+from seeklog.storage.view import View
+from seeklog.storage.watermark import EXPLICIT, read_watermark
+
+# How long a follower sleeps between two looks: at first, and at most.
+POLL_FIRST_S = 0.001
+POLL_MOST_S = 0.05
+
+
+class TailSegment(Segment):
+    """The last segment, which its writer may be lengthening."""
+
+    def __init__(self, shared: Shared, base_offset: int, *, trusted: bool) -> None:
+        super().__init__(shared, base_offset, size=0, next_offset=base_offset, seal=None)
+        self._trusted = trusted
+        self._is_placed = False
+
+    @property
+    def contiguous(self) -> bool:
+        return self._trusted
+
+    @property
+    def is_exact(self) -> bool:
+        return self._trusted
+
+    def close_at(self, saved: tuple[int, ...]) -> None:
+        """Take the segment for what a clean close said of it: size, end, and the CRCs of its indexes."""
+        self._size, self._next_offset = saved[2], saved[1]
+        self._is_placed = True
+        self.seal = Seal(
+            base_offset=saved[0],
+            next_offset=saved[1],
+            size=saved[2],
+            record_count=saved[5],
+            batch_count=saved[4],
+            max_timestamp_ms=saved[8],
+            sealed_at_ms=0,
+            log_crc=saved[3],
+            offset_index_crc=saved[14],
+            time_index_crc=saved[15],
+            contiguous=saved[6] != 0,
+        )
+
+    def file_size(self) -> int:
+        return self.shared.files.size(self.handle().number)
+
+    def walk(self, stop: int) -> None:
+        """Go on over the whole batches that lie below `stop`."""
+        file_size = self.file_size()
+        if file_size == self._size:
+            return
+        self.seal = None
+        if not self._is_placed:
+            self._place(file_size)
+        wanted = SCAN_CHUNK
+        while self._size < file_size and self._next_offset < stop:
+            data = self.shared.files.read(self.handle().number, wanted, self._size)
+            try:
+                taken, next_offset, _ = kernel.skip_batches(
+                    data, 0, self._size, self._next_offset, stop, self._trusted
+                )
+            except CorruptionError:
+                return  # not yet, or damage that a read of it will name
+            if not taken:
+                claimed = whole_batch_size(data) if len(data) >= 12 else 0
+                if not len(data) < claimed <= file_size - self._size:
+                    return
+                wanted = claimed
+                continue
+            wanted = SCAN_CHUNK
+            self._size, self._next_offset = self._size + taken, next_offset
+            # Index entries are read with the file, so they are looked up anew when it has grown.
+            self._indexes = None
+
+    def _place(self, file_size: int) -> None:
+        """Start at the last index entry that a batch proves, instead of at the start of the file."""
+        self._is_placed = True
+        self._size = file_size
+        try:
+            offsets = self.indexes.offsets
+            for number in range(len(offsets) - 1, -1, -1):
+                entry = offsets[number]
+                if 0 <= entry.position < file_size:
+                    data = self.shared.files.read(self.handle().number, kernel.HEADER_SIZE, entry.position)
+                    base = kernel.entry_base(data, entry.offset, self._trusted)
+                    if base >= self.base_offset:
+                        self._size, self._next_offset = entry.position, base
+                        return
+        finally:
+            if self._size == file_size:
+                self._size, self._next_offset = 0, self.base_offset
+
+
+class Observer:
+    """A partition opened read-only. Any thread may use it."""
+
+    def __init__(self, directory: str, *, config: LogConfig, files: Files, clock: Clock) -> None:
+        check_directory(files, directory, create=False)
+        self.directory = directory
+        self.config = config
+        self.files = files
+        self.clock = clock
+        self.recovery = RecoveryReport()
+        self._shared = Shared(files, directory, config, writable=False)
+        self._lock = threading.Lock()
+        self._is_closed = False
+        self._load()
+
+    def _load(self) -> None:
+        self._checkpoint = read_checkpoint(self.files, self.directory)
+        segments = load_segments(self._shared, self.files.list(self.directory))
+        if not segments:
+            raise NotALog(f"there is no log at {self.directory}: it holds no segment")
+        checkpoint = self._checkpoint
+        first_kept = checkpoint.log_start_offset if checkpoint is not None else 0
+        while len(segments) > 1 and segments[1].base_offset <= first_kept:
+            segments.pop(0)
+        for segment in segments[:-1]:
+            segment.seal = read_seal(self.files, self.directory, segment.base_offset)
+        last = segments[-1]
+        trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
+        self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)
+        if checkpoint is not None and checkpoint.active is not None:
+            saved = checkpoint.active
+            if len(saved) == 16 and saved[0] == last.base_offset and saved[2] == last.size:
+                self._tail.close_at(saved)
+        self.view = View([*segments[:-1], self._tail])
+        self._look()
+
+    def _look(self) -> None:
+        """Find out how far the log may be read."""
+        checkpoint = self._checkpoint
+        stop = self._published(checkpoint)
+        self._tail.walk(INT64_MAX if stop is None else stop)
+        end = self._tail.next_offset
+        self.log_end_offset = end
+        self.high_watermark = end if stop is None else min(end, stop)
+        first = self.view.bases[0]
+        self.log_start_offset = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
+        self.recovery_point = min(end, checkpoint.recovery_point) if checkpoint is not None else first
+
+    def _published(self, checkpoint: Checkpoint | None) -> int | None:
+        """Return the first offset that must not be read, or None where the watermark follows the write."""
+        if checkpoint is None:
+            return None  # a broker's directory
+        if checkpoint.active is not None and self._tail.seal is not None:
+            return checkpoint.high_watermark
+        published = read_watermark(self.files, self.directory)
+        if published is None:
+            return checkpoint.high_watermark
+        mode, high_watermark = published
+        return high_watermark if mode == EXPLICIT else None
+
+    def refresh(self) -> None:
+        """See what the writer has done since: appended, rolled, deleted, truncated, recovered."""
+        with self._lock:
+            if self._is_closed:
+                raise LogClosed(f"{self.directory} is closed")
+            checkpoint = read_checkpoint(self.files, self.directory)
+            rolled = self._shared.path(self._tail.next_offset, names.LOG)
+            if (
+                self._tail.file_size() < self._tail.size
+                or (self._tail.next_offset > self._tail.base_offset and self._exists(rolled))
+                or not self._exists(self._tail.path)
+                or (checkpoint is None) != (self._checkpoint is None)
+                or (checkpoint is not None and checkpoint.log_start_offset > self.log_start_offset)
+            ):
+                self._load()
+                return
+            self._checkpoint = checkpoint
+            self._look()
+
+    def reload(self) -> None:
+        """Forget what was learnt of the files and look at all of them again."""
+        with self._lock:
+            self._load()
+
+    def _exists(self, path: str) -> bool:
+        try:
+            self.files.close(self.files.open(path))
+        except OSError:
+            return False
+        return True
+
+    @property
+    def leader_epoch(self) -> int:
+        return LeaderEpochs.read(self.files, self.directory).latest
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1)."""
+        epochs = LeaderEpochs.read(self.files, self.directory)
+        return epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
+
+    def wait_beyond(self, offset: int, timeout: float) -> None:
+        """Look again and again until the high watermark is above `offset` or the time is over."""
+        pause = threading.Event()
+        give_up = self.clock.monotonic() + timeout
+        delay = POLL_FIRST_S
+        while True:
+            self.refresh()
+            left = give_up - self.clock.monotonic()
+            if self.high_watermark > offset or left <= 0:
+                return
+            pause.wait(min(delay, left))
+            delay = min(2 * delay, POLL_MOST_S)
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._shared.clear()

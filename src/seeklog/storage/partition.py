@@ -1,0 +1,628 @@
+"""One partition, open for writing: the append path, durability, and what takes records away.
+
+Thread contract: any thread may call anything. `_lock` guards appends and the list of segments and is held for
+one write; `_sync_lock` is held by the one thread that syncs. Whoever needs both takes `_sync_lock` first.
+Readers take neither: they use `view` and the offsets, which are replaced, never changed in place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Sequence
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.config import INT32_MAX, LogConfig
+from seeklog.errors import (
+    DiskFull,
+    LogClosed,
+    LogFailed,
+    LogLocked,
+    OffsetOutOfRange,
+    RecordTooLarge,
+    SeeklogError,
+    UsageError,
+)
+from seeklog.files import Files
+from seeklog.record import kernel
+from seeklog.record.batch import LOG_APPEND_TIME
+from seeklog.record.codec import CODEC_IDS
+from seeklog.record.kernel import Record
+from seeklog.storage import reading
+from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from seeklog.storage.commit import GroupCommit
+from seeklog.storage.directory import check_directory
+from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.flusher import Flusher
+from seeklog.storage.recovery import complete_swaps, mend, survey
+from seeklog.storage.retention import SegmentFacts, expired_count
+from seeklog.storage.segment import ActiveSegment, Segment, Shared
+from seeklog.storage.view import View
+from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher
+
+logger = logging.getLogger("seeklog")
+
+# How often the recovery point is persisted while records are synced.
+CHECKPOINT_INTERVAL_S = 1.0
+_NO_PRODUCER = (-1, -1, -1)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+_open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
+
+
+class Partition:
+    """The one writer of a partition directory."""
+
+    def __init__(
+        self, directory: str, *, config: LogConfig, files: Files, clock: Clock, background: bool
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.files = files
+        self.clock = clock
+        self._lock = threading.Lock()
+        self._sync_lock = threading.RLock()
+        self._arrived = threading.Condition(threading.Lock())
+        self._waiting = 0
+        self._refusal: SeeklogError | None = None
+        self._codec = CODEC_IDS[config.compression_type]
+        self._stamps_append_time = config.message_timestamp_type == "LogAppendTime"
+        self._attributes = self._codec | (LOG_APPEND_TIME if self._stamps_append_time else 0)
+        self._syncs_each = config.flush == "batch"
+        self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
+        created = check_directory(files, directory, create=True)
+        try:
+            self._lock_handle = files.lock(f"{directory}/{names.LOCK}", str(os.getpid()))
+        except BlockingIOError:
+            raise LogLocked(directory, self._owner_pid()) from None
+        try:
+            self._open(created)
+        except BaseException:
+            files.close(self._lock_handle)
+            raise
+        self._commit = GroupCommit(self._flush)
+        self._flusher = Flusher(self, config) if background and config.flush != "batch" else None
+        _open_partitions.add(self)
+
+    # ------------------------------------------------------------ opening and closing
+
+    def _owner_pid(self) -> int | None:
+        try:
+            return int(self.files.read_file(f"{self.directory}/{names.LOCK}"))
+        except (OSError, ValueError):
+            return None
+
+    def _open(self, created: bool) -> None:
+        files, directory, config = self.files, self.directory, self.config
+        self._shared = Shared(files, directory, config, writable=True)
+        checkpoint = read_checkpoint(files, directory)
+        entries = files.list(directory)
+        if complete_swaps(self._shared, entries):
+            entries = files.list(directory)
+        found = survey(self._shared, entries, checkpoint)
+        initial = checkpoint.recovery_point if checkpoint is not None else config.initial_offset
+        mended = mend(
+            self._shared,
+            found,
+            recovery_point=checkpoint.recovery_point if checkpoint is not None else 0,
+            initial_offset=initial,
+            now_ms=self.clock.now_ms(),
+        )
+        if created:
+            files.sync_directory(os.path.dirname(directory) or ".")
+        self.recovery = mended.report
+        self._active = mended.active
+        self._rolled: list[ActiveSegment] = []
+        self._names_dirty = False
+        self.view = View([*mended.sealed, mended.active])
+        first, end = self.view.bases[0], mended.active.next_offset
+        self.log_start_offset = max(first, checkpoint.log_start_offset if checkpoint is not None else first)
+        self.log_end_offset = end
+        self.recovery_point = end
+        if checkpoint is not None:
+            self._contiguous_from = checkpoint.contiguous_from
+        else:
+            self._contiguous_from = end if found.scanned else first
+        self._publisher = Publisher(files, directory)
+        self.high_watermark = end
+        if config.high_watermark == "manual":
+            self.high_watermark = min(end, checkpoint.high_watermark if checkpoint is not None else first)
+        self._open_epochs(mended.epochs)
+        # The clean marker goes before the first append, and the recovery point is where recovery left it.
+        self._write_checkpoint()
+        self._publish()
+
+    def _open_epochs(self, found: Sequence[tuple[int, int]]) -> None:
+        self._epochs = LeaderEpochs.read(self.files, self.directory)
+        changed = self._epochs.merge(
+            found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+        )
+        if not self._epochs.entries:
+            self._epochs.begin(0, self.log_start_offset)
+        elif changed:
+            self._epochs.write()
+        self.leader_epoch = self._epochs.latest
+
+    def close(self) -> None:
+        """Sync everything, mark the log as cleanly closed and let it go. Closing twice is nothing."""
+        if self._flusher is not None:
+            self._flusher.stop()
+        with self._sync_lock:
+            if isinstance(self._refusal, LogClosed):
+                return
+            try:
+                if self._refusal is None:
+                    self._flush()
+                    with self._lock:
+                        self._refusal = LogClosed(f"{self.directory} is closed")
+                    self._close_clean()
+            finally:
+                self._refusal = LogClosed(f"{self.directory} is closed")
+                self._shared.clear()
+                self.files.close(self._lock_handle)
+                self.wake_followers()
+
+    def _close_clean(self) -> None:
+        try:
+            self._active.sync_indexes()
+            if not self._rolled:
+                self._write_checkpoint(clean=True)
+        except OSError as error:
+            # The records are synced; the next open scans the last segment instead of trusting the marker.
+            logger.warning("%s: closed without a clean marker: %s", self.directory, error)
+
+    def abandon(self) -> None:
+        """Forget the log in a forked child: the parent holds the lock and goes on writing."""
+        self._refusal = LogClosed(f"{self.directory} belongs to the process that this one was forked from")
+        self._lock = threading.Lock()
+        self._sync_lock = threading.RLock()
+
+    def _check_usable(self) -> None:
+        if self._refusal is not None:
+            raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
+
+    def _fail(self, what: str, error: OSError) -> LogFailed:
+        failure = LogFailed(f"{self.directory}: {what} failed ({error}); reopen the log to recover")
+        failure.__cause__ = error
+        self._refusal = failure
+        self.wake_followers()
+        return failure
+
+    # ------------------------------------------------------------ appending
+
+    def append(
+        self,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Sequence[tuple[str, bytes | None]],
+        timestamp_ms: int | None,
+    ) -> int:
+        """Append one record as a batch of its own; return its offset."""
+        if self._codec:
+            return self.append_records(
+                [Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)]
+            ).start
+        with self._lock:
+            if self._refusal is not None:
+                self._check_usable()
+            now_ms = self.clock.now_ms()
+            offset = self.log_end_offset
+            batch = kernel.encode_one(
+                value, key, headers, timestamp_ms, now_ms, offset, self.leader_epoch, self._attributes
+            )
+            self._append(batch, offset + 1, now_ms if timestamp_ms is None else timestamp_ms)
+        if self._syncs_each:
+            self._commit.wait_for(offset + 1)
+        return offset
+
+    def append_records(self, records: Sequence[Record], *, wait: bool = True) -> range:
+        """Append records as one batch; return their offsets. `wait=False` leaves the sync to the caller."""
+        batch = b""
+        records = records if isinstance(records, list) else list(records)
+        if self._codec:
+            # Compression is slow enough to keep it outside the lock; the offset is stamped inside.
+            batch = self._encode(records, 0)
+        with self._lock:
+            if self._refusal is not None:
+                self._check_usable()
+            first = self.log_end_offset
+            if self._codec:
+                batch = kernel.stamp(batch, first, self.leader_epoch)
+            else:
+                batch = self._encode(records, first)
+            end = first + len(records)
+            self._append(batch, end, int.from_bytes(batch[35:43], "big", signed=True))
+        if wait and self._syncs_each:
+            self._commit.wait_for(end)
+        return range(first, end)
+
+    def _encode(self, records: list[Record], base_offset: int) -> bytes:
+        return kernel.encode_records(
+            records, self.clock.now_ms(), base_offset, self.leader_epoch, self._attributes, _NO_PRODUCER
+        )
+
+    def append_batches(self, raw: bytes) -> range:
+        """Append whole v2 batches as they are, but for base offsets and leader epoch; return their offsets."""
+        count, span, max_timestamp = kernel.check_batches(raw, self.config.max_message_bytes)
+        if not count:
+            raise UsageError("no batch to append")
+        if self._stamps_append_time:
+            max_timestamp = self.clock.now_ms()
+            raw = kernel.stamp_append_time(raw, max_timestamp)
+        with self._lock:
+            self._check_usable()
+            first = self.log_end_offset
+            self._append(
+                kernel.stamp(raw, first, self.leader_epoch), first + span, max_timestamp, check_size=False
+            )
+        if self._syncs_each:
+            self._commit.wait_for(first + span)
+        return range(first, first + span)
+
+    def _append(self, batches: bytes, end: int, max_timestamp: int, *, check_size: bool = True) -> None:
+        """Write batches whose last offset is `end - 1`. Holds the lock."""
+        size = len(batches)
+        config = self.config
+        if check_size and size > config.max_message_bytes:
+            raise RecordTooLarge(
+                f"the batch has {size:,} bytes, max_message_bytes is {config.max_message_bytes:,}; "
+                "nothing was written"
+            )
+        segment = self._active
+        state = segment.state
+        if (
+            state.size > config.segment_bytes - size
+            or max_timestamp - state.first_timestamp > config.segment_ms
+            or segment.indexed_bytes > config.segment_index_bytes - 16
+            or end - state.base_offset > INT32_MAX
+        ):
+            segment = self._roll_before(size, end, max_timestamp)
+        try:
+            segment.append(batches)
+        except OSError as error:
+            if error.errno in _FULL and self._trimmed():
+                raise DiskFull(
+                    f"{self.directory}: no room for {size:,} bytes; nothing was written, append again when there is"
+                ) from error
+            raise self._fail("a write", error) from error
+        self.log_end_offset = end
+        if self._follows_write:
+            self.high_watermark = end
+        if self._waiting:
+            self.wake_followers()
+        if self._flusher is not None:
+            self._flusher.appended()
+
+    def _trimmed(self) -> bool:
+        """Tell whether the log file is back at the size it had before a failed write."""
+        try:
+            return self.files.size(self._active.handle().number) == self._active.size
+        except OSError:
+            return False
+
+    def _roll_before(self, size: int, end: int, max_timestamp: int) -> ActiveSegment:
+        """Start a new segment if Kafka's rules ask for one before this append."""
+        config, segment = self.config, self._active
+        state = segment.state
+        if size > config.segment_bytes:
+            raise RecordTooLarge(
+                f"the batches have {size:,} bytes, segment_bytes is {config.segment_bytes:,}; nothing was written"
+            )
+        if state.batch_count == 0:
+            return segment
+        full = state.size > config.segment_bytes - size or end - state.base_offset > INT32_MAX
+        aged = max_timestamp - state.first_timestamp > config.segment_ms and state.first_timestamp >= 0
+        # The time index keeps one slot free for the entry that a roll adds.
+        crowded = (
+            len(state.offset_table) > config.segment_index_bytes - 8
+            or len(state.time_table) > config.segment_index_bytes - 24
+        )
+        if not (full or aged or crowded):
+            return segment
+        return self.roll()
+
+    def roll(self) -> ActiveSegment:
+        """Start a new segment at the end of the log. Holds the lock. The old one is synced and sealed later."""
+        old = self._active
+        old.state.finish_times()
+        old.write_indexes()
+        try:
+            new = ActiveSegment.create(self._shared, self.log_end_offset)
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
+            raise self._fail("starting a segment", error) from error
+        self._rolled.append(old)
+        self._names_dirty = True
+        self._active = new
+        self.view = self.view.with_last(new)
+        logger.debug("%s: rolled at offset %d", self.directory, new.base_offset)
+        if self._flusher is not None:
+            self._flusher.rolled()
+        return new
+
+    # ------------------------------------------------------------ durability
+
+    def flush(self) -> None:
+        """Make every appended record durable. After a failure the log accepts no more appends.
+
+        Linux marks the dirty pages of a failed sync clean: they stay readable, and a second sync can succeed
+        without ever writing them. So a retry proves nothing; recovery writes them again.
+        """
+        self._flush()
+
+    def _flush(self) -> int:
+        with self._sync_lock:
+            with self._lock:
+                self._check_usable()
+                # Before the sync: what is appended meanwhile is not covered by it.
+                end = self.log_end_offset
+                active, rolled, names_dirty = self._active, list(self._rolled), self._names_dirty
+            if end == self.recovery_point and not rolled and not names_dirty:
+                return end
+            try:
+                for segment in (*rolled, active):
+                    segment.sync()
+                sealed = self._seal(rolled)
+                if names_dirty or sealed:
+                    self.files.sync_directory(self.directory)
+            except OSError as error:
+                raise self._fail("a sync", error) from error
+            with self._lock:
+                for old, new in sealed:
+                    self.view = self.view.with_replaced(old, new)
+                    self._rolled.remove(old)
+                self._names_dirty = self._names_dirty and self._active is not active
+                self.recovery_point = end
+                if self._syncs_each and self.config.high_watermark == "auto":
+                    self.high_watermark = end
+                    self._publish()
+            if sealed or self.clock.monotonic() - self._checkpointed_at >= CHECKPOINT_INTERVAL_S:
+                self._try_checkpoint()
+            if self._waiting and self._syncs_each:
+                self.wake_followers()
+            return end
+
+    def _seal(self, rolled: list[ActiveSegment]) -> list[tuple[ActiveSegment, Segment]]:
+        """Write the seals of segments that are synced. A full disk puts that off; an open would redo it."""
+        sealed = []
+        for segment in rolled:
+            try:
+                sealed.append((segment, segment.seal_up(sealed_at_ms=self.clock.now_ms())))
+            except OSError as error:
+                if error.errno not in _FULL:
+                    raise
+                logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
+        return sealed
+
+    def _write_checkpoint(self, *, clean: bool = False) -> None:
+        checkpoint = Checkpoint(
+            recovery_point=self.recovery_point,
+            log_start_offset=self.log_start_offset,
+            high_watermark=self.high_watermark,
+            contiguous_from=self._contiguous_from,
+            active=self._active.state.save() if clean else None,
+        )
+        write_checkpoint(self.files, self.directory, checkpoint)
+        self._checkpointed_at = self.clock.monotonic()
+
+    def _try_checkpoint(self) -> None:
+        """Persist the recovery point; where there is no room, the older one stays true."""
+        try:
+            self._write_checkpoint()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise self._fail("writing the checkpoint", error) from error
+            logger.warning("%s: the checkpoint waits for room on the disk: %s", self.directory, error)
+
+    def _must_checkpoint(self) -> None:
+        """Persist what must be durable before anything is taken away."""
+        try:
+            self._write_checkpoint()
+        except OSError as error:
+            if error.errno in _FULL:
+                raise DiskFull(
+                    f"{self.directory}: no room for the checkpoint; nothing was deleted"
+                ) from error
+            raise self._fail("writing the checkpoint", error) from error
+
+    # ------------------------------------------------------------ watermark and followers
+
+    def _publish(self) -> None:
+        mode = FOLLOWS_WRITE if self._follows_write else EXPLICIT
+        try:
+            self._publisher.publish(mode, self.high_watermark)
+        except OSError as error:
+            logger.warning("%s: the watermark was not published: %s", self.directory, error)
+
+    def advance_high_watermark(self, offset: int) -> None:
+        """Let readers see everything below `offset`. It never goes back."""
+        if self.config.high_watermark != "manual":
+            raise UsageError('the high watermark moves by itself; open the log with high_watermark="manual"')
+        with self._lock:
+            self._check_usable()
+            if offset > self.log_end_offset:
+                raise OffsetOutOfRange(
+                    offset,
+                    log_start_offset=self.log_start_offset,
+                    log_end_offset=self.log_end_offset + 1,
+                    what="high watermark",
+                )
+            if offset <= self.high_watermark:
+                return
+            self.high_watermark = offset
+            self._publish()
+        self.wake_followers()
+
+    def wait_beyond(self, offset: int, timeout: float) -> None:
+        """Wait until the high watermark is above `offset`, the log ends, or the time is over."""
+        with self._arrived:
+            self._waiting += 1
+            try:
+                self._arrived.wait_for(
+                    lambda: self.high_watermark > offset or self._refusal is not None, timeout
+                )
+            finally:
+                self._waiting -= 1
+
+    def wake_followers(self) -> None:
+        with self._arrived:
+            self._arrived.notify_all()
+
+    # ------------------------------------------------------------ taking records away
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batch that holds `offset` and all behind it; return the new end of the log."""
+        with self._sync_lock, self._lock:
+            self._check_usable()
+            if not self.log_start_offset <= offset <= self.log_end_offset:
+                raise self._out_of_range(offset)
+            if offset == self.log_end_offset:
+                return offset
+            found = reading.seek(self.view, offset)
+            place = self.view.find(found.segment)
+            segment = self.view.segments[place]
+            end = kernel.read_header(segment.read(kernel.HEADER_SIZE, found.position), 0, found.position)[0]
+            # Less is promised before less is there: a crash in between is then no loss.
+            self.recovery_point = min(self.recovery_point, end)
+            self.high_watermark = min(self.high_watermark, end)
+            self.log_start_offset = min(self.log_start_offset, end)
+            self._publish()
+            self._must_checkpoint()
+            try:
+                self._cut(place, found.position)
+            except OSError as error:
+                raise self._fail("truncating", error) from error
+            self.log_end_offset = self.recovery_point = end
+            self._commit.forget()
+            self._epochs.truncate(end)
+            if self._epochs.latest < self.leader_epoch:
+                self._epochs.begin(self.leader_epoch, end)
+            self._must_checkpoint()
+            return end
+
+    def _cut(self, place: int, position: int) -> None:
+        """Make the segment at `place`, cut at `position`, the active one."""
+        segments = self.view.segments
+        for segment in reversed(segments[place + 1 :]):
+            # One at a time, the last first: at every moment what is there has no hole.
+            self._remove_files(segment)
+            self.files.sync_directory(self.directory)
+        target = segments[place]
+        if not isinstance(target, ActiveSegment):
+            target.release()
+            with contextlib.suppress(FileNotFoundError):
+                self.files.remove(self._shared.path(target.base_offset, names.SEAL))
+            target = ActiveSegment.reopen(target)
+        target.truncate(position)
+        self.files.sync_directory(self.directory)
+        self._rolled = [old for old in self._rolled if old in segments[:place]]
+        for old in segments[:place]:
+            if isinstance(old, ActiveSegment):
+                old.sync()
+        self._active = target
+        self.view = View([*segments[:place], target])
+
+    def delete_before(self, offset: int) -> int:
+        """Raise the start of the log to `offset` and delete the segments that lie wholly below it."""
+        with self._sync_lock:
+            self._check_usable()
+            if offset > self.high_watermark or offset < 0:
+                raise self._out_of_range(offset)
+            if offset <= self.log_start_offset:
+                return 0
+            self._flush()
+            with self._lock:
+                self.log_start_offset = offset
+                self._must_checkpoint()
+                return self._drop_segments_below(offset)
+
+    def _drop_segments_below(self, offset: int) -> int:
+        segments = self.view.segments
+        doomed = [
+            segment
+            for segment, following in zip(segments, segments[1:], strict=False)
+            if following.base_offset <= offset
+        ]
+        if not doomed:
+            return 0
+        self.view = View(segments[len(doomed) :])
+        self._rolled = [segment for segment in self._rolled if segment not in doomed]
+        for segment in doomed:
+            try:
+                self._remove_files(segment)
+            except OSError as error:
+                # The start offset already says that they are gone; the next open removes them.
+                logger.warning("%s: not deleted yet: %s", segment.path, error)
+        self.files.sync_directory(self.directory)
+        return len(doomed)
+
+    def _remove_files(self, segment: Segment) -> None:
+        """Take a segment's name away first, then its files; readers that hold it open read on."""
+        segment.release()
+        self.files.rename(segment.path, segment.path + names.DELETED)
+        for suffix in (names.LOG + names.DELETED, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+            with contextlib.suppress(FileNotFoundError):
+                self.files.remove(self._shared.path(segment.base_offset, suffix))
+
+    def retain(self) -> int:
+        """Delete the segments that retention no longer keeps; return how many."""
+        with self._sync_lock:
+            self._flush()
+            view = self.view
+            sealed = []
+            for segment, following in zip(view.segments, view.segments[1:], strict=False):
+                if segment.seal is None:
+                    break
+                sealed.append(
+                    SegmentFacts(
+                        following.base_offset,
+                        segment.size,
+                        segment.seal.max_timestamp_ms,
+                        segment.seal.sealed_at_ms,
+                    )
+                )
+            count = expired_count(
+                sealed,
+                active_size=self._active.size,
+                high_watermark=self.high_watermark,
+                now_ms=self.clock.now_ms(),
+                config=self.config,
+            )
+            return self.delete_before(sealed[count - 1].next_offset) if count else 0
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
+        return OffsetOutOfRange(
+            offset, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
+        )
+
+    # ------------------------------------------------------------ leader epochs
+
+    def begin_epoch(self, epoch: int) -> None:
+        """Stamp batches with a new, higher leader epoch from the end of the log on. Durable on return."""
+        with self._sync_lock, self._lock:
+            self._check_usable()
+            if not self.leader_epoch < epoch <= INT32_MAX:
+                raise UsageError(f"epoch {epoch} must be above the current one, {self.leader_epoch}")
+            try:
+                self._epochs.begin(epoch, self.log_end_offset)
+            except OSError as error:
+                raise self._fail("writing the leader epochs", error) from error
+            self.leader_epoch = epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1)."""
+        return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
+
+
+def _abandon_all() -> None:
+    for partition in list(_open_partitions):
+        partition.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)

@@ -1,0 +1,423 @@
+"""Reading a view of segments forward, backward, as records, columns, batches or file ranges.
+
+Every way starts with `locate`: the floor entry of the index, proved by the batch it points at. From there
+batches are read in chunks; a chunk may end in the middle of a batch, never a segment. Readers take no lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
+from seeklog.record import kernel
+from seeklog.record.batch import Batch, read_header, split_batches
+from seeklog.record.kernel import HEADER_SIZE, Record
+from seeklog.storage.handle import Handle
+from seeklog.storage.index import OFFSET_ENTRY, OffsetIndex
+from seeklog.storage.segment import Segment, check_fits
+from seeklog.storage.view import View
+
+logger = logging.getLogger("seeklog")
+
+# One read covers what lies between two index entries at the default interval, and the batch behind it.
+POINT_READ = 8192
+READ_CHUNK = 64 << 10
+SCAN_CHUNK = 256 << 10
+# From this distance on, two neighbouring entries most likely enclose one large batch.
+LARGE_BATCH = 8192
+RECORDS_PER_CHUNK = 8192
+ALL_RECORDS = 2**62
+ADVICE = "Run verify for the extent; nothing was changed on disk."
+
+
+@dataclass(frozen=True, slots=True)
+class Seek:
+    """Where an offset was found, and what it took."""
+
+    offset: int
+    segment: int
+    """Base offset of the segment."""
+    path: str
+    position: int
+    """Where the batch that holds the offset starts in the file."""
+    scanned_batches: int
+    scanned_bytes: int
+    """What was walked between the index entry and the batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class FileRange:
+    """Whole batches as bytes of a file, for `os.sendfile`. Holding it keeps the file open."""
+
+    handle: Handle
+    path: str
+    position: int
+    size: int
+    base_offset: int
+    next_offset: int
+
+    def fileno(self) -> int:
+        return self.handle.fileno()
+
+
+def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
+    """Return (position, base offset, bytes from there) of a batch at or before the one that holds `offset`.
+
+    An index entry that its batch does not prove makes the segment rebuild its indexes, once.
+    """
+    for _ in range(2):
+        offsets = segment.indexes.offsets
+        number = offsets.floor(offset)
+        found = _try_entries(segment, offsets, number, offset, chunk)
+        if found is not None:
+            return found
+        segment.rebuild_indexes(f"entry {number} does not point at the batch it names")
+    raise CorruptBatch(
+        "the batch that a rebuilt index points at changes while it is read", path=segment.path, advice=ADVICE
+    )
+
+
+def _try_entries(
+    segment: Segment, offsets: OffsetIndex, number: int, offset: int, chunk: int
+) -> tuple[int, int, bytes] | None:
+    table = offsets.table
+    last_offset, position = 0, 0
+    if number >= 0:
+        last_offset, position = OFFSET_ENTRY.unpack_from(table, number * 8)
+    ahead = (number + 1) * 8
+    if ahead < len(table):
+        next_last, next_position = OFFSET_ENTRY.unpack_from(table, ahead)
+        gap = next_position - position
+        if gap >= LARGE_BATCH and next_position < segment.size:
+            # An entry names the last offset of its batch, so the floor entry of an offset inside a large
+            # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
+            data = segment.read(max(chunk, POINT_READ), next_position)
+            base = kernel.entry_base(data, segment.base_offset + next_last, segment.is_exact)
+            if 0 <= base <= offset:
+                return next_position, base, data
+        elif 0 < gap < chunk == POINT_READ:
+            chunk = gap + 512
+    if number < 0:
+        return 0, segment.base_offset, segment.read(chunk, 0)
+    if not 0 <= position < segment.size:
+        return None
+    data = segment.read(chunk, position)
+    base = kernel.entry_base(data, segment.base_offset + last_offset, segment.is_exact)
+    return (position, base, data) if base >= 0 else None
+
+
+class Cursor:
+    """A place in a view that moves forward, with the bytes around it."""
+
+    __slots__ = ("at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
+
+    def __init__(self, view: View, offset: int, *, chunk: int) -> None:
+        self.view = view
+        self.chunk = chunk
+        self.place = view.find(offset)
+        self.segment = view.segments[self.place]
+        self.at = 0
+        # In a compacted log the batch that held the offset may be gone from the end of its segment.
+        while offset >= self.segment.next_offset and self.place + 1 < len(view.segments):
+            self._enter(self.place + 1)
+        if self.segment.size == 0 or offset < self.segment.base_offset:
+            self.origin, self.next_offset, self.data = 0, self.segment.base_offset, b""
+        else:
+            self.origin, self.next_offset, self.data = locate(self.segment, offset, chunk)
+
+    @property
+    def position(self) -> int:
+        """Where in the segment's file the cursor stands."""
+        return self.origin + self.at
+
+    def fill(self) -> bool:
+        """Read on, so that a whole batch lies ahead; go to the next segment at the end of one.
+
+        False at the end of the view. Called when the batch ahead is not all in `data`.
+        """
+        segment = self.segment
+        position = self.origin + self.at
+        while position >= segment.size:
+            if self.place + 1 >= len(self.view.segments):
+                return False
+            ended_at = self.next_offset
+            self._enter(self.place + 1)
+            segment, position = self.segment, 0
+            if ended_at != segment.base_offset and self.view.segments[self.place - 1].contiguous:
+                raise LostRecords(
+                    f"offsets {ended_at} to {segment.base_offset - 1} are missing before this segment",
+                    path=segment.path,
+                    advice=ADVICE,
+                )
+        rest = self.data[self.at :] if position == self.origin + self.at else b""
+        wanted = self.chunk
+        if rest and position + len(rest) >= segment.size:
+            check_fits(rest, position=position, segment=segment)
+        elif len(rest) >= 12:
+            wanted = max(wanted, check_fits(rest, position=position, segment=segment))
+        self.data = segment.read(wanted, position)
+        self.origin, self.at = position, 0
+        if len(self.data) < HEADER_SIZE or len(self.data) < min(wanted, segment.size - position):
+            return self._cut_short(position)
+        return True
+
+    def _cut_short(self, position: int) -> bool:
+        """The file is shorter than the segment: it was truncated under the reader, or it lost its tail."""
+        segment = self.segment
+        if position + len(self.data) >= segment.size and len(self.data) >= HEADER_SIZE:
+            return True
+        if position >= segment.size:
+            return False
+        raise LostRecords(
+            f"the file ends after {position + len(self.data)} bytes, the segment holds {segment.size}",
+            path=segment.path,
+            position=position + len(self.data),
+            advice=ADVICE,
+        )
+
+    def _enter(self, place: int) -> None:
+        self.place = place
+        self.segment = self.view.segments[place]
+        self.next_offset = self.segment.base_offset
+        self.origin = self.at = 0
+        self.data = b""
+
+    def take_records(
+        self, start: int, stop: int, max_records: int, enough_records: int, limit: int, out: list[Record]
+    ) -> None:
+        """Decode the whole batches ahead that lie in [start, stop) into `out`, and move behind them."""
+        try:
+            self.at, self.next_offset = kernel.read_records(
+                self.data,
+                self.at,
+                self.origin,
+                self.next_offset,
+                self.segment.contiguous,
+                start,
+                stop,
+                max_records,
+                enough_records,
+                limit,
+                out,
+            )
+        except CorruptionError as error:
+            raise located(error, self.segment) from error
+
+
+def located(error: CorruptionError, segment: Segment) -> CorruptionError:
+    """Return the error with the segment's file and what to do next."""
+    return type(error)(
+        error.reason, path=segment.path, position=error.position, advice=error.advice or ADVICE
+    )
+
+
+def read_records(
+    view: View, start: int, stop: int, *, max_records: int, max_bytes: int, limit: int
+) -> list[Record]:
+    """Return records from `start` on, below `stop`: at most `max_records`, from about `max_bytes` of log.
+
+    At least one batch is read, however large it is.
+    """
+    out: list[Record] = []
+    cursor = Cursor(view, start, chunk=POINT_READ if max_records == 1 else min(max_bytes, READ_CHUNK) or 1)
+    budget = max_bytes
+    while True:
+        before = cursor.at
+        cursor.take_records(start, stop, max_records, max_records, limit, out)
+        if out:
+            budget -= cursor.at - before
+        if len(out) >= max_records or cursor.next_offset >= stop or (out and budget <= 0):
+            return out
+        if not cursor.fill():
+            return out
+
+
+def scan_records(view: View, start: int, stop: int, *, limit: int) -> Iterator[Record]:
+    """Yield the records in [start, stop)."""
+    if start >= stop:
+        return
+    cursor = Cursor(view, start, chunk=SCAN_CHUNK)
+    while True:
+        out: list[Record] = []
+        cursor.take_records(start, stop, ALL_RECORDS, RECORDS_PER_CHUNK, limit, out)
+        yield from out
+        if cursor.next_offset >= stop or (len(out) < RECORDS_PER_CHUNK and not cursor.fill()):
+            return
+
+
+def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[Record]:
+    """Yield the records in [start, stop) from the last to the first."""
+    while stop > start:
+        place = view.find(stop - 1)
+        segment = view.segments[place]
+        if segment.base_offset > stop - 1:
+            return
+        low = max(start, segment.base_offset)
+        stop = min(stop, segment.next_offset)
+        offsets = segment.indexes.offsets
+        while stop > low:
+            # Go back by index entries until a chunk's worth of log lies between there and `stop`.
+            number = offsets.floor(stop - 1)
+            end_position = offsets[number].position if number >= 0 else 0
+            while number >= 0 and end_position - offsets[number].position < READ_CHUNK:
+                number -= 1
+            block = offsets[number].offset + 1 if number >= 0 else segment.base_offset
+            block = min(max(low, block), stop - 1)
+            yield from reversed(list(scan_records(view, block, stop, limit=limit)))
+            stop = block
+        stop = low
+
+
+def read_batches(view: View, start: int, stop: int, *, max_bytes: int) -> Iterator[Batch]:
+    """Yield whole batches from the one that holds `start` on, all below `stop`, at least one, CRC checked."""
+    for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes):
+        yield from split_batches(cursor.data[cursor.at : cursor.at + size], origin=cursor.position)
+
+
+def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[FileRange]:
+    """Return the same batches as ranges of files, one a segment. Only their headers are looked at."""
+    ranges: list[FileRange] = []
+    for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes, verify=False):
+        last = ranges[-1] if ranges else None
+        if (
+            last is not None
+            and last.path == cursor.segment.path
+            and last.position + last.size == cursor.position
+        ):
+            ranges[-1] = FileRange(
+                last.handle, last.path, last.position, last.size + size, last.base_offset, cursor.next_offset
+            )
+        else:
+            base = kernel.read_header(cursor.data, cursor.at, cursor.origin)[0]
+            ranges.append(
+                FileRange(
+                    cursor.segment.handle(),
+                    cursor.segment.path,
+                    cursor.position,
+                    size,
+                    base,
+                    cursor.next_offset,
+                )
+            )
+    return ranges
+
+
+def _whole_batches(
+    view: View, start: int, stop: int, *, max_bytes: int, verify: bool = True
+) -> Iterator[tuple[Cursor, int]]:
+    """Yield (cursor, size): runs of whole batches ahead of the cursor, until `stop` or `max_bytes`.
+
+    While the consumer runs, the cursor stands at the run and its `next_offset` is the one behind it.
+    """
+    if start >= stop:
+        return
+    cursor = Cursor(view, start, chunk=max(READ_CHUNK, min(max_bytes, SCAN_CHUNK)))
+    budget = max_bytes
+    first = True
+    while budget > 0:
+        try:
+            begin, next_offset, _ = kernel.skip_batches(
+                cursor.data, cursor.at, cursor.origin, cursor.next_offset, start, cursor.segment.contiguous
+            )
+            end, next_offset, took = kernel.take_batches(
+                cursor.data,
+                begin,
+                cursor.origin,
+                next_offset,
+                cursor.segment.contiguous,
+                stop,
+                budget,
+                first,
+                verify,
+            )
+        except CorruptionError as error:
+            raise located(error, cursor.segment) from error
+        cursor.at, cursor.next_offset = begin, next_offset
+        if end > begin:
+            first = False
+            budget -= end - begin
+            yield cursor, end - begin
+        cursor.at = end
+        if took or not cursor.fill():
+            return
+
+
+def seek(view: View, offset: int) -> Seek:
+    """Return where the batch that holds `offset`, or else the next one, starts."""
+    cursor = Cursor(view, offset, chunk=POINT_READ)
+    entry_position = cursor.position
+    entry_segment = cursor.segment
+    scanned = 0
+    while True:
+        try:
+            cursor.at, cursor.next_offset, walked = kernel.skip_batches(
+                cursor.data, cursor.at, cursor.origin, cursor.next_offset, offset, cursor.segment.contiguous
+            )
+        except CorruptionError as error:
+            raise located(error, cursor.segment) from error
+        scanned += walked
+        if len(cursor.data) - cursor.at >= HEADER_SIZE or not cursor.fill():
+            break
+    same = cursor.segment is entry_segment
+    logger.debug("offset %d: index entry at byte %d of %s", offset, entry_position, entry_segment.path)
+    return Seek(
+        offset=offset,
+        segment=cursor.segment.base_offset,
+        path=cursor.segment.path,
+        position=cursor.position,
+        scanned_batches=scanned,
+        scanned_bytes=cursor.position - entry_position if same else cursor.position,
+    )
+
+
+def offset_at_time(view: View, timestamp_ms: int, start: int, stop: int, *, limit: int) -> int | None:
+    """Return the offset of the first record in [start, stop) stamped at or after `timestamp_ms`, or None."""
+    for segment in view.segments[view.find(start) :]:
+        newest = segment.max_timestamp_ms()
+        if segment.base_offset >= stop or (newest is not None and newest < timestamp_ms):
+            continue
+        found = _time_in_segment(segment, timestamp_ms, start, stop, limit)
+        if found is not None:
+            return found
+    return None
+
+
+def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int, limit: int) -> int | None:
+    begin = max(start, _time_entry(segment, timestamp_ms))
+    if begin >= min(stop, segment.next_offset):
+        return None
+    cursor = Cursor(View([segment]), begin, chunk=SCAN_CHUNK)
+    while True:
+        try:
+            cursor.at, found = kernel.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
+            if found:
+                batch = next(split_batches(cursor.data[cursor.at :], origin=cursor.position))
+                for record in batch.records(limit=limit):
+                    if start <= record.offset < stop and record.timestamp_ms >= timestamp_ms:
+                        return record.offset
+                cursor.at += len(batch.raw)
+                continue
+        except CorruptionError as error:
+            raise located(error, segment) from error
+        if not cursor.fill():
+            return None
+
+
+def _time_entry(segment: Segment, timestamp_ms: int) -> int:
+    """Return an offset before which, by the time index, no record is stamped at `timestamp_ms` or later.
+
+    The entry is proved by the batch it names, whose largest timestamp it holds.
+    """
+    for _ in range(2):
+        entry = segment.indexes.times.lookup(timestamp_ms)
+        if entry is None:
+            return segment.base_offset
+        if segment.base_offset <= entry.offset < segment.next_offset:
+            position = seek(View([segment]), entry.offset).position
+            header = read_header(segment.read(HEADER_SIZE, position))
+            if header.max_timestamp_ms == entry.timestamp_ms and header.base_offset <= entry.offset:
+                return header.base_offset
+        segment.rebuild_indexes("a time entry does not name the batch it stands for")
+    return segment.base_offset

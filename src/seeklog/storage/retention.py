@@ -1,0 +1,46 @@
+"""Which segments retention may delete: a pure decision over facts, oldest segment first.
+
+Kafka's rules: by size, whole segments go while what is left still holds `retention_bytes`; by time, a segment
+goes when its newest record is older than `retention_ms`. The active segment, and anything at or above the
+high watermark, never goes. One thing is ours: a record stamped in the future would keep its segment for ever,
+so no segment counts as newer than the moment at which it was sealed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from seeklog.config import LogConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What retention needs to know of a sealed segment."""
+
+    next_offset: int
+    size: int
+    max_timestamp_ms: int
+    sealed_at_ms: int
+
+    @property
+    def newest_ms(self) -> int:
+        if self.max_timestamp_ms < 0:
+            return self.sealed_at_ms
+        return min(self.max_timestamp_ms, self.sealed_at_ms)
+
+
+def expired_count(
+    sealed: Sequence[SegmentFacts], *, active_size: int, high_watermark: int, now_ms: int, config: LogConfig
+) -> int:
+    """Return how many of the oldest sealed segments may be deleted."""
+    excess = active_size + sum(facts.size for facts in sealed) - config.retention_bytes
+    count = 0
+    for facts in sealed:
+        too_large = config.retention_bytes >= 0 and excess >= facts.size
+        too_old = config.retention_ms >= 0 and now_ms - facts.newest_ms > config.retention_ms
+        if facts.next_offset > high_watermark or not (too_large or too_old):
+            break
+        excess -= facts.size
+        count += 1
+    return count

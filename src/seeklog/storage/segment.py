@@ -1,0 +1,408 @@
+"""A segment: a run of batches in one `.log` file, with its two indexes.
+
+A `Segment` is read; an `ActiveSegment`, the last one of a log, is also written. Bytes below `size` never
+change while a segment is read, except by `truncate_to` and recovery, which readers notice. The `.log` file
+is read with pread and never mapped. Index files of sealed segments are mapped; they are only ever replaced
+by a rename, because cutting a mapped file in place would kill its readers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from seeklog import names
+from seeklog.config import INT64_MAX, LogConfig
+from seeklog.errors import CorruptBatch
+from seeklog.files import Buffer, Files
+from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.handle import Handle
+from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from seeklog.storage.seal import Seal, write_seal
+
+logger = logging.getLogger("seeklog")
+
+# Large enough that the cost of a read is the copy, small enough to stay in a core's cache.
+SCAN_CHUNK = 1 << 20
+
+
+class Indexes(NamedTuple):
+    """Both indexes of a segment."""
+
+    offsets: OffsetIndex
+    times: TimeIndex
+
+
+class Shared:
+    """What the segments of one log share: the door to the disk, and a bound on how many stand open."""
+
+    def __init__(self, files: Files, directory: str, config: LogConfig, *, writable: bool) -> None:
+        self.files = files
+        self.directory = directory
+        self.config = config
+        self.writable = writable
+        self._open: OrderedDict[int, Segment] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def opened(self, segment: Segment) -> None:
+        """Note that a segment holds a file or a map open; the one that did so for longest lets go."""
+        with self._lock:
+            self._open[id(segment)] = segment
+            while len(self._open) > self.config.max_open_segments:
+                self._open.popitem(last=False)[1].release()
+
+    def clear(self) -> None:
+        """Let every segment go."""
+        with self._lock:
+            while self._open:
+                self._open.popitem()[1].release()
+
+    def path(self, base_offset: int, suffix: str) -> str:
+        return f"{self.directory}/{names.segment_name(base_offset, suffix)}"
+
+    def new_state(self, base_offset: int) -> SegmentState:
+        return SegmentState(
+            base_offset,
+            interval_bytes=self.config.index_interval_bytes,
+            interval_records=self.config.index_interval_records,
+        )
+
+
+class Segment:
+    """One segment as a reader sees it. Methods may be called from any thread."""
+
+    def __init__(
+        self, shared: Shared, base_offset: int, *, size: int, next_offset: int, seal: Seal | None
+    ) -> None:
+        self.shared = shared
+        self.base_offset = base_offset
+        self.path = shared.path(base_offset, names.LOG)
+        self._size = size
+        self._next_offset = next_offset
+        self.seal = seal
+        self._handle: Handle | None = None
+        self._indexes: Indexes | None = None
+
+    @property
+    def size(self) -> int:
+        """How many bytes of the file hold whole batches."""
+        return self._size
+
+    @property
+    def next_offset(self) -> int:
+        """The offset behind the last batch: exclusive."""
+        return self._next_offset
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether a gap between batches can only be damage."""
+        return self.seal is not None and self.seal.contiguous
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the index entries are seeklog's own, each for one batch."""
+        return self.seal is not None
+
+    @property
+    def indexes(self) -> Indexes:
+        """Both indexes, mapped when they are first asked for."""
+        indexes = self._indexes
+        if indexes is None:
+            self._indexes = indexes = self.load_indexes()
+            self.shared.opened(self)
+        return indexes
+
+    def handle(self) -> Handle:
+        """Return the open `.log` file. The reference keeps it open."""
+        handle = self._handle
+        if handle is None:
+            self._handle = handle = Handle(self.shared.files, self.path)
+            self.shared.opened(self)
+        return handle
+
+    def release(self) -> None:
+        """Let the open file and the maps go; the last reader that still uses them closes them."""
+        self._handle = None
+        self._indexes = None
+
+    def read(self, size: int, position: int) -> bytes:
+        """Return up to `size` bytes of batches at `position`."""
+        handle = self.handle()
+        return self.shared.files.read(handle.number, max(0, min(size, self.size - position)), position)
+
+    def max_timestamp_ms(self) -> int | None:
+        """Return the largest timestamp in the segment, -1 if it has none, or None if nothing proves it."""
+        return self.seal.max_timestamp_ms if self.seal is not None else None
+
+    def load_indexes(self) -> Indexes:
+        """Map the index files and hold them against the seal; rebuild them where they are not its own."""
+        tables = []
+        for suffix, entry_size in (
+            (names.OFFSET_INDEX, OFFSET_ENTRY.size),
+            (names.TIME_INDEX, TIME_ENTRY.size),
+        ):
+            path = self.shared.path(self.base_offset, suffix)
+            try:
+                table = self.shared.files.map(path)
+            except OSError as error:
+                return self.rebuild_indexes(f"{suffix} cannot be read: {error}")
+            tables.append(table if self.seal is not None else _trimmed(table, entry_size))
+        if self.seal is not None:
+            proofs = (self.seal.offset_index_crc, self.seal.time_index_crc)
+            if tuple(crc32c(table) for table in tables) != proofs:
+                return self.rebuild_indexes("an index is not the one that was sealed")
+        return Indexes(OffsetIndex(self.base_offset, tables[0]), TimeIndex(self.base_offset, tables[1]))
+
+    def rebuild_indexes(self, reason: str) -> Indexes:
+        """Make both indexes anew from the log; a writer also replaces the files. Logged once each time."""
+        logger.warning("%s: rebuilding the indexes: %s", self.path, reason)
+        state = self.scan_all()
+        state.finish_times()
+        indexes = Indexes(
+            OffsetIndex(self.base_offset, bytes(state.offset_table)),
+            TimeIndex(self.base_offset, bytes(state.time_table)),
+        )
+        if self.shared.writable and self.seal is not None and state.problem is None:
+            self.write_sealed(state, sealed_at_ms=self.seal.sealed_at_ms)
+        self._indexes = indexes
+        return indexes
+
+    def write_sealed(self, state: SegmentState, *, sealed_at_ms: int) -> None:
+        """Replace both index files and the seal by what `state` says. The caller syncs the directory."""
+        files, directory = self.shared.files, self.shared.directory
+        for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
+            replace_file(files, directory, names.segment_name(self.base_offset, suffix), bytes(table))
+        self.seal = seal_of(state, sealed_at_ms=sealed_at_ms)
+        write_seal(files, directory, self.seal)
+
+    def scan_all(self) -> SegmentState:
+        """Check every batch below `size` and return what they add up to; `problem` tells the first damage."""
+        state = self.shared.new_state(self.base_offset)
+        for _ in scan_into(state, self, contiguous_from=self.base_offset if self.contiguous else INT64_MAX):
+            pass
+        return state
+
+
+class ActiveSegment(Segment):
+    """The segment that grows. Only the writer, under its lock, calls what changes it."""
+
+    def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
+        super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
+        self.state = state
+        self._file = handle
+        self._index_handles = (
+            Handle(shared.files, shared.path(state.base_offset, names.OFFSET_INDEX), write=True, create=True),
+            Handle(shared.files, shared.path(state.base_offset, names.TIME_INDEX), write=True, create=True),
+        )
+        self._written = [0, 0]
+        self.indexed_bytes = 0
+
+    @classmethod
+    def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:
+        """Make an empty segment. Its name is durable once the caller has synced the directory."""
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+            with contextlib.suppress(FileNotFoundError):
+                shared.files.remove(shared.path(base_offset, suffix))
+        handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)
+        if shared.files.size(handle.number):
+            raise FileExistsError(
+                errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG)
+            )
+        return cls(shared, shared.new_state(base_offset), handle)
+
+    @classmethod
+    def reopen(cls, segment: Segment) -> ActiveSegment:
+        """Return a sealed segment as one that grows again; the caller truncates it next."""
+        handle = Handle(segment.shared.files, segment.path, write=True)
+        return cls(segment.shared, segment.shared.new_state(segment.base_offset), handle)
+
+    @property
+    def size(self) -> int:
+        return self.state.size
+
+    @property
+    def next_offset(self) -> int:
+        return self.state.next_offset
+
+    @property
+    def contiguous(self) -> bool:
+        return self.state.contiguous
+
+    @property
+    def is_exact(self) -> bool:
+        return True
+
+    @property
+    def indexes(self) -> Indexes:
+        state = self.state
+        return Indexes(
+            OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
+        )
+
+    def handle(self) -> Handle:
+        return self._file
+
+    def release(self) -> None:
+        """Nothing: what is written stays open."""
+
+    def max_timestamp_ms(self) -> int:
+        return self.state.max_timestamp
+
+    def append(self, batches: bytes) -> None:
+        """Write whole batches behind the others and take note of them. Raises `OSError`, having trimmed.
+
+        A short index is no failure: it is advice, and what could not be written is written with the next
+        entry, on roll or on close.
+        """
+        state = self.state
+        try:
+            self.shared.files.write(self._file.number, batches, state.size)
+        except BaseException:
+            self.shared.files.truncate(self._file.number, state.size)
+            raise
+        state.append(batches)
+        if len(state.offset_table) != self.indexed_bytes:
+            self.write_indexes()
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to date with the tables."""
+        state = self.state
+        self.indexed_bytes = len(state.offset_table)
+        for number, table in enumerate((state.offset_table, state.time_table)):
+            done = self._written[number]
+            if len(table) == done:
+                continue
+            try:
+                self.shared.files.write(self._index_handles[number].number, bytes(table[done:]), done)
+            except OSError as error:
+                logger.warning("%s: an index entry waits for the disk: %s", self.path, error)
+            else:
+                self._written[number] = len(table)
+
+    def replace_indexes(self) -> None:
+        """Write both index files whole under new names; files that others may have mapped stay as they are."""
+        files, directory, base_offset = self.shared.files, self.shared.directory, self.base_offset
+        handles = []
+        for suffix, table in (
+            (names.OFFSET_INDEX, self.state.offset_table),
+            (names.TIME_INDEX, self.state.time_table),
+        ):
+            replace_file(files, directory, names.segment_name(base_offset, suffix), bytes(table))
+            handles.append(Handle(files, self.shared.path(base_offset, suffix), write=True))
+        self._index_handles = (handles[0], handles[1])
+        self._written = [len(self.state.offset_table), len(self.state.time_table)]
+        self.indexed_bytes = len(self.state.offset_table)
+
+    def indexes_written(self) -> None:
+        """Take the index files as they are for what the tables hold: a clean open has compared them."""
+        self._written = [len(self.state.offset_table), len(self.state.time_table)]
+        self.indexed_bytes = len(self.state.offset_table)
+
+    def sync(self) -> None:
+        """Make the batches durable."""
+        self.shared.files.sync(self._file.number)
+
+    def sync_indexes(self) -> None:
+        """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
+        self.state.finish_times()
+        self.write_indexes()
+        for handle in self._index_handles:
+            self.shared.files.sync(handle.number)
+
+    def seal_up(self, *, sealed_at_ms: int) -> Segment:
+        """Write the seal of a segment that was rolled away and synced; return it as a sealed segment.
+
+        The indexes are written whole again if an entry is still owed. The caller syncs the directory.
+        """
+        sealed = Segment(
+            self.shared, self.base_offset, size=self.state.size, next_offset=self.state.next_offset, seal=None
+        )
+        if self._written == [len(self.state.offset_table), len(self.state.time_table)]:
+            for handle in self._index_handles:
+                self.shared.files.sync(handle.number)
+            sealed.seal = seal_of(self.state, sealed_at_ms=sealed_at_ms)
+            write_seal(self.shared.files, self.shared.directory, sealed.seal)
+        else:
+            sealed.write_sealed(self.state, sealed_at_ms=sealed_at_ms)
+        return sealed
+
+    def truncate(self, position: int) -> None:
+        """Cut everything from `position` on, where a batch starts, and make that durable."""
+        kept = Segment(self.shared, self.base_offset, size=position, next_offset=0, seal=None)
+        state = kept.scan_all()
+        # The new state first: readers that hold an older view stop at its size.
+        self.state = state
+        self.shared.files.truncate(self._file.number, position)
+        self.shared.files.sync(self._file.number)
+        self.replace_indexes()
+
+
+def seal_of(state: SegmentState, *, sealed_at_ms: int) -> Seal:
+    """Return the seal of a segment whose batches add up to `state`."""
+    return Seal(
+        base_offset=state.base_offset,
+        next_offset=state.next_offset,
+        size=state.size,
+        record_count=state.record_count,
+        batch_count=state.batch_count,
+        max_timestamp_ms=state.max_timestamp,
+        sealed_at_ms=sealed_at_ms,
+        log_crc=state.crc,
+        offset_index_crc=crc32c(bytes(state.offset_table)),
+        time_index_crc=crc32c(bytes(state.time_table)),
+        contiguous=state.contiguous,
+    )
+
+
+def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) -> Iterator[tuple[int, bytes]]:
+    """Pass a segment's bytes through `state`, in order; yield (position, whole batches) as they are checked.
+
+    Ends at the end of the file, at a batch that is not all there, or at damage (`state.problem`).
+    """
+    wanted = SCAN_CHUNK
+    while state.size < segment.size and state.problem is None:
+        position = state.size
+        data = segment.read(wanted, position)
+        taken = state.scan(data, contiguous_from)
+        if taken:
+            wanted = SCAN_CHUNK
+            yield position, data[:taken]
+        elif state.problem is None:
+            if position + len(data) >= segment.size:
+                return
+            wanted = whole_batch_size(data)
+
+
+def whole_batch_size(data: bytes) -> int:
+    """Return how many bytes the batch at the start of `data`, which is not all there, claims to have."""
+    return int.from_bytes(data[8:12], "big", signed=True) + 12
+
+
+def check_fits(data: bytes, *, position: int, segment: Segment) -> int:
+    """Return the size that the incomplete batch at the start of `data` claims, if it can be true.
+
+    Below a segment's end every batch is whole, so one that claims to go past it is damaged.
+    """
+    if len(data) >= 12:
+        claimed = whole_batch_size(data)
+        if position + claimed <= segment.size:
+            return claimed
+        reason = f"the batch claims {claimed} bytes, the segment ends after {segment.size - position}"
+    else:
+        reason = f"{len(data)} bytes where a batch should be"
+    raise CorruptBatch(reason, path=segment.path, position=position)
+
+
+def _trimmed(table: Buffer, entry_size: int) -> bytes:
+    """Cut what no seal vouches for: a broken last entry, and the zeros that a broker preallocates."""
+    data = bytes(table)
+    data = data[: len(data) - len(data) % entry_size]
+    used = len(data.rstrip(b"\0"))
+    return data[: -(-used // entry_size) * entry_size]

@@ -1,0 +1,38 @@
+"""The segments of a log at one moment, in order. A view never changes: a roll or a delete makes another.
+
+So readers need no lock: each works with the view it took, and files that a newer view has dropped stay
+readable while a handle refers to them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+from seeklog.storage.segment import Segment
+
+
+class View:
+    """An immutable list of segments, ordered by base offset."""
+
+    __slots__ = ("bases", "segments")
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self.segments = tuple(segments)
+        self.bases = [segment.base_offset for segment in self.segments]
+
+    def find(self, offset: int) -> int:
+        """Return the place of the segment that holds `offset`: the last one that starts at or below it."""
+        return max(0, bisect_right(self.bases, offset) - 1)
+
+    @property
+    def last(self) -> Segment:
+        return self.segments[-1]
+
+    def with_last(self, segment: Segment) -> View:
+        """Return the view with one more segment."""
+        return View((*self.segments, segment))
+
+    def with_replaced(self, old: Segment, new: Segment) -> View:
+        """Return the view in which `new` stands for `old`."""
+        return View(new if segment is old else segment for segment in self.segments)
