@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
 COMPRESSING = [GZIP, SNAPPY, LZ4, ZSTD]
+MIB = 1 << 20
 NO_LIMIT = 1 << 30
 
 # Around xerial's block of 32 KB, above lz4's of 64 KB, and above zstd's of 128 KB.
@@ -329,6 +330,22 @@ def test_a_second_lz4_frame_is_damage() -> None:
         decompress(LZ4, frame + frame, limit=NO_LIMIT)
 
 
+@pytest.mark.parametrize(
+    ("codec", "data"),
+    [
+        (GZIP, compress(GZIP, b"")[:-4] + struct.pack("<I", MIB)),
+        (SNAPPY, b"\x80\x80\x40" + bytes(100)),
+        (LZ4, lz4_frame(lz4_block(b"short"), content_size=MIB)),
+        # A frame header with a content size of four bytes, and one empty block.
+        (ZSTD, struct.pack("<IBI", 0xFD2FB528, 0b1010_0000, MIB) + b"\x01\0\0"),
+    ],
+    ids=["gzip", "snappy", "lz4", "zstd"],
+)
+def test_a_claim_that_the_bytes_cannot_hold_is_damage(codec: int, data: bytes) -> None:
+    with pytest.raises(CorruptBatch, match="cannot hold the 1,048,576"):
+        decompress(codec, data, limit=NO_LIMIT)
+
+
 @codecs
 @contents
 def test_every_truncation_is_refused(codec: int, content: str) -> None:
@@ -402,7 +419,6 @@ def test_noise_gives_a_declared_error(codec: int, seed: int) -> None:
 
 # Bombs
 
-MIB = 1 << 20
 LIMIT = 16 * MIB  # the default of max_decompressed_bytes
 SLACK = 16 * MIB  # what target 13 of the reliability page grants a decoder for itself
 
@@ -486,7 +502,9 @@ def test_a_bomb_is_refused_within_the_limit_and_a_little(name: str) -> None:
 
     # "tiny blocks" hold nothing at all: they are whole, and a test of the memory spent on the walk.
     assert outcome in (("accepted",) if "tiny blocks" in name else ("BatchTooLarge", "CorruptBatch"))
-    assert grown <= LIMIT + SLACK, f"grew by {grown / MIB:.1f} MiB"
+    # A claim past the limit, or past what the bytes can hold, is refused before anything is allocated.
+    allowed = 2 * MIB if "honest" in name or "2 GiB" in name else LIMIT + SLACK
+    assert grown <= allowed, f"grew by {grown / MIB:.1f} MiB"
     # A tenth of a second of work, and room for a machine that is busy with other things.
     assert seconds <= 0.1 * 10, f"{seconds:.3f} s"
 
