@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Scale:
     """Counts are of records unless they say otherwise."""
 
-    repetitions: int = 5
+    repetitions: int = 10
     appended: int = 500_000
-    appended_by_peers: int = 200_000
-    appended_one_by_one: int = 200_000
+    appended_by_peers: int = 100_000
+    appended_one_by_one: int = 100_000
     durable: int = 1_000
     durable_threaded: int = 12_800
     durable_written: int = 100_000
@@ -23,7 +23,7 @@ class Scale:
     cold_reads: int = 400
     sought: int = 1_000_000
     stored_large: int = 100_000_000
-    scanned: int = 2_000_000
+    scanned: int = 1_000_000
     scanned_by_kafka_python: int = 100_000
     scanned_as_arrow: int = 4_000_000
     recovered: int = 4_000_000

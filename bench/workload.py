@@ -77,9 +77,9 @@ def fill(log: Log, count: int, *, records_per_batch: int) -> None:
         log.append_batches(piece)
 
 
-def build_log(path: Path, count: int, *, records_per_batch: int, segment_bytes: int = 1 << 30) -> None:
+def build_log(path: Path, count: int, *, records_per_batch: int) -> None:
     """Make a closed seeklog log of whole cycles."""
-    with Log(path, config=LogConfig(flush="os", segment_bytes=segment_bytes)) as log:
+    with Log(path, config=LogConfig(flush="os")) as log:
         fill(log, count, records_per_batch=records_per_batch)
 
 

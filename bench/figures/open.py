@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.row import Row, Unit
-from bench.workload import CYCLE, RECORDS_PER_16KB_BATCH, build_log, encoded_cycle
+from bench.workload import CYCLE, RECORDS_PER_16KB_BATCH, encoded_cycle
+from seeklog import Log, LogConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,14 +23,13 @@ BATCHES_PER_SEGMENT = 4
 
 def measure(bench: Bench) -> Iterator[Row]:
     segments = bench.scale.segments
-    batch_size = len(encoded_cycle(RECORDS_PER_16KB_BATCH)) // (CYCLE // RECORDS_PER_16KB_BATCH)
+    cycle = encoded_cycle(RECORDS_PER_16KB_BATCH)
+    piece = cycle[: len(cycle) // (CYCLE // RECORDS_PER_16KB_BATCH) * BATCHES_PER_SEGMENT]
     with bench.directory("open-seeklog") as path:
-        build_log(
-            path,
-            segments * BATCHES_PER_SEGMENT * RECORDS_PER_16KB_BATCH,
-            records_per_batch=RECORDS_PER_16KB_BATCH,
-            segment_bytes=BATCHES_PER_SEGMENT * batch_size,
-        )
+        # Each piece fills a segment, so that the next one rolls.
+        with Log(path, config=LogConfig(flush="os", segment_bytes=len(piece))) as log:
+            for _ in range(segments):
+                log.append_batches(piece)
         found = len(list(path.glob("*.log")))
         opens = [_open_in_child(path) for _ in range(2 * bench.scale.repetitions)]
     work = f"open a clean log of {found:,} segments"

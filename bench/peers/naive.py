@@ -111,7 +111,7 @@ class NaiveSegment:
     def read(self, offset: int, *, position: int) -> Iterator[tuple[int, bytes, bytes]]:
         """Yield (offset, key, value) from `offset` on, looking from a byte position forward."""
         # The builtin: `Path.open` would add a frame to the very path that is measured.
-        with open(self._log_name, "rb") as file:  # noqa: PTH123
+        with open(self._log_name, "rb") as file:
             file.seek(position)
             while len(header := file.read(HEADER.size)) == HEADER.size:
                 found, timestamp_ms, key_size, value_size, crc = HEADER.unpack(header)
