@@ -521,6 +521,87 @@ def test_a_compacted_segment_is_read_over_its_gaps(version: str, stop: str, part
 
 
 @versions
+@stops
+@pytest.mark.parametrize("lost", ["first", "last"])
+def test_a_segment_that_compaction_took_whole_batches_from_is_read_on(
+    version: str, stop: str, lost: str, partition: Path
+) -> None:
+    """Goal: offsets are missing between two segments, or at the start of one; that is no damage here."""
+    broker = make_broker(version)
+    first_end = broker.segments[1].base_offset
+    batches = split(broker.segments[0].log)
+    left = batches[3:] if lost == "first" else batches[:-3]
+    cleaned = BrokerSegment(0, version)
+    kept: list[Row] = []
+    for batch in left:
+        rows = [row for row in broker.rows if batch.base_offset <= row.offset <= batch.last_offset]
+        # A marker's batch has no row, but a time of its own like any other.
+        times = rows or [Row(batch.last_offset, batch.max_timestamp_ms, None, None)]
+        cleaned.append_call([(times, batch.raw)])
+        kept += rows
+    broker.segments[0] = cleaned
+    broker.rows = kept + [row for row in broker.rows if row.offset >= first_end]
+    broker.write(partition, stop=stop)
+
+    with open_log(partition, read_only=True) as log:
+        assert rows_of(log.scan()) == broker.rows
+    for _ in range(2):
+        with open_log(partition) as log:
+            assert rows_of(log.scan()) == broker.rows
+            assert rows_of(log.scan_reverse()) == broker.rows[::-1]
+            for offset in (0, 1, left[-1].last_offset, left[-1].last_offset + 1, first_end - 1, first_end):
+                expected = next(row for row in broker.rows if row.offset >= offset)
+                assert rows_of(log.read(offset, max_records=1)) == [expected]
+    appended = append_some(partition, first_offset=broker.next_offset)
+    check_kafkas_rules(partition, broker.rows + appended, leader_epoch=9)
+
+
+@versions
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_swap_whose_original_is_already_gone_is_not_overlooked(
+    version: str, read_only: bool, partition: Path
+) -> None:
+    """Goal: the cleaner renames the originals to .deleted before it gives the swap its name."""
+    broker = make_broker(version)
+    broker.write(partition, stop="crash")
+    old = broker.segments[1]
+    cleaned, kept = compacted(old, broker.rows, version=version)
+    cleaned.write(partition, trimmed=True, suffix=".swap")
+    for suffix in (".log", ".index", ".timeindex"):
+        path = partition / f"{old.base_offset:020d}{suffix}"
+        path.rename(path.with_name(path.name + ".deleted"))
+    end = broker.segments[2].base_offset
+    expected = sorted([row for row in broker.rows if not old.base_offset <= row.offset < end] + kept)
+
+    with open_log(partition, read_only=read_only) as log:
+        assert rows_of(log.scan()) == expected
+
+
+@versions
+@stops
+def test_the_last_record_is_found_behind_a_marker_and_an_empty_batch(
+    version: str, stop: str, partition: Path
+) -> None:
+    """Goal: the end of the log may be batches that have offsets and no records."""
+    broker = make_broker(version)
+    broker.append_transaction(leader_epoch=9)
+    end = broker.next_offset
+    empty = struct.pack(">hiqqqhii", 0, 4, -1, T, 4000, 1, 7, 0)
+    raw = struct.pack(">qiibI", end, len(empty) + 9, 9, 2, crc32.iscsi(empty)) + empty
+    broker.segments[-1].append_call([([Row(end + 4, T, None, None)], raw)])
+    broker.next_offset = end + 5
+    broker.write(partition, stop=stop)
+
+    with open_log(partition) as log:
+        assert log.log_end_offset == end + 5
+        assert rows_of([log.last()]) == broker.rows[-1:]
+        assert rows_of(log.scan()) == broker.rows
+        assert rows_of(log.read(end)) == []
+        assert log.append(b"goes on") == end + 5
+        assert [record.value for record in log.read(end)] == [b"goes on"]
+
+
+@versions
 @pytest.mark.parametrize("missing", [".index", ".timeindex"])
 def test_a_missing_index_is_made_again(version: str, missing: str, partition: Path) -> None:
     broker = make_broker(version)
