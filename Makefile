@@ -40,7 +40,7 @@ check: $(READY) ## format, lint, types, the kernel's stub, the arrows between ro
 bench: $(READY) ## the figures, beside their peers: a table, and JSON in bench/results
 	$(BIN)/python -m bench
 
-bench-large: $(READY) ## the figures that need 100 million records (about 15 GB of disk)
+bench-large: $(READY) ## the figures that need 100 million records (18 GB of disk)
 	$(BIN)/python -m bench --large
 
 clean: ## remove everything that these targets made

@@ -113,7 +113,8 @@ def run_blocks(page: Path, text: str) -> Iterator[str]:
     program = program_of(text)
     if not program:
         return
-    runner = f"exec(compile({program!r}, {str(page.relative_to(ROOT))!r}, 'exec'), {{'__name__': '__main__'}})"
+    name = str(page.relative_to(ROOT))
+    runner = f"exec(compile({program!r}, {name!r}, 'exec'), {{'__name__': '__main__'}})"
     with tempfile.TemporaryDirectory() as directory:
         try:
             done = subprocess.run(

@@ -6,108 +6,122 @@ look at them afterwards. Merchants and amounts are made up, from a fixed seed: e
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import random
 import shutil
 import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
-from multiprocessing.connection import Connection
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING
 
 from seeklog import Log, LogConfig, Record
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from multiprocessing.connection import Connection
+
+    from seeklog import RecoveryReport
+
 DATA = Path("demo-data")
 PAYMENTS = DATA / "payments-0"
-MERCHANTS = ["chai_point", "metro_card", "book_stall", "bus_pass", "sari_house", "grocer_24"]
-DAY_MS = 24 * 3600 * 1000
+MERCHANT_COUNT = 6
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
-PAYMENT_COUNT = 300_000
+HOUR_MS = 3600 * 1000
+PAYMENT_COUNT = 1_000_000
+MORNING_END, NOON_END = 100_000, 550_000  # up to here one by one, up to there by the thousand
 # Small segments, so that a short tour sees them roll.
-CONFIG = LogConfig(segment_bytes=8 << 20, flush="interval", retention_ms=-1)
-
-Answer = TypeVar("Answer")
+CONFIG = LogConfig(segment_bytes=16 << 20, retention_ms=-1)
+# Other processes start afresh, as they would in life, and do not inherit an open log.
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def main() -> None:
+    logging.basicConfig(stream=sys.stdout, format="  (logged by %(name)s: %(message)s)")
     shutil.rmtree(DATA, ignore_errors=True)
-    started = time.perf_counter()
+    began = time.perf_counter()
     write_a_day_of_payments()
-    seek_by_offset_and_time()
+    find_by_offset()
+    find_by_time()
     read_the_last_five()
-    aggregate_with_arrow()
+    add_up_in_columns()
     follow_from_another_process()
-    acknowledged = kill_a_writer_in_mid_append()
+    kill_a_writer_in_mid_append()
     tear_the_last_batch()
-    summarise(acknowledged, time.perf_counter() - started)
+    summarise(time.perf_counter() - began)
 
 
 # ---------------------------------------------------------------- the chapters
 
 
 def write_a_day_of_payments() -> None:
-    chapter("1. Write a day of payments")
+    chapter(f"1. Write a day of payments: {PAYMENT_COUNT:,} of them")
     payments = list(make_payments(PAYMENT_COUNT))
-    half = len(payments) // 2
     with Log(PAYMENTS, config=CONFIG) as log:
         began = time.perf_counter()
-        for start in range(0, half, 1000):
+        for payment in payments[:MORNING_END]:
+            log.append(payment.value, key=payment.key, timestamp_ms=payment.timestamp_ms)
+        say_rate("append(), one by one", MORNING_END, began)
+
+        began = time.perf_counter()
+        for start in range(MORNING_END, NOON_END, 1000):
             log.append_many(payments[start : start + 1000])
-        took = time.perf_counter() - began
-        say(f"append_many, 1,000 a batch   {half:>9,} payments   {half / took:>11,.0f} a second")
+        say_rate("append_many(), 1,000 a batch", NOON_END - MORNING_END, began)
 
         began = time.perf_counter()
         with log.writer() as writer:
-            for payment in payments[half:]:
-                acknowledgement = writer.append(
-                    payment.value, key=payment.key, timestamp_ms=payment.timestamp_ms
-                )
-            writer.flush()
-            last_offset = acknowledgement.result()
-        took = time.perf_counter() - began
-        say(f"writer(), it makes batches   {half:>9,} payments   {half / took:>11,.0f} a second")
-        say(f"the last one got offset {last_offset:,}; the log ends at {log.log_end_offset:,}")
-
+            for payment in payments[NOON_END:]:
+                future = writer.append(payment.value, key=payment.key, timestamp_ms=payment.timestamp_ms)
+            last_offset = future.result()
+        say_rate("writer(), which makes the batches", PAYMENT_COUNT - NOON_END, began)
+        say(f"The last payment got offset {last_offset:,}; the next one will get {log.log_end_offset:,}.")
     say()
-    say("On disk, in Kafka's own format. A file is named after its first offset:")
-    show_segments()
+    say("On disk, in Kafka's own format. A segment is named after its first offset:")
+    for path in sorted(PAYMENTS.glob("*.log")):
+        index_size = path.with_suffix(".index").stat().st_size
+        say(f"{path.name}   {path.stat().st_size / 1e6:>4.1f} MB, its index {index_size / 1e3:>4.1f} kB")
 
 
-def seek_by_offset_and_time() -> None:
-    chapter("2. Find one payment among them")
-    say("An index entry every 4 KB says where to start; the rest is read forward:")
-    choices = random.Random(2)
+def find_by_offset() -> None:
+    chapter("2. Find one payment among them, by offset")
+    say("A small index says where to start reading, and every entry is proved before it is used:")
     with Log(PAYMENTS, read_only=True) as log:
-        for offset in sorted(choices.sample(range(log.log_end_offset), 4)):
-            found, _ = timed(lambda offset=offset: log.seek(offset))
-            record, took = timed(lambda offset=offset: next(log.read(offset, max_records=1)))
+        for offset in (27_182, 84_300, 314_159, 776_655):
+            next(log.read(offset, max_records=1))  # warms the page cache, so that the next line measures us
+            began = time.perf_counter()
+            record = next(log.read(offset, max_records=1))
+            took = time.perf_counter() - began
+            found = log.seek(offset)
             say(
-                f"offset {offset:>7,}  {took * 1e6:>6.0f} us   segment {found.segment:>7,}, byte {found.position:>9,}, "
-                f"{found.scanned_bytes:>6,} bytes scanned   {describe(record)}"
+                f"offset {offset:>7,}   {describe(record)}   {took * 1e6:>4.0f} us: "
+                f"segment {found.segment:>7,}, byte {found.position:>10,}, {found.scanned_bytes:>5,} scanned"
             )
-        say()
-        say("By time, through the time index:")
+
+
+def find_by_time() -> None:
+    chapter("3. Find one by time")
+    with Log(PAYMENTS, read_only=True) as log:
         for hour in (9, 12, 21):
-            offset, took = timed(lambda hour=hour: log.offset_at_time(MORNING_MS + hour * 3600 * 1000))
+            log.offset_at_time(MORNING_MS + hour * HOUR_MS)
+            began = time.perf_counter()
+            offset = log.offset_at_time(MORNING_MS + hour * HOUR_MS)
+            took = time.perf_counter() - began
             assert offset is not None
             record = next(log.read(offset, max_records=1))
-            say(
-                f"first at or after {hour:>2}:00  {took * 1e6:>6.0f} us   offset {offset:>7,}   {describe(record)}"
-            )
+            say(f"first from {hour:02}:00 on   {describe(record)}   {took * 1e6:>4.0f} us: offset {offset:,}")
 
 
 def read_the_last_five() -> None:
-    chapter("3. The last five, newest first")
+    chapter("4. The last five, newest first")
     with Log(PAYMENTS, read_only=True) as log:
-        newest_first = log.scan_reverse()
-        for _ in range(5):
-            record = next(newest_first)
+        for record in islice(log.scan_reverse(), 5):
             say(f"offset {record.offset:>7,}   {describe(record)}")
 
 
-def aggregate_with_arrow() -> None:
-    chapter("4. Add it all up, in columns")
+def add_up_in_columns() -> None:
+    chapter("5. Add them all up, in columns (Arrow)")
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -115,170 +129,153 @@ def aggregate_with_arrow() -> None:
         began = time.perf_counter()
         table = log.scan_arrow(columns=["key", "value"]).read_all()
         took = time.perf_counter() - began
-    say(
-        f"{table.num_rows:,} records to Arrow columns in {took * 1e3:.0f} ms ({table.num_rows / took / 1e6:.1f} M a second)"
-    )
-    payments = pa.table(
-        {
-            "merchant": table["key"].cast(pa.string()),
-            "paise": pc.cast(pc.ascii_ltrim(table["value"].cast(pa.string()), "0"), pa.int64()),
-        }
-    )
+    rate = table.num_rows / took / 1e6
+    say(f"{table.num_rows:,} payments to Arrow columns in {took * 1e3:.0f} ms, {rate:.1f} million a second")
+    amounts = pc.extract_regex(table["value"].cast(pa.string()), r'"amount_paise":(?P<paise>\d+)')
+    paise = pc.struct_field(amounts, "paise").cast(pa.int64())
+    payments = pa.table({"merchant": table["key"].cast(pa.string()), "paise": paise})
     totals = payments.group_by("merchant").aggregate([("paise", "sum"), ("paise", "count")])
-    for row in totals.sort_by([("paise_sum", "descending")]).to_pylist():
-        say(f"{row['merchant']:<12} {row['paise_count']:>7,} payments   {rupees(row['paise_sum']):>16}")
+    for row in totals.sort_by("merchant").to_pylist():
+        say(f"{row['merchant']}   {row['paise_count']:>6,} payments   {rupees(row['paise_sum']):>15}")
 
 
 def follow_from_another_process() -> None:
-    chapter("5. Follow the log from another process")
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
+    chapter("6. Follow the log from another process")
+    here, there = SPAWN.Pipe()
     with Log(PAYMENTS, config=CONFIG) as log:
-        follower = spawn.Process(target=follow, args=(str(PAYMENTS), log.log_end_offset, 5, there))
+        follower = SPAWN.Process(target=follow, args=(log.log_end_offset, 5, there))
         follower.start()
-        here.recv()  # the follower is waiting at the end of the log
-        for payment in make_payments(5, seed=5):
+        here.recv()  # it has opened the log and waits at its end
+        for payment in make_payments(5, seed=6):
             sent_ns = time.time_ns()
-            offset = log.append(payment.value or b"", key=payment.key)
+            offset = log.append(payment.value, key=payment.key)
             seen_offset, seen_ns = here.recv()
             assert seen_offset == offset
-            say(f"offset {offset:,} was there {(seen_ns - sent_ns) / 1e6:.1f} ms after append was called")
+            say(f"offset {offset:,} was seen there {(seen_ns - sent_ns) / 1e6:.1f} ms after it was sent here")
         follower.join()
-    say("It opened the directory read-only. Readers take no lock; only one process writes.")
+    say("Readers take no lock and need no server; only one process at a time writes.")
 
 
-def kill_a_writer_in_mid_append() -> int:
-    chapter("6. Kill a writer in mid-append (SIGKILL)")
-    spawn = multiprocessing.get_context("spawn")
-    here, there = spawn.Pipe()
-    with Log(PAYMENTS, read_only=True) as log:
-        before = log.log_end_offset
-    writer = spawn.Process(target=append_until_killed, args=(str(PAYMENTS), there))
+def kill_a_writer_in_mid_append() -> None:
+    chapter("7. Kill a writer in mid-append")
+    here, there = SPAWN.Pipe()
+    writer = SPAWN.Process(target=append_for_ever, args=(there,))
     writer.start()
-    there.close()
-    acknowledged = before - 1
-    while acknowledged < before + 2000:
+    there.close()  # so that the pipe ends when the writer does
+    acknowledged = here.recv()
+    enough = acknowledged + 2000
+    while acknowledged < enough:
         acknowledged = here.recv()
-    assert writer.pid is not None
     writer.kill()
-    # What the child had already said before it died counts as well: `append` had returned.
     try:
-        while True:
+        while True:  # what it said before it died counts as well
             acknowledged = here.recv()
     except EOFError:
         writer.join()
-    say(
-        f"the child was told that offsets up to {acknowledged:,} are appended; then it died ({signal_of(writer)})"
-    )
+    assert writer.exitcode == -signal.SIGKILL
+    say(f"The other process had appended up to offset {acknowledged:,} when SIGKILL ended it.")
 
     began = time.perf_counter()
     with Log(PAYMENTS, config=CONFIG) as log:
         took = time.perf_counter() - began
-        say(f"opened again in {took * 1e3:.0f} ms; the log ends at {log.log_end_offset:,}")
-        say(f"log.recovery: {log.recovery}")
-        assert log.log_end_offset > acknowledged, "an acknowledged payment is missing"
-        assert next(log.read(acknowledged, max_records=1)).offset == acknowledged
-    say("Every payment whose append had returned is there.")
-    return acknowledged
+        say(f"Opened again in {took * 1e3:.0f} ms. log.recovery says: {explain(log.recovery)}.")
+        assert log.log_end_offset > acknowledged, "a payment is missing whose append had returned"
+        say(f"The log goes up to offset {log.log_end_offset - 1:,}: every append that returned is there.")
 
 
 def tear_the_last_batch() -> None:
-    chapter("7. Tear the last batch, as a power loss may")
-    segment = max(PAYMENTS.glob("*.log"))
+    chapter("8. Tear the last batch, as a power loss may")
     with Log(PAYMENTS, config=CONFIG) as log:
         end = log.log_end_offset
-        raw = next(log.read_batches(end - 1)).raw
+        batch = next(log.read_batches(end - 1)).raw
+    segment = max(PAYMENTS.glob("*.log"))
     with segment.open("ab") as file:
-        file.write(raw[: len(raw) // 2])
-    say(f"{len(raw) // 2} bytes of half a batch now stand at the end of {segment.name}")
+        file.write(batch[: len(batch) // 2])
+    say(f"{segment.name} now ends with {len(batch) // 2} bytes of a batch of {len(batch)}.")
     with Log(PAYMENTS, config=CONFIG) as log:
-        say(f"log.recovery: {log.recovery}")
+        say(f"log.recovery says: {explain(log.recovery)}.")
         assert log.log_end_offset == end
-        log.append(b"000000010000", key=b"chai_point")
-    for torn in sorted(PAYMENTS.glob("*.torn")):
-        say(f"what was cut is kept: {torn.name}, {torn.stat().st_size} bytes")
-    say("Nothing whole was lost, nothing half is read, and the next append went on from there.")
+        assert log.append(b'{"tx":"after","amount_paise":100}', key=b"merchant_0") == end
+    for path in PAYMENTS.glob("*.torn"):
+        say(f"{path.name} keeps the {path.stat().st_size} bytes that were cut; the log goes on at {end:,}.")
 
 
-def summarise(acknowledged: int, took: float) -> None:
+def summarise(took: float) -> None:
     chapter("What you saw")
-    files = [path for path in PAYMENTS.iterdir() if path.is_file()]
-    say(
-        f"{acknowledged + 1:,} payments in {PAYMENTS}, {sum(path.stat().st_size for path in files) / 1e6:.1f} MB, {took:.0f} s."
-    )
-    say("An ordered log that lives in a directory: append at the end, find anything by offset or time in")
-    say("microseconds, read it as records or as columns, follow it from other processes, and pull the plug.")
-    say(
-        "The files are Kafka's own, so Kafka's tools read them too. Next: README.md, docs/format, docs/promises.md."
-    )
+    size = sum(path.stat().st_size for path in PAYMENTS.iterdir())
+    with Log(PAYMENTS, read_only=True) as log:
+        say(f"{log.log_end_offset:,} payments, {size / 1e6:.1f} MB in {PAYMENTS}, {took:.0f} seconds.")
+    say("An ordered log that lives in a directory: append at its end, find anything in it by offset or by")
+    say("time, read it as records or as columns, follow it from other processes, and pull the plug.")
+    say("The files are Kafka's own, so Kafka reads them too. docs/format shows every byte, docs/promises.md")
+    say("what survives what, README.md how to use it.")
 
 
-# ---------------------------------------------------------------- what runs in the child processes
+# ---------------------------------------------------------------- what runs in other processes
 
 
-def follow(path: str, offset: int, count: int, parent: Connection) -> None:
-    """Send the parent each record's offset and when it was seen."""
-    with Log(path, read_only=True) as log:
+def follow(offset: int, count: int, parent: Connection) -> None:
+    """Tell the parent which records appear, and when."""
+    with Log(PAYMENTS, read_only=True) as log:
         parent.send("ready")
-        for _, record in zip(range(count), log.follow(offset, timeout_ms=10_000), strict=False):
+        for record in islice(log.follow(offset), count):
             parent.send((record.offset, time.time_ns()))
 
 
-def append_until_killed(path: str, parent: Connection) -> None:
-    """Append for ever, and tell the parent each offset after `append` returned it."""
-    with Log(path, config=CONFIG) as log:
-        for payment in make_payments(1 << 30, seed=6):
-            parent.send(log.append(payment.value or b"", key=payment.key))
+def append_for_ever(parent: Connection) -> None:
+    """Append, and tell the parent each offset once `append` has returned it."""
+    with Log(PAYMENTS, config=CONFIG) as log:
+        for payment in make_payments(10**9, seed=7):
+            parent.send(log.append(payment.value, key=payment.key))
 
 
-# ---------------------------------------------------------------- odds and ends
+# ---------------------------------------------------------------- payments
 
 
 def make_payments(count: int, *, seed: int = 1) -> Iterator[Record]:
-    """Yield payments spread evenly over one day. The value is the amount in paise, in twelve digits."""
+    """Yield payments, spread evenly over one day."""
     choices = random.Random(seed)
     for number in range(count):
-        paise = choices.randrange(10_00, 5_000_00)
+        amount_paise = choices.randrange(10_00, 5000_00)
         yield Record(
-            b"%012d" % paise,
-            key=choices.choice(MERCHANTS).encode(),
-            timestamp_ms=MORNING_MS + number * DAY_MS // count,
+            b'{"tx":"tx_%06d","amount_paise":%d}' % (number, amount_paise),
+            key=b"merchant_%d" % choices.randrange(MERCHANT_COUNT),
+            timestamp_ms=MORNING_MS + number * 24 * HOUR_MS // count,
         )
 
 
-def show_segments() -> None:
-    for path in sorted(PAYMENTS.glob("*.log")):
-        index = path.with_suffix(".index").stat().st_size
-        say(f"{path.name}   {path.stat().st_size / 1e6:>5.1f} MB   and {index / 1e3:>4.1f} kB of index")
+def explain(recovery: RecoveryReport) -> str:
+    cut = (
+        f"cut {recovery.cut_bytes} bytes ({recovery.cut_reason})" if recovery.cut_bytes else "nothing to cut"
+    )
+    return f"{recovery.scanned_batches:,} batches checked, indexes rebuilt, {cut}"
 
 
 def describe(record: Record) -> str:
-    clock = time.strftime("%H:%M:%S", time.gmtime((record.timestamp_ms or 0) / 1000))
-    return f"{clock}  {(record.key or b'').decode():<10}  {rupees(int(record.value or 0)):>9}"
+    assert record.key is not None
+    assert record.value is not None
+    clock = time.strftime("%H:%M:%S", time.gmtime((record.timestamp_ms or 0) // 1000))
+    amount = int(record.value.rpartition(b":")[2].rstrip(b"}"))
+    return f"{clock}  {record.key.decode()}  {rupees(amount):>9}"
 
 
 def rupees(paise: int) -> str:
     return f"₹{paise / 100:,.2f}"
 
 
-def signal_of(process: multiprocessing.process.BaseProcess) -> str:
-    return signal.Signals(-(process.exitcode or 0)).name
-
-
-def timed(work: Callable[[], Answer]) -> tuple[Answer, float]:
-    """Return an answer and the seconds of the second of two calls: the first warms the page cache."""
-    work()
-    began = time.perf_counter()
-    answer = work()
-    return answer, time.perf_counter() - began
+# ---------------------------------------------------------------- printing
 
 
 def chapter(title: str) -> None:
     print(f"\n{title}\n{'-' * len(title)}", flush=True)
 
 
+def say_rate(what: str, count: int, began: float) -> None:
+    say(f"{what:<34} {count:>7,} payments   {count / (time.perf_counter() - began):>10,.0f} a second")
+
+
 def say(line: str = "") -> None:
-    print(line and f"  {line}", flush=True)
+    print(f"  {line}".rstrip(), flush=True)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from seeklog.errors import (
 )
 from seeklog.files import Buffer, OsFiles
 from seeklog.record.batch import encode_batch
+from seeklog.storage.index import OffsetIndex
 
 STAMP_MS = 1_700_000_000_000
 # A batch header (61) and a record of ten bytes: seven one-byte fields and the value.
@@ -202,6 +203,25 @@ def test_s1_an_index_takes_a_fifth_of_a_percent_of_its_log(tmp_path: Path) -> No
     assert 0 < index_size / log_size <= 8 / 4096
 
 
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads maps from /proc; run on Linux")
+def test_s1_only_sealed_indexes_are_mapped_and_only_for_reading(tmp_path: Path) -> None:
+    """A write through a map, or a map of a file that is cut, kills the process when the disk is full."""
+    config = LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES, index_interval_bytes=0)
+    with Log(tmp_path, config=config) as log:
+        fill(log, 35)
+        log.flush()
+        for offset in range(35):
+            next(log.read(offset, max_records=1))
+        maps = [
+            line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line
+        ]
+
+    assert {Path(fields[-1]).name for fields in maps} == {
+        f"{base:020d}{suffix}" for base in (0, 10, 20) for suffix in (".index", ".timeindex")
+    }
+    assert all(fields[1].startswith("r--") for fields in maps)
+
+
 def test_s1_an_entry_far_behind_the_first_ten_is_checked(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -259,8 +279,8 @@ def test_s1_a_first_entry_of_zeros_does_not_make_an_index_read_as_empty(tmp_path
     """(0, 0) is a legal entry of an older broker: one record, in the first batch of the segment."""
     make_log(tmp_path, 100, config=LogConfig(flush="os", index_interval_bytes=0))
     (tmp_path / FIRST_INDEX).write_bytes(bytes(8) + (tmp_path / FIRST_INDEX).read_bytes())
-    for seal in segment_files(tmp_path, ".seal"):
-        seal.unlink()
+    for path in tmp_path.glob("seeklog-*"):
+        path.unlink()  # as the broker left it
 
     with Log(tmp_path, read_only=True) as log:
         for offset in range(100):
@@ -428,16 +448,17 @@ def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(t
         assert log.append(b"next") == 200
 
 
-def test_s3_a_full_index_rolls_the_segment(tmp_path: Path) -> None:
-    """24 bytes hold two time entries, one of which is kept free: the second entry does not fit."""
-    config = LogConfig(flush="os", segment_index_bytes=24, index_interval_bytes=0)
-    make_log(tmp_path, 10, config=config)
+@pytest.mark.parametrize("limit", [24, 240])
+def test_s3_a_full_index_rolls_the_segment(tmp_path: Path, limit: int) -> None:
+    """The time index is full first: its entries take 12 bytes, those of the offset index 8."""
+    config = LogConfig(flush="os", segment_index_bytes=limit, index_interval_bytes=0)
+    make_log(tmp_path, 100, config=config)
 
     assert len(segment_files(tmp_path)) > 1
-    assert all(path.stat().st_size <= 24 for path in segment_files(tmp_path, ".index"))
-    assert all(path.stat().st_size <= 24 for path in segment_files(tmp_path, ".timeindex"))
+    assert all(path.stat().st_size <= limit for path in segment_files(tmp_path, ".index"))
+    assert all(path.stat().st_size <= limit for path in segment_files(tmp_path, ".timeindex"))
     with Log(tmp_path, read_only=True) as log:
-        assert [record.offset for record in log.scan()] == list(range(10))
+        assert [record.offset for record in log.scan()] == list(range(100))
 
 
 def test_s3_a_log_may_start_at_any_offset(tmp_path: Path) -> None:
@@ -472,6 +493,20 @@ def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.Monke
 
     with Log(tmp_path, read_only=True) as log:
         assert [record.value for record in log.scan()] == [value_of(number) for number in range(20)]
+
+
+def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut() -> None:
+    index = OffsetIndex(1000)
+    assert (index.last(), index.lookup(1234)) == (None, (1000, 0))
+    for number in range(500):
+        index.append(1010 + 10 * number, 4096 * (number + 1))
+
+    assert index.last() == (6000, 4096 * 500)
+    assert index.lookup(1009) == (1000, 0)
+    assert index.lookup(1010) == index.lookup(1019) == (1010, 4096)
+    assert index.lookup(10**6) == (6000, 4096 * 500)
+    index.truncate(1035)
+    assert list(index) == [(1010, 4096), (1020, 8192), (1030, 12288)]
 
 
 def test_s4_reads_of_the_live_segment_wait_for_no_writer(tmp_path: Path) -> None:
@@ -518,7 +553,8 @@ def test_s4_raw_batches_stream_across_segments_without_decoding(tmp_path: Path) 
             assert streamed == raw[start * BATCH_BYTES :]
 
         with Log(tmp_path / "follower", config=config) as follower:
-            follower.append_batches(b"".join(batch.raw for batch in leader.read_batches(0)))
+            for batch in leader.read_batches(0):
+                follower.append_batches(batch.raw)
             assert list(follower.scan()) == list(leader.scan())
 
 
