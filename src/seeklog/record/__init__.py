@@ -10,9 +10,7 @@ from os import environ
 from os.path import dirname, join
 
 if environ.get("SEEKLOG_PURE") == "1":
-    _spec = importlib.util.spec_from_file_location(
-        "seeklog.record.kernel", join(dirname(__file__), "kernel.py")
-    )
+    _spec = importlib.util.spec_from_file_location("seeklog.record.kernel", join(dirname(__file__), "kernel.py"))
     assert _spec is not None
     assert _spec.loader is not None
     _module = importlib.util.module_from_spec(_spec)

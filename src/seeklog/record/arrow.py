@@ -87,7 +87,5 @@ def _headers(pa: Any, buffers: tuple[bytearray, _Bytes, _Bytes], rows: int, kind
         # Header keys are text in Arrow and Spark; bytes that are none must not reach them.
         texts = [key.decode("utf-8", "replace") for key in _binary(pa, keys, pa.binary()).to_pylist()]
         key_array = pa.array(texts, pa.string())
-    pairs = pa.StructArray.from_arrays(
-        [key_array, _binary(pa, values, pa.binary())], fields=list(kind.value_type)
-    )
+    pairs = pa.StructArray.from_arrays([key_array, _binary(pa, values, pa.binary())], fields=list(kind.value_type))
     return pa.ListArray.from_buffers(kind, rows, [None, pa.py_buffer(ends)], 0, 0, [pairs])

@@ -64,9 +64,7 @@ _LZ4_MAGIC: Final = 0x184D2204
 _LZ4_SIZE_MIN: Final = 7 + 4
 # A byte of a literal or match length adds at most 255 bytes, and the token before it at most 19.
 _LZ4_RATIO: Final = 255
-_LZ4_BLOCK_SIZES: Final[Mapping[int, int]] = MappingProxyType(
-    {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
-)
+_LZ4_BLOCK_SIZES: Final[Mapping[int, int]] = MappingProxyType({4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20})
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
 # Sixteen magic numbers, of which the low four bits are free.

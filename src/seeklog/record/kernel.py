@@ -292,9 +292,7 @@ def checked_timestamp(timestamp_ms: object) -> cython.longlong:
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise InvalidRecord(f"timestamp_ms must be an int or None, not {type(timestamp_ms).__name__}")
     if not -1 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
-        raise InvalidRecord(
-            f"timestamp_ms {timestamp_ms} is out of bounds: milliseconds since 1970, or -1 for none"
-        )
+        raise InvalidRecord(f"timestamp_ms {timestamp_ms} is out of bounds: milliseconds since 1970, or -1 for none")
     return timestamp_ms
 
 
@@ -643,9 +641,7 @@ def check_counts(
     last_delta: cython.longlong = load_i32(p, at + 23)
     count: cython.longlong = load_i32(p, at + 57)
     if count < 0 or last_delta < 0 or count > last_delta + 1:
-        raise CorruptBatch(
-            f"{count} records cannot have a last offset delta of {last_delta}", position=position
-        )
+        raise CorruptBatch(f"{count} records cannot have a last offset delta of {last_delta}", position=position)
     if not p[at + 22] & _CODEC_MASK and count > (size - _HEADER) // _RECORD_MIN:
         raise CorruptBatch(f"{count} records cannot fit in {size - _HEADER} bytes", position=position)
     return 0
@@ -656,9 +652,7 @@ def read_header(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong):
     p: cython.p_uchar = pointer(data)
     end: cython.Py_ssize_t = len(data)
     if at < 0 or end - at < _HEADER:
-        raise CorruptBatch(
-            f"{max(end - at, 0)} bytes where a batch header takes {_HEADER}", position=origin + at
-        )
+        raise CorruptBatch(f"{max(end - at, 0)} bytes where a batch header takes {_HEADER}", position=origin + at)
     if batch_size(p, at, end) < 0:
         raise header_error(p, at, origin + at)
     return (
@@ -696,9 +690,7 @@ def check_batches(data: bytes, max_batch_bytes: cython.longlong):
         if size == 0:
             raise CorruptBatch(f"the bytes end in the middle of a batch, {end - at} bytes in", position=at)
         if size > max_batch_bytes:
-            raise RecordTooLarge(
-                f"the batch at byte {at} has {size:,} bytes, max_message_bytes is {max_batch_bytes:,}"
-            )
+            raise RecordTooLarge(f"the batch at byte {at} has {size:,} bytes, max_message_bytes is {max_batch_bytes:,}")
         check_crc(data, p, at, size, at)
         check_counts(p, at, size, at)
         if load_i64(p, at + 35) > max_timestamp:
@@ -851,9 +843,7 @@ def find_time(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong, times
 
 
 @cython.cfunc
-def offset_error(
-    base: cython.longlong, last: cython.longlong, expected: cython.longlong, position: cython.longlong
-):
+def offset_error(base: cython.longlong, last: cython.longlong, expected: cython.longlong, position: cython.longlong):
     if last < base:
         return CorruptBatch(f"last offset {last} is below base offset {base}", position=position)
     return CorruptBatch(f"base offset {base}, expected {expected}", position=position)
@@ -864,9 +854,7 @@ def offset_error(
 
 @cython.cfunc
 @cython.inline
-def body_of(
-    data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, codec: cython.int, limit: cython.Py_ssize_t
-):
+def body_of(data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, codec: cython.int, limit: cython.Py_ssize_t):
     """Return the decompressed records of a batch."""
     with memoryview(data) as view:
         return decompress(codec, view[at + _HEADER : at + size], limit=limit)
@@ -989,9 +977,7 @@ def decode_batch(
             return 0
         record = Record.__new__(Record)
         record.offset = base_offset + offset_delta
-        record._timestamp = (
-            max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + timestamp_delta
-        )
+        record._timestamp = max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + timestamp_delta
         field, at = load_varint(p, at, record_end)
         if at < 0 or field < -1 or field > record_end - at:
             raise record_error("its key overruns the record", index, position)
@@ -1297,9 +1283,7 @@ class Columns:
                     except CorruptionError as error:
                         raise type(error)(error.reason, position=origin + at, advice=error.advice) from error
                     if count > len(body) // _RECORD_MIN:
-                        raise CorruptBatch(
-                            f"{count} records cannot fit in {len(body)} bytes", position=origin + at
-                        )
+                        raise CorruptBatch(f"{count} records cannot fit in {len(body)} bytes", position=origin + at)
                     if not self.make_room(count, len(body)):
                         return at, next_offset, True
                     self.add_batch(p, at, body, 0, len(body), origin + at, start, stop)
@@ -1671,27 +1655,20 @@ class SegmentState:
 # ---------------------------------------------------------------- index lookup
 
 
-def floor_entry(
-    table, entry_size: cython.Py_ssize_t, wide: cython.bint, target: cython.longlong
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def floor_of(
+    p: cython.p_uchar,
+    count: cython.Py_ssize_t,
+    entry_size: cython.Py_ssize_t,
+    wide: cython.bint,
+    target: cython.longlong,
 ) -> cython.Py_ssize_t:
-    """Return the number of the last entry whose first field is at most `target`, or -1.
-
-    The field is an int64 if `wide`, else an int32. A table that is not sorted gives some entry, never an
-    error: the caller proves what it gets.
-    """
-    p: cython.p_uchar
     low: cython.Py_ssize_t = 0
-    high: cython.Py_ssize_t
+    high: cython.Py_ssize_t = count
     middle: cython.Py_ssize_t
     field: cython.longlong
-    if cython.compiled:
-        view: Py_buffer
-        PyObject_GetBuffer(table, cython.address(view), PyBUF_SIMPLE)
-        p = cython.cast(cython.p_uchar, view.buf)
-        high = view.len // entry_size
-    else:
-        p = table
-        high = len(table) // entry_size
     while low < high:
         middle = (low + high) >> 1
         field = load_i64(p, middle * entry_size) if wide else load_i32(p, middle * entry_size)
@@ -1699,6 +1676,48 @@ def floor_entry(
             low = middle + 1
         else:
             high = middle
-    if cython.compiled:
-        PyBuffer_Release(cython.address(view))
     return low - 1
+
+
+def floor_entry(table, entry_size: cython.Py_ssize_t, wide: cython.bint, target: cython.longlong) -> cython.Py_ssize_t:
+    """Return the number of the last entry whose first field is at most `target`, or -1.
+
+    The field is an int64 if `wide`, else an int32. A table that is not sorted gives some entry, never an
+    error: the caller proves what it gets.
+    """
+    if cython.compiled:
+        view: Py_buffer
+        PyObject_GetBuffer(table, cython.address(view), PyBUF_SIMPLE)
+        found = floor_of(cython.cast(cython.p_uchar, view.buf), view.len // entry_size, entry_size, wide, target)
+        PyBuffer_Release(cython.address(view))
+        return found
+    else:
+        return floor_of(table, len(table) // entry_size, entry_size, wide, target)
+
+
+@cython.cfunc
+def around(p: cython.p_uchar, count: cython.Py_ssize_t, target: cython.longlong):
+    number: cython.Py_ssize_t = floor_of(p, count, 8, False, target)
+    ahead: cython.bint = number + 1 < count
+    return (
+        load_i32(p, 8 * number) if number >= 0 else -1,
+        load_i32(p, 8 * number + 4) if number >= 0 else 0,
+        load_i32(p, 8 * number + 8) if ahead else -1,
+        load_i32(p, 8 * number + 12) if ahead else -1,
+    )
+
+
+def entries_around(table, target: cython.longlong):
+    """Return the floor entry of an offset index and the one behind it, as four numbers.
+
+    (last offset, position, next last offset, next position), offsets relative to the base; without a floor
+    entry (-1, 0, ...), without one behind it (..., -1, -1).
+    """
+    if cython.compiled:
+        view: Py_buffer
+        PyObject_GetBuffer(table, cython.address(view), PyBUF_SIMPLE)
+        found = around(cython.cast(cython.p_uchar, view.buf), view.len // 8, target)
+        PyBuffer_Release(cython.address(view))
+        return found
+    else:
+        return around(table, len(table) // 8, target)

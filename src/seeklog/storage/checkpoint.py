@@ -67,9 +67,7 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
         active = tuple(map(int, words["active"].split())) if "active" in words else None
         numbers = {name: int(words[name]) for name in _NUMBERS}
     except (ValueError, KeyError) as error:
-        raise CorruptionError(
-            f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED
-        ) from error
+        raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
     return Checkpoint(**numbers, active=active)
 
 

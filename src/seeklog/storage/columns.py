@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 # One read of this size keeps the disk busy and the decoded batch within reach of the cache.
 CHUNK = 1 << 20
 # A first guess at what a row takes; columns grow past it, and a batch ends when this much is used.
-BYTES_PER_ROW = 256
+BYTES_PER_ROW = 128
 
 
 def scan_arrow(

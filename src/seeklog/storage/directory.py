@@ -25,9 +25,7 @@ def check_directory(files: Files, path: str, *, create: bool) -> bool:
         raise NotAccessible(f"{path} cannot be opened: {error.strerror or error}") from error
     known = [entry for entry in entries if names.is_known(entry.name)]
     if entries and not known:
-        raise NotALog(
-            f"{path} holds other things, such as {entries[0].name!r}; give the log a directory of its own"
-        )
+        raise NotALog(f"{path} holds other things, such as {entries[0].name!r}; give the log a directory of its own")
     if not create and not any(entry.name.endswith(names.LOG) for entry in known):
         raise NotALog(f"there is no log at {path}: it holds no segment")
     return created

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
+from itertools import pairwise
 
 from seeklog import names
 from seeklog.files import Files
@@ -31,7 +32,7 @@ def decode_epochs(data: bytes) -> list[Entry] | None:
             return None
     except ValueError:
         return None
-    growing = all(a[0] < b[0] and a[1] <= b[1] for a, b in zip(entries, entries[1:], strict=False))
+    growing = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
     return entries if growing else None
 
 

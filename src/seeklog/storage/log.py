@@ -66,7 +66,7 @@ class Log:
                 )
         except OSError as error:
             raise NotAccessible(f"{directory} cannot be opened: {error}") from error
-        self._clock = clock
+        self._limit = self.config.max_decompressed_bytes
 
     def __enter__(self) -> Log:
         return self
@@ -149,9 +149,7 @@ class Log:
         """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded."""
         return (self._writing or self._writer_only()).append_batches(bytes(raw))
 
-    def writer(
-        self, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20
-    ) -> LogWriter:
+    def writer(self, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20) -> LogWriter:
         """Return a buffering writer whose `append` returns a future at once."""
         return LogWriter(
             self._writing or self._writer_only(),
@@ -176,40 +174,43 @@ class Log:
         """
         partition = self._partition
         stop = partition.high_watermark
-        if offset >= stop or offset < partition.log_start_offset:
-            stop = self._checked_stop(offset)
-        return iter(self._read(offset, stop, max_records, max_bytes))
+        if not partition.log_start_offset <= offset < stop or max_records < 1 or max_bytes < 1:
+            stop = self._checked_read(offset, max_records, max_bytes)
+            if offset >= stop:
+                return iter(())
+        try:
+            return iter(reading.read_records(partition.view, offset, stop, max_records, max_bytes, self._limit))
+        except (FileNotFoundError, CorruptionError) as error:
+            return self._read_again(offset, stop, max_records, max_bytes, error)
 
-    def read_uncommitted(
-        self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20
-    ) -> Iterator[Record]:
+    def read_uncommitted(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
         """Read as `read` does, but on to the end of the log, as a replica must."""
-        self._checked_stop(offset)
-        return iter(self._read(offset, self._partition.log_end_offset, max_records, max_bytes))
+        self._checked_read(offset, max_records, max_bytes)
+        stop = self._partition.log_end_offset
+        if offset >= stop:
+            return iter(())
+        try:
+            return iter(reading.read_records(self._partition.view, offset, stop, max_records, max_bytes, self._limit))
+        except (FileNotFoundError, CorruptionError) as error:
+            return self._read_again(offset, stop, max_records, max_bytes, error)
 
-    def _read(self, offset: int, stop: int, max_records: int, max_bytes: int) -> list[Record]:
+    def _checked_read(self, offset: int, max_records: int, max_bytes: int) -> int:
         if max_records < 1 or max_bytes < 1:
             raise UsageError("max_records and max_bytes must be at least 1")
-        if offset >= stop:
-            return []
-        for attempt in (1, 2):
-            try:
-                return reading.read_records(
-                    self._partition.view,
-                    offset,
-                    stop,
-                    max_records=max_records,
-                    max_bytes=max_bytes,
-                    limit=self.config.max_decompressed_bytes,
-                )
-            except FileNotFoundError as error:
-                raise self._deleted(offset) from error
-            except CorruptionError:
-                # A writer in another process may have cut and rewritten the tail: look once more.
-                if attempt == 2 or not isinstance(self._partition, Observer):
-                    raise
-                self._partition.reload()
-        return []
+        return self._checked_stop(offset)
+
+    def _read_again(
+        self, offset: int, stop: int, max_records: int, max_bytes: int, error: Exception
+    ) -> Iterator[Record]:
+        """Tell a deleted segment, or a tail that a writer in another process has rewritten, from damage."""
+        if isinstance(error, FileNotFoundError):
+            raise self._deleted(offset) from error
+        if not isinstance(self._partition, Observer):
+            raise error
+        self._partition.reload()
+        stop = min(stop, self._partition.log_end_offset)
+        records = reading.read_records(self._partition.view, offset, stop, max_records, max_bytes, self._limit)
+        return iter(records)
 
     def _checked_stop(self, offset: int) -> int:
         """Return the high watermark, or refuse an offset outside of the log."""
@@ -250,14 +251,14 @@ class Log:
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end), by default all that are visible when the call is made."""
         first, stop = self._range(start, end)
-        view, limit = self._partition.view, self.config.max_decompressed_bytes
-        return self._guarded(reading.scan_records(view, first, stop, limit=limit), first)
+        view = self._partition.view
+        return self._guarded(reading.scan_records(view, first, stop, limit=self._limit), first)
 
     def scan_reverse(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end) from the newest to the oldest."""
         first, stop = self._range(start, end)
-        view, limit = self._partition.view, self.config.max_decompressed_bytes
-        return self._guarded(reading.scan_reverse(view, first, stop, limit=limit), first)
+        view = self._partition.view
+        return self._guarded(reading.scan_reverse(view, first, stop, limit=self._limit), first)
 
     def scan_arrow(
         self,
@@ -281,22 +282,18 @@ class Log:
             stop,
             schema=schema,
             batch_rows=batch_rows,
-            limit=self.config.max_decompressed_bytes,
+            limit=self._limit,
             timestamp_scale=arrow.TIMESTAMP_SCALES[timestamp_unit],
         )
         return pyarrow.RecordBatchReader.from_batches(schema, self._guarded(batches, first))
 
-    def read_batches(
-        self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False
-    ) -> Iterator[Batch]:
+    def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Read whole batches without decoding them, from the one that holds `offset` on; CRCs are checked."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         batches = reading.read_batches(self._partition.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
 
-    def read_ranges(
-        self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False
-    ) -> list[FileRange]:
+    def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
         """Return the same batches as ranges of open files, for `os.sendfile`."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         try:
@@ -354,7 +351,7 @@ class Log:
                 timestamp_ms,
                 partition.log_start_offset,
                 partition.high_watermark,
-                limit=self.config.max_decompressed_bytes,
+                limit=self._limit,
             )
         except FileNotFoundError as error:
             raise self._deleted(partition.log_start_offset) from error

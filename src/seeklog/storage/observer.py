@@ -34,33 +34,27 @@ class TailSegment(Segment):
 
     def __init__(self, shared: Shared, base_offset: int, *, trusted: bool) -> None:
         super().__init__(shared, base_offset, size=0, next_offset=base_offset, seal=None)
-        self._trusted = trusted
+        self.contiguous = self.is_exact = self._trusted = trusted
         self._is_placed = False
-
-    @property
-    def contiguous(self) -> bool:
-        return self._trusted
-
-    @property
-    def is_exact(self) -> bool:
-        return self._trusted
 
     def close_at(self, saved: tuple[int, ...]) -> None:
         """Take the segment for what a clean close said of it: size, end, and the CRCs of its indexes."""
         self._size, self._next_offset = saved[2], saved[1]
         self._is_placed = True
-        self.seal = Seal(
-            base_offset=saved[0],
-            next_offset=saved[1],
-            size=saved[2],
-            record_count=saved[5],
-            batch_count=saved[4],
-            max_timestamp_ms=saved[8],
-            sealed_at_ms=0,
-            log_crc=saved[3],
-            offset_index_crc=saved[14],
-            time_index_crc=saved[15],
-            contiguous=saved[6] != 0,
+        self.attach(
+            Seal(
+                base_offset=saved[0],
+                next_offset=saved[1],
+                size=saved[2],
+                record_count=saved[5],
+                batch_count=saved[4],
+                max_timestamp_ms=saved[8],
+                sealed_at_ms=0,
+                log_crc=saved[3],
+                offset_index_crc=saved[14],
+                time_index_crc=saved[15],
+                contiguous=saved[6] != 0,
+            )
         )
 
     def file_size(self) -> int:
@@ -72,15 +66,14 @@ class TailSegment(Segment):
         if file_size == self._size:
             return
         self.seal = None
+        self.contiguous = self.is_exact = self._trusted
         if not self._is_placed:
             self._place(file_size)
         wanted = SCAN_CHUNK
         while self._size < file_size and self._next_offset < stop:
             data = self.shared.files.read(self.handle().number, wanted, self._size)
             try:
-                taken, next_offset, _ = kernel.skip_batches(
-                    data, 0, self._size, self._next_offset, stop, self._trusted
-                )
+                taken, next_offset, _ = kernel.skip_batches(data, 0, self._size, self._next_offset, stop, self._trusted)
             except CorruptionError:
                 return  # not yet, or damage that a read of it will name
             if not taken:
@@ -92,7 +85,7 @@ class TailSegment(Segment):
             wanted = SCAN_CHUNK
             self._size, self._next_offset = self._size + taken, next_offset
             # Index entries are read with the file, so they are looked up anew when it has grown.
-            self._indexes = None
+            self.loaded = None
 
     def _place(self, file_size: int) -> None:
         """Start at the last index entry that a batch proves, instead of at the start of the file."""
@@ -138,7 +131,9 @@ class Observer:
         while len(segments) > 1 and segments[1].base_offset <= first_kept:
             segments.pop(0)
         for segment in segments[:-1]:
-            segment.seal = read_seal(self.files, self.directory, segment.base_offset)
+            seal = read_seal(self.files, self.directory, segment.base_offset)
+            if seal is not None:
+                segment.attach(seal)
         last = segments[-1]
         trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
         self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)

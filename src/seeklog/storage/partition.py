@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from itertools import pairwise
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -58,9 +59,7 @@ _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
 class Partition:
     """The one writer of a partition directory."""
 
-    def __init__(
-        self, directory: str, *, config: LogConfig, files: Files, clock: Clock, background: bool
-    ) -> None:
+    def __init__(self, directory: str, *, config: LogConfig, files: Files, clock: Clock, background: bool) -> None:
         self.directory = directory
         self.config = config
         self.files = files
@@ -139,9 +138,7 @@ class Partition:
 
     def _open_epochs(self, found: Sequence[tuple[int, int]]) -> None:
         self._epochs = LeaderEpochs.read(self.files, self.directory)
-        changed = self._epochs.merge(
-            found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
-        )
+        changed = self._epochs.merge(found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if not self._epochs.entries:
             self._epochs.begin(0, self.log_start_offset)
         elif changed:
@@ -204,9 +201,7 @@ class Partition:
     ) -> int:
         """Append one record as a batch of its own; return its offset."""
         if self._codec:
-            return self.append_records(
-                [Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)]
-            ).start
+            return self.append_records([Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)]).start
         with self._lock:
             if self._refusal is not None:
                 self._check_usable()
@@ -257,9 +252,7 @@ class Partition:
         with self._lock:
             self._check_usable()
             first = self.log_end_offset
-            self._append(
-                kernel.stamp(raw, first, self.leader_epoch), first + span, max_timestamp, check_size=False
-            )
+            self._append(kernel.stamp(raw, first, self.leader_epoch), first + span, max_timestamp, check_size=False)
         if self._syncs_each:
             self._commit.wait_for(first + span)
         return range(first, first + span)
@@ -270,8 +263,7 @@ class Partition:
         config = self.config
         if check_size and size > config.max_message_bytes:
             raise RecordTooLarge(
-                f"the batch has {size:,} bytes, max_message_bytes is {config.max_message_bytes:,}; "
-                "nothing was written"
+                f"the batch has {size:,} bytes, max_message_bytes is {config.max_message_bytes:,}; nothing was written"
             )
         segment = self._active
         state = segment.state
@@ -426,9 +418,7 @@ class Partition:
             self._write_checkpoint()
         except OSError as error:
             if error.errno in _FULL:
-                raise DiskFull(
-                    f"{self.directory}: no room for the checkpoint; nothing was deleted"
-                ) from error
+                raise DiskFull(f"{self.directory}: no room for the checkpoint; nothing was deleted") from error
             raise self._fail("writing the checkpoint", error) from error
 
     # ------------------------------------------------------------ watermark and followers
@@ -464,9 +454,7 @@ class Partition:
         with self._arrived:
             self._waiting += 1
             try:
-                self._arrived.wait_for(
-                    lambda: self.high_watermark > offset or self._refusal is not None, timeout
-                )
+                self._arrived.wait_for(lambda: self.high_watermark > offset or self._refusal is not None, timeout)
             finally:
                 self._waiting -= 1
 
@@ -544,11 +532,7 @@ class Partition:
 
     def _drop_segments_below(self, offset: int) -> int:
         segments = self.view.segments
-        doomed = [
-            segment
-            for segment, following in zip(segments, segments[1:], strict=False)
-            if following.base_offset <= offset
-        ]
+        doomed = [segment for segment, following in pairwise(segments) if following.base_offset <= offset]
         if not doomed:
             return 0
         self.view = View(segments[len(doomed) :])
@@ -576,7 +560,7 @@ class Partition:
             self._flush()
             view = self.view
             sealed = []
-            for segment, following in zip(view.segments, view.segments[1:], strict=False):
+            for segment, following in pairwise(view.segments):
                 if segment.seal is None:
                     break
                 sealed.append(
@@ -597,9 +581,7 @@ class Partition:
             return self.delete_before(sealed[count - 1].next_offset) if count else 0
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
-        return OffsetOutOfRange(
-            offset, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset
-        )
+        return OffsetOutOfRange(offset, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
 
     # ------------------------------------------------------------ leader epochs
 

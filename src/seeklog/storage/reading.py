@@ -15,7 +15,6 @@ from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
-from seeklog.storage.index import OFFSET_ENTRY, OffsetIndex
 from seeklog.storage.segment import Segment, check_fits
 from seeklog.storage.view import View
 
@@ -68,43 +67,33 @@ def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
     An index entry that its batch does not prove makes the segment rebuild its indexes, once.
     """
     for _ in range(2):
-        offsets = segment.indexes.offsets
-        number = offsets.floor(offset)
-        found = _try_entries(segment, offsets, number, offset, chunk)
+        found = _try_entries(segment, offset, chunk)
         if found is not None:
             return found
-        segment.rebuild_indexes(f"entry {number} does not point at the batch it names")
+        segment.rebuild_indexes("an entry does not point at the batch it names")
     raise CorruptBatch(
         "the batch that a rebuilt index points at changes while it is read", path=segment.path, advice=ADVICE
     )
 
 
-def _try_entries(
-    segment: Segment, offsets: OffsetIndex, number: int, offset: int, chunk: int
-) -> tuple[int, int, bytes] | None:
-    table = offsets.table
-    last_offset, position = 0, 0
-    if number >= 0:
-        last_offset, position = OFFSET_ENTRY.unpack_from(table, number * 8)
-    ahead = (number + 1) * 8
-    if ahead < len(table):
-        next_last, next_position = OFFSET_ENTRY.unpack_from(table, ahead)
-        gap = next_position - position
-        if gap >= LARGE_BATCH and next_position < segment.size:
-            # An entry names the last offset of its batch, so the floor entry of an offset inside a large
-            # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
-            data = segment.read(max(chunk, POINT_READ), next_position)
-            base = kernel.entry_base(data, segment.base_offset + next_last, segment.is_exact)
-            if 0 <= base <= offset:
-                return next_position, base, data
-        elif 0 < gap < chunk == POINT_READ:
-            chunk = gap + 512
-    if number < 0:
-        return 0, segment.base_offset, segment.read(chunk, 0)
-    if not 0 <= position < segment.size:
-        return None
-    data = segment.read(chunk, position)
-    base = kernel.entry_base(data, segment.base_offset + last_offset, segment.is_exact)
+def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes] | None:
+    base_offset = segment.base_offset
+    indexes = segment.loaded or segment.indexes
+    last, position, next_last, next_position = kernel.entries_around(indexes.offsets.table, offset - base_offset)
+    gap = next_position - position
+    if gap >= LARGE_BATCH:
+        # An entry names the last offset of its batch, so the floor entry of an offset inside a large
+        # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
+        data = segment.read_point(chunk, next_position)
+        base = kernel.entry_base(data, base_offset + next_last, segment.is_exact)
+        if 0 <= base <= offset:
+            return next_position, base, data
+    elif gap > 0 and chunk == POINT_READ:
+        chunk = gap + 512
+    data = segment.read_point(chunk, position) if position >= 0 else b""
+    if last < 0:
+        return position, base_offset, data
+    base = kernel.entry_base(data, base_offset + last, segment.is_exact)
     return (position, base, data) if base >= 0 else None
 
 
@@ -116,16 +105,13 @@ class Cursor:
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
         self.view = view
         self.chunk = chunk
-        self.place = view.find(offset)
-        self.segment = view.segments[self.place]
-        self.at = 0
+        self._enter(view.find(offset))
         # In a compacted log the batch that held the offset may be gone from the end of its segment.
         while offset >= self.segment.next_offset and self.place + 1 < len(view.segments):
             self._enter(self.place + 1)
-        if self.segment.size == 0 or offset < self.segment.base_offset:
-            self.origin, self.next_offset, self.data = 0, self.segment.base_offset, b""
-        else:
-            self.origin, self.next_offset, self.data = locate(self.segment, offset, chunk)
+        if offset >= self.segment.base_offset and self.segment.size:
+            self.origin, self.next_offset, data = locate(self.segment, offset, chunk)
+            self.data = data[: self.segment.size - self.origin]
 
     @property
     def position(self) -> int:
@@ -178,11 +164,12 @@ class Cursor:
         )
 
     def _enter(self, place: int) -> None:
-        self.place = place
-        self.segment = self.view.segments[place]
-        self.next_offset = self.segment.base_offset
-        self.origin = self.at = 0
-        self.data = b""
+        self.place: int = place
+        self.segment: Segment = self.view.segments[place]
+        self.next_offset: int = self.segment.base_offset
+        self.origin: int = 0
+        self.at: int = 0
+        self.data: bytes = b""
 
     def take_records(
         self, start: int, stop: int, max_records: int, enough_records: int, limit: int, out: list[Record]
@@ -208,27 +195,37 @@ class Cursor:
 
 def located(error: CorruptionError, segment: Segment) -> CorruptionError:
     """Return the error with the segment's file and what to do next."""
-    return type(error)(
-        error.reason, path=segment.path, position=error.position, advice=error.advice or ADVICE
-    )
+    return type(error)(error.reason, path=segment.path, position=error.position, advice=error.advice or ADVICE)
 
 
-def read_records(
-    view: View, start: int, stop: int, *, max_records: int, max_bytes: int, limit: int
-) -> list[Record]:
+def read_records(view: View, start: int, stop: int, max_records: int, max_bytes: int, limit: int) -> list[Record]:
     """Return records from `start` on, below `stop`: at most `max_records`, from about `max_bytes` of log.
 
-    At least one batch is read, however large it is.
+    At least one batch is read, however large it is. The way to one record or a few is short: one index
+    lookup, one read, one decode; only what that does not answer goes on with a cursor.
     """
     out: list[Record] = []
-    cursor = Cursor(view, start, chunk=POINT_READ if max_records == 1 else min(max_bytes, READ_CHUNK) or 1)
-    budget = max_bytes
+    segment = view.segments[view.find(start)]
+    if start >= segment.base_offset:
+        chunk = POINT_READ if max_records == 1 else min(max_bytes, READ_CHUNK)
+        position, base, data = locate(segment, start, chunk)
+        try:
+            at, next_offset = kernel.read_records(
+                data, 0, position, base, segment.contiguous, start, stop, max_records, max_records, limit, out
+            )
+        except CorruptionError as error:
+            raise located(error, segment) from error
+        if len(out) >= max_records or next_offset >= stop or (out and at >= max_bytes):
+            return out
+        start = out[-1].offset + 1 if out else start
+        max_bytes -= at
+    cursor = Cursor(view, start, chunk=min(max(max_bytes, POINT_READ), SCAN_CHUNK))
     while True:
         before = cursor.at
         cursor.take_records(start, stop, max_records, max_records, limit, out)
         if out:
-            budget -= cursor.at - before
-        if len(out) >= max_records or cursor.next_offset >= stop or (out and budget <= 0):
+            max_bytes -= cursor.at - before
+        if len(out) >= max_records or cursor.next_offset >= stop or (out and max_bytes <= 0):
             return out
         if not cursor.fill():
             return out
@@ -281,11 +278,7 @@ def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[Fi
     ranges: list[FileRange] = []
     for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes, verify=False):
         last = ranges[-1] if ranges else None
-        if (
-            last is not None
-            and last.path == cursor.segment.path
-            and last.position + last.size == cursor.position
-        ):
+        if last is not None and last.path == cursor.segment.path and last.position + last.size == cursor.position:
             ranges[-1] = FileRange(
                 last.handle, last.path, last.position, last.size + size, last.base_offset, cursor.next_offset
             )

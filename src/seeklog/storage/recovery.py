@@ -242,7 +242,7 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
         raise LostRecords(lost, path=segment.path, position=min(segment.size, seal.size), advice=REFUSED)
     if segment.size > seal.size:
         return False
-    segment.seal = seal
+    segment.attach(seal)
     return True
 
 

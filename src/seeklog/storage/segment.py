@@ -78,17 +78,22 @@ class Shared:
 class Segment:
     """One segment as a reader sees it. Methods may be called from any thread."""
 
-    def __init__(
-        self, shared: Shared, base_offset: int, *, size: int, next_offset: int, seal: Seal | None
-    ) -> None:
+    def __init__(self, shared: Shared, base_offset: int, *, size: int, next_offset: int, seal: Seal | None) -> None:
         self.shared = shared
         self.base_offset = base_offset
         self.path = shared.path(base_offset, names.LOG)
         self._size = size
         self._next_offset = next_offset
-        self.seal = seal
         self._handle: Handle | None = None
-        self._indexes: Indexes | None = None
+        self.loaded: Indexes | None = None
+        """The indexes, while they are mapped."""
+        self.seal: Seal | None = None
+        self.contiguous = False
+        """Whether a gap between batches can only be damage."""
+        self.is_exact = False
+        """Whether the index entries are seeklog's own, each for one batch."""
+        if seal is not None:
+            self.attach(seal)
 
     @property
     def size(self) -> int:
@@ -100,22 +105,18 @@ class Segment:
         """The offset behind the last batch: exclusive."""
         return self._next_offset
 
-    @property
-    def contiguous(self) -> bool:
-        """Whether a gap between batches can only be damage."""
-        return self.seal is not None and self.seal.contiguous
-
-    @property
-    def is_exact(self) -> bool:
-        """Whether the index entries are seeklog's own, each for one batch."""
-        return self.seal is not None
+    def attach(self, seal: Seal) -> None:
+        """Take the seal's word for what the files hold."""
+        self.seal = seal
+        self.contiguous = seal.contiguous
+        self.is_exact = True
 
     @property
     def indexes(self) -> Indexes:
         """Both indexes, mapped when they are first asked for."""
-        indexes = self._indexes
+        indexes = self.loaded
         if indexes is None:
-            self._indexes = indexes = self.load_indexes()
+            self.loaded = indexes = self.load_indexes()
             self.shared.opened(self)
         return indexes
 
@@ -130,12 +131,20 @@ class Segment:
     def release(self) -> None:
         """Let the open file and the maps go; the last reader that still uses them closes them."""
         self._handle = None
-        self._indexes = None
+        self.loaded = None
 
     def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes of batches at `position`."""
         handle = self.handle()
         return self.shared.files.read(handle.number, max(0, min(size, self.size - position)), position)
+
+    def read_point(self, size: int, position: int) -> bytes:
+        """Return up to `size` bytes at `position`, also such as lie behind the last batch: the quick way.
+
+        For a reader that knows by its offsets where to stop.
+        """
+        handle = self._handle or self.handle()
+        return self.shared.files.read(handle.number, size, position)
 
     def max_timestamp_ms(self) -> int | None:
         """Return the largest timestamp in the segment, -1 if it has none, or None if nothing proves it."""
@@ -171,7 +180,7 @@ class Segment:
         )
         if self.shared.writable and self.seal is not None and state.problem is None:
             self.write_sealed(state, sealed_at_ms=self.seal.sealed_at_ms)
-        self._indexes = indexes
+        self.loaded = indexes
         return indexes
 
     def write_sealed(self, state: SegmentState, *, sealed_at_ms: int) -> None:
@@ -179,8 +188,9 @@ class Segment:
         files, directory = self.shared.files, self.shared.directory
         for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
             replace_file(files, directory, names.segment_name(self.base_offset, suffix), bytes(table))
-        self.seal = seal_of(state, sealed_at_ms=sealed_at_ms)
-        write_seal(files, directory, self.seal)
+        seal = seal_of(state, sealed_at_ms=sealed_at_ms)
+        write_seal(files, directory, seal)
+        self.attach(seal)
 
     def scan_all(self) -> SegmentState:
         """Check every batch below `size` and return what they add up to; `problem` tells the first damage."""
@@ -195,14 +205,23 @@ class ActiveSegment(Segment):
 
     def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
         super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
-        self.state = state
-        self._file = handle
+        self._handle = self._file = handle
+        self._become(state)
         self._index_handles = (
             Handle(shared.files, shared.path(state.base_offset, names.OFFSET_INDEX), write=True, create=True),
             Handle(shared.files, shared.path(state.base_offset, names.TIME_INDEX), write=True, create=True),
         )
         self._written = [0, 0]
         self.indexed_bytes = 0
+
+    def _become(self, state: SegmentState) -> None:
+        self.state = state
+        self.contiguous = state.contiguous
+        self.is_exact = True
+        # The tables grow in place, so the indexes over them see every entry.
+        self.loaded = Indexes(
+            OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
+        )
 
     @classmethod
     def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:
@@ -212,9 +231,7 @@ class ActiveSegment(Segment):
                 shared.files.remove(shared.path(base_offset, suffix))
         handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)
         if shared.files.size(handle.number):
-            raise FileExistsError(
-                errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG)
-            )
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG))
         return cls(shared, shared.new_state(base_offset), handle)
 
     @classmethod
@@ -230,21 +247,6 @@ class ActiveSegment(Segment):
     @property
     def next_offset(self) -> int:
         return self.state.next_offset
-
-    @property
-    def contiguous(self) -> bool:
-        return self.state.contiguous
-
-    @property
-    def is_exact(self) -> bool:
-        return True
-
-    @property
-    def indexes(self) -> Indexes:
-        state = self.state
-        return Indexes(
-            OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
-        )
 
     def handle(self) -> Handle:
         return self._file
@@ -327,8 +329,9 @@ class ActiveSegment(Segment):
         if self._written == [len(self.state.offset_table), len(self.state.time_table)]:
             for handle in self._index_handles:
                 self.shared.files.sync(handle.number)
-            sealed.seal = seal_of(self.state, sealed_at_ms=sealed_at_ms)
-            write_seal(self.shared.files, self.shared.directory, sealed.seal)
+            seal = seal_of(self.state, sealed_at_ms=sealed_at_ms)
+            write_seal(self.shared.files, self.shared.directory, seal)
+            sealed.attach(seal)
         else:
             sealed.write_sealed(self.state, sealed_at_ms=sealed_at_ms)
         return sealed
@@ -338,7 +341,7 @@ class ActiveSegment(Segment):
         kept = Segment(self.shared, self.base_offset, size=position, next_offset=0, seal=None)
         state = kept.scan_all()
         # The new state first: readers that hold an older view stop at its size.
-        self.state = state
+        self._become(state)
         self.shared.files.truncate(self._file.number, position)
         self.shared.files.sync(self._file.number)
         self.replace_indexes()

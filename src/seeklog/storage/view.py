@@ -23,7 +23,8 @@ class View:
 
     def find(self, offset: int) -> int:
         """Return the place of the segment that holds `offset`: the last one that starts at or below it."""
-        return max(0, bisect_right(self.bases, offset) - 1)
+        place = bisect_right(self.bases, offset)
+        return place - 1 if place else 0
 
     @property
     def last(self) -> Segment:
