@@ -65,9 +65,7 @@ def names_in(path: Path) -> frozenset[str]:
             names.add(node.name)
         elif isinstance(node, ast.ClassDef):
             names.add(node.name)
-            names.update(
-                f"{node.name}::{each.name}" for each in node.body if isinstance(each, ast.FunctionDef)
-            )
+            names.update(f"{node.name}::{each.name}" for each in node.body if isinstance(each, ast.FunctionDef))
     return frozenset(names)
 
 
@@ -143,9 +141,7 @@ def main() -> int:
         for finding in findings:
             print(f"{page.relative_to(ROOT)}:{finding}", file=sys.stderr)
         wrong += len(findings)
-    print(
-        f"docs: {len(pages())} pages, {wrong} wrong" if wrong else f"docs: {len(pages())} pages, all in order"
-    )
+    print(f"docs: {len(pages())} pages, {wrong} wrong" if wrong else f"docs: {len(pages())} pages, all in order")
     return 1 if wrong else 0
 
 

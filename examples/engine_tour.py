@@ -245,9 +245,7 @@ def make_payments(count: int, *, seed: int = 1) -> Iterator[Record]:
 
 
 def explain(recovery: RecoveryReport) -> str:
-    cut = (
-        f"cut {recovery.cut_bytes} bytes ({recovery.cut_reason})" if recovery.cut_bytes else "nothing to cut"
-    )
+    cut = f"cut {recovery.cut_bytes} bytes ({recovery.cut_reason})" if recovery.cut_bytes else "nothing to cut"
     return f"{recovery.scanned_batches:,} batches checked, indexes rebuilt, {cut}"
 
 

@@ -127,9 +127,7 @@ def test_s0_the_first_and_the_last_offset_are_found(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offset", [-1, 100, 101, 2**62])
-def test_s0_an_offset_beyond_the_tail_is_an_error_before_the_index_is_touched(
-    tmp_path: Path, offset: int
-) -> None:
+def test_s0_an_offset_beyond_the_tail_is_an_error_before_the_index_is_touched(tmp_path: Path, offset: int) -> None:
     files = WatchedFiles()
     with Log(tmp_path, config=LogConfig(flush="os"), files=files) as log:
         fill(log, 100)
@@ -212,9 +210,7 @@ def test_s1_only_sealed_indexes_are_mapped_and_only_for_reading(tmp_path: Path) 
         log.flush()
         for offset in range(35):
             next(log.read(offset, max_records=1))
-        maps = [
-            line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line
-        ]
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line]
 
     assert {Path(fields[-1]).name for fields in maps} == {
         f"{base:020d}{suffix}" for base in (0, 10, 20) for suffix in (".index", ".timeindex")
@@ -222,9 +218,7 @@ def test_s1_only_sealed_indexes_are_mapped_and_only_for_reading(tmp_path: Path) 
     assert all(fields[1].startswith("r--") for fields in maps)
 
 
-def test_s1_an_entry_far_behind_the_first_ten_is_checked(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`validate_index` of the document looks at ten entries; here the 51st lies, and reads are right."""
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
     index = bytearray((tmp_path / FIRST_INDEX).read_bytes())
@@ -244,9 +238,7 @@ def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path
     (tmp_path / FIRST_INDEX).write_bytes(whole[: 20 * 8])
 
     with Log(tmp_path, config=LogConfig(flush="os", index_interval_bytes=0)) as log:
-        assert [record.value for record in log.read(150, max_records=3)] == [
-            value_of(n) for n in range(150, 153)
-        ]
+        assert [record.value for record in log.read(150, max_records=3)] == [value_of(n) for n in range(150, 153)]
 
 
 def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path) -> None:
@@ -355,9 +347,7 @@ def test_s2_reading_streams_across_segments(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cutoff", range(26))
-def test_s2_segments_wholly_below_a_cutoff_go_and_the_active_one_never_does(
-    tmp_path: Path, cutoff: int
-) -> None:
+def test_s2_segments_wholly_below_a_cutoff_go_and_the_active_one_never_does(tmp_path: Path, cutoff: int) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
         fill(log, 25)
         log.delete_before(cutoff)
@@ -576,9 +566,7 @@ def test_s4_recovery_drops_a_ghost_write_from_log_and_index(tmp_path: Path) -> N
 
 def test_s4_recovery_does_not_cut_a_compacted_log(tmp_path: Path) -> None:
     """The document expects each offset to be the last plus one, and would cut here at the first gap."""
-    raw = b"".join(
-        encode_batch([Record(value_of(n), timestamp_ms=STAMP_MS)], base_offset=n) for n in (0, 1, 7, 8, 30)
-    )
+    raw = b"".join(encode_batch([Record(value_of(n), timestamp_ms=STAMP_MS)], base_offset=n) for n in (0, 1, 7, 8, 30))
     (tmp_path / FIRST_LOG).write_bytes(raw)
 
     with Log(tmp_path) as log:
