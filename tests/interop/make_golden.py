@@ -115,9 +115,7 @@ def coded(data: bytes | None) -> str | None:
     return None if data is None else base64.b64encode(data).decode()
 
 
-def write(
-    name: str, raw: bytes, records: list[Expected], *, writer: str, rule: dict[str, Any] | None
-) -> None:
+def write(name: str, raw: bytes, records: list[Expected], *, writer: str, rule: dict[str, Any] | None) -> None:
     path = GOLDEN / f"{name}.bin"
     if path.exists():
         print("kept   ", path.name)
@@ -152,9 +150,7 @@ def build(builder_class: Any, records: list[Expected], *, codec: int, transactio
     producer = (4000, 7, 123) if transactional else (-1, -1, -1)
     builder = builder_class(2, codec, transactional, *producer, 16 << 20)
     for record in records:
-        assert builder.append(
-            record.offset, record.timestamp_ms, record.key, record.value, list(record.headers)
-        )
+        assert builder.append(record.offset, record.timestamp_ms, record.key, record.value, list(record.headers))
     return bytes(builder.build())
 
 
@@ -205,19 +201,13 @@ def make_librdkafka() -> None:
             for case, records in (("shapes", SHAPES), ("many", generate(rule))):
                 topic = f"{case}-{codec}"
                 broker.create_topic(topic)
-                producer = Producer(
-                    broker.client_config(compression_type=codec, linger_ms=500, batch_size=1_000_000)
-                )
+                producer = Producer(broker.client_config(compression_type=codec, linger_ms=500, batch_size=1_000_000))
                 raw = send(broker, topic, records, producer)
-                write(
-                    f"librdkafka-{topic}", raw, records, writer=writer, rule=rule if case == "many" else None
-                )
+                write(f"librdkafka-{topic}", raw, records, writer=writer, rule=rule if case == "many" else None)
 
             topic = f"idempotent-{codec}"
             broker.create_topic(topic)
-            producer = Producer(
-                broker.client_config(compression_type=codec, enable_idempotence=True, linger_ms=500)
-            )
+            producer = Producer(broker.client_config(compression_type=codec, enable_idempotence=True, linger_ms=500))
             # Two batches, so that the second has a sequence other than 0.
             first, second = SHAPES[:4], SHAPES[4:]
             send(broker, topic, first, producer)
@@ -226,9 +216,7 @@ def make_librdkafka() -> None:
 
             topic = f"transactional-{codec}"
             broker.create_topic(topic)
-            producer = Producer(
-                broker.client_config(compression_type=codec, transactional_id=topic, linger_ms=500)
-            )
+            producer = Producer(broker.client_config(compression_type=codec, transactional_id=topic, linger_ms=500))
             producer.init_transactions(TIMEOUT_S)
             producer.begin_transaction()
             raw = send(broker, topic, SHAPES[:3], producer)

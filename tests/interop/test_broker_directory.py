@@ -87,9 +87,7 @@ def encode_batch(
         len(rows),
     )
     checked += body
-    return (
-        struct.pack(">qiibI", base_offset, len(checked) + 9, leader_epoch, 2, crc32.iscsi(checked)) + checked
-    )
+    return struct.pack(">qiibI", base_offset, len(checked) + 9, leader_epoch, 2, crc32.iscsi(checked)) + checked
 
 
 def last_offset_of(raw: bytes) -> int:
@@ -240,9 +238,7 @@ def make_broker(version: str) -> Broker:
 
 def open_log(directory: Path, **words: Any) -> Log:
     read_only = words.pop("read_only", False)
-    config = LogConfig(
-        segment_bytes=SEGMENT_BYTES, index_interval_bytes=INTERVAL, retention_ms=-1, flush="os", **words
-    )
+    config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=INTERVAL, retention_ms=-1, flush="os", **words)
     return Log(directory, config=config, read_only=read_only, background=False)
 
 
@@ -579,9 +575,7 @@ def test_a_swap_whose_original_is_already_gone_is_not_overlooked(
 
 @versions
 @stops
-def test_the_last_record_is_found_behind_a_marker_and_an_empty_batch(
-    version: str, stop: str, partition: Path
-) -> None:
+def test_the_last_record_is_found_behind_a_marker_and_an_empty_batch(version: str, stop: str, partition: Path) -> None:
     """Goal: the end of the log may be batches that have offsets and no records."""
     broker = make_broker(version)
     broker.append_transaction(leader_epoch=9)
@@ -683,9 +677,7 @@ def split(log: bytes) -> list[FoundBatch]:
         assert crc32.iscsi(raw[21:]) == crc
         last_offset_delta, _base_ms, max_timestamp_ms = struct.unpack_from(">iqq", raw, 23)
         batches.append(
-            FoundBatch(
-                position, base_offset, base_offset + last_offset_delta, leader_epoch, max_timestamp_ms, raw
-            )
+            FoundBatch(position, base_offset, base_offset + last_offset_delta, leader_epoch, max_timestamp_ms, raw)
         )
         position += len(raw)
     return batches

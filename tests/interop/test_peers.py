@@ -42,9 +42,7 @@ SHAPES = [
         headers=(("a", b"1"), ("a", b"2"), ("b", b""), ("c", None), ("", b"no name")),
         timestamp_ms=T,
     ),
-    Record(
-        "Grüße, 世界".encode(), key=b"unicode", headers=(("schlüssel-鍵-🔑", b"\xff\x00"),), timestamp_ms=T
-    ),
+    Record("Grüße, 世界".encode(), key=b"unicode", headers=(("schlüssel-鍵-🔑", b"\xff\x00"),), timestamp_ms=T),
     Record(bytes(range(256)), key=b"k" * 64, timestamp_ms=T),
     # Over 128 KiB: several blocks in every framing, and a value length of three varint bytes.
     Record(b"the same again " * 10_000, key=b"k" * 63, timestamp_ms=T),
@@ -53,8 +51,7 @@ SHAPES = [
 
 def expected_facts(records: Sequence[Record], *, base_offset: int = 0) -> list[Facts]:
     return [
-        (base_offset + n, int(r.timestamp_ms or 0), r.key, r.value, tuple(r.headers))
-        for n, r in enumerate(records)
+        (base_offset + n, int(r.timestamp_ms or 0), r.key, r.value, tuple(r.headers)) for n, r in enumerate(records)
     ]
 
 
@@ -117,9 +114,7 @@ def librdkafka_reads(broker: MockBroker, topic: str, raw: bytes, *, record_count
             for message in consumer.consume(record_count - len(found), timeout=1.0):
                 assert message.error() is None, message.error()
                 headers = tuple(message.headers() or ())
-                found.append(
-                    (message.offset(), message.timestamp()[1], message.key(), message.value(), headers)
-                )
+                found.append((message.offset(), message.timestamp()[1], message.key(), message.value(), headers))
         return found
     finally:
         consumer.close()
@@ -183,9 +178,7 @@ def max_timestamp(raw: bytes) -> int:
     "batch_class",
     [
         pytest.param(aiokafka_records.DefaultRecordBatch, id="aiokafka"),
-        pytest.param(
-            pytest.importorskip("kafka.record.default_records").DefaultRecordBatch, id="kafka-python"
-        ),
+        pytest.param(pytest.importorskip("kafka.record.default_records").DefaultRecordBatch, id="kafka-python"),
     ],
 )
 def test_the_producers_fields_are_where_others_look_for_them(batch_class: Any) -> None:
@@ -265,9 +258,7 @@ def test_segment_files_are_read_by_librdkafka(broker: MockBroker, codec: str, tm
 
 
 @codecs
-def test_what_librdkafka_produces_goes_through_a_log_and_back(
-    broker: MockBroker, codec: str, tmp_path: Path
-) -> None:
+def test_what_librdkafka_produces_goes_through_a_log_and_back(broker: MockBroker, codec: str, tmp_path: Path) -> None:
     """Goal: the whole circle, with nobody's bytes decoded on the way."""
     topic, back = f"circle-{codec}", f"circle-back-{codec}"
     broker.create_topic(topic)

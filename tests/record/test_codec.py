@@ -142,9 +142,7 @@ def test_lz4_blocks_are_independent_and_of_64_kilobytes(size: int, level: int | 
     assert descriptor == 0x40, "64 KB"
 
 
-@pytest.mark.parametrize(
-    ("size", "block_count"), [(0, 0), (1, 1), (32_767, 1), (32_768, 1), (32_769, 2), (100_000, 4)]
-)
+@pytest.mark.parametrize(("size", "block_count"), [(0, 0), (1, 1), (32_767, 1), (32_768, 1), (32_769, 2), (100_000, 4)])
 def test_snappy_is_framed_as_xerial_does(size: int, block_count: int) -> None:
     framed = compress(SNAPPY, text(size))
 
@@ -311,7 +309,35 @@ def test_several_zstd_frames_are_one_stream_and_skippable_ones_are_skipped() -> 
         decompress(ZSTD, frames, limit=20_999)
 
 
+@pytest.mark.parametrize(
+    "frame",
+    # Made by the zstandard package, without and with the content size.
+    ["28b52ffd0400690000636865636b65642074776963657b3b42d3", "28b52ffd240d690000636865636b65642074776963657b3b42d3"],
+)
+def test_a_zstd_checksum_is_read_and_checked(frame: str) -> None:
+    checked = bytes.fromhex(frame)
+
+    assert decompress(ZSTD, checked, limit=13) == b"checked twice"
+    assert decompress(ZSTD, checked * 3, limit=39) == b"checked twice" * 3
+    with pytest.raises(CorruptBatch):
+        decompress(ZSTD, checked[:-1] + b"!", limit=13)
+
+
 # Damage
+
+
+@pytest.mark.parametrize("more", [1, 100, 1 << 30, -(1 << 31), -1000])
+def test_a_xerial_block_that_claims_other_bytes_than_it_has_is_damage(more: int) -> None:
+    framed = bytearray(compress(SNAPPY, text(1000)))
+    struct.pack_into(">i", framed, 16, len(framed) - 20 + more)
+
+    with pytest.raises(CorruptBatch, match="a block of"):
+        decompress(SNAPPY, framed, limit=NO_LIMIT)
+
+
+def test_skippable_zstd_frames_alone_are_damage() -> None:
+    with pytest.raises(CorruptBatch, match="there is no frame"):
+        decompress(ZSTD, struct.pack("<II", 0x184D2A50, 5) + b"hello", limit=NO_LIMIT)
 
 
 @codecs
