@@ -226,10 +226,7 @@ class Partition:
             if self._refusal is not None:
                 self._check_usable()
             first = self.log_end_offset
-            if self._codec:
-                batch = kernel.stamp(batch, first, self.leader_epoch)
-            else:
-                batch = self._encode(records, first)
+            batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first)
             end = first + len(records)
             self._append(batch, end, int.from_bytes(batch[35:43], "big", signed=True))
         if wait and self._syncs_each:

@@ -101,6 +101,12 @@ class Cursor:
     """A place in a view that moves forward, with the bytes around it."""
 
     __slots__ = ("at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
+    at: int
+    data: bytes
+    next_offset: int
+    origin: int
+    place: int
+    segment: Segment
 
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
         self.view = view
@@ -164,12 +170,11 @@ class Cursor:
         )
 
     def _enter(self, place: int) -> None:
-        self.place: int = place
-        self.segment: Segment = self.view.segments[place]
-        self.next_offset: int = self.segment.base_offset
-        self.origin: int = 0
-        self.at: int = 0
-        self.data: bytes = b""
+        self.place = place
+        self.segment = self.view.segments[place]
+        self.next_offset = self.segment.base_offset
+        self.origin = self.at = 0
+        self.data = b""
 
     def take_records(
         self, start: int, stop: int, max_records: int, enough_records: int, limit: int, out: list[Record]
