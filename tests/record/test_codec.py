@@ -170,6 +170,13 @@ def test_gzip_is_one_member_without_a_clock() -> None:
     assert stream.unused_data == b""
 
 
+@pytest.mark.parametrize(("codec", "level"), [(GZIP, 6), (ZSTD, 3)])
+def test_the_level_is_kafkas_default(codec: int, level: int) -> None:
+    data = text(50_000)
+
+    assert compress(codec, data) == compress(codec, data, level=level) != compress(codec, data, level=1)
+
+
 def test_zstd_is_one_frame_that_states_its_size() -> None:
     frame = compress(ZSTD, text(1000))
 
