@@ -33,6 +33,8 @@ check: $(READY) ## format, lint, types, the kernel's stub, the arrows between ro
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy -p bench
+	$(BIN)/mypy docs examples
 	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist seeklog.record.kernel
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py

@@ -429,6 +429,8 @@ def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(t
     for suffix in (".index", ".timeindex"):
         path = (tmp_path / FIRST_LOG).with_suffix(suffix)
         path.write_bytes(path.read_bytes() + bytes(24 * 1000))
+    for path in tmp_path.glob("seeklog-*"):
+        path.unlink()
 
     with Log(tmp_path, read_only=True) as log:
         for offset in range(200):
