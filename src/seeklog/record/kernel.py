@@ -29,6 +29,7 @@ from seeklog.errors import (
     CorruptionError,
     InvalidRecord,
     RecordTooLarge,
+    UnsupportedCodec,
     UnsupportedMagic,
 )
 from seeklog.record.codec import compress, decompress
@@ -693,6 +694,8 @@ def check_batches(data: bytes, max_batch_bytes: cython.longlong):
             raise RecordTooLarge(f"the batch at byte {at} has {size:,} bytes, max_message_bytes is {max_batch_bytes:,}")
         check_crc(data, p, at, size, at)
         check_counts(p, at, size, at)
+        if p[at + 22] & _CODEC_MASK > 4:
+            raise UnsupportedCodec(f"codec {p[at + 22] & _CODEC_MASK} is none of Kafka's five", position=at)
         if load_i64(p, at + 35) > max_timestamp:
             max_timestamp = load_i64(p, at + 35)
         span += load_i32(p, at + 23) + 1

@@ -76,7 +76,7 @@ class LeaderEpochs:
         self.write()
 
     def truncate(self, log_end_offset: int) -> None:
-        """Forget the epochs that began behind the new end."""
+        """Forget the epochs that began behind the new end; the newest begins there."""
         if self._cut(log_end_offset):
             self.write()
 
@@ -94,14 +94,15 @@ class LeaderEpochs:
         self._files.sync_directory(self._directory)
 
     def _cut(self, log_end_offset: int) -> bool:
-        # One that begins exactly at the end is kept: it has no records yet.
+        """Drop what begins behind the end. The newest epoch stays: its leader begins at the end then."""
         kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
-        if not kept and self.entries:
-            # An empty log still has a leader: its epoch begins where the next record will be.
-            kept = [(self.entries[0][0], min(self.entries[0][1], log_end_offset))]
-        changed = kept != self.entries
-        self.entries = kept
-        return changed
+        if len(kept) == len(self.entries):
+            return False
+        latest = self.latest
+        while kept and kept[-1][1] >= log_end_offset:
+            kept.pop()
+        self.entries = [*kept, (latest, log_end_offset)]
+        return True
 
     def _drop_before(self, log_start_offset: int) -> None:
         while len(self.entries) > 1 and self.entries[1][1] <= log_start_offset:

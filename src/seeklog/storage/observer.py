@@ -18,7 +18,7 @@ from seeklog.record import kernel
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
-from seeklog.storage.recovery import RecoveryReport, load_segments
+from seeklog.storage.recovery import RecoveryReport, find_swaps, load_segments, replaced_by
 from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
 from seeklog.storage.view import View
@@ -123,7 +123,7 @@ class Observer:
 
     def _load(self) -> None:
         self._checkpoint = read_checkpoint(self.files, self.directory)
-        segments = load_segments(self._shared, self.files.list(self.directory))
+        segments = self._list_segments()
         if not segments:
             raise NotALog(f"there is no log at {self.directory}: it holds no segment")
         checkpoint = self._checkpoint
@@ -137,12 +137,22 @@ class Observer:
         last = segments[-1]
         trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
         self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)
+        self._tail.path = last.path
         if checkpoint is not None and checkpoint.active is not None:
             saved = checkpoint.active
             if len(saved) == 16 and saved[0] == last.base_offset and saved[2] == last.size:
                 self._tail.close_at(saved)
         self.view = View([*segments[:-1], self._tail])
         self._look()
+
+    def _list_segments(self) -> list[Segment]:
+        """Return the segments as a writer would find them: a finished compaction counts, though not renamed."""
+        entries = self.files.list(self.directory)
+        segments = load_segments(self._shared, entries)
+        for swap in find_swaps(self._shared, entries):
+            replaced = replaced_by(swap, segments)
+            segments = sorted([*(s for s in segments if s not in replaced), swap], key=lambda s: s.base_offset)
+        return segments
 
     def _look(self) -> None:
         """Find out how far the log may be read."""

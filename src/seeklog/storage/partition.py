@@ -72,15 +72,17 @@ class Partition:
         self._codec = CODEC_IDS[config.compression_type]
         self._stamps_append_time = config.message_timestamp_type == "LogAppendTime"
         self._attributes = self._codec | (LOG_APPEND_TIME if self._stamps_append_time else 0)
+        # A time entry is half as large again as an offset entry, and two of them must still fit.
+        self._crowded_from = (config.segment_index_bytes - 36) * 2 // 3
         self._syncs_each = config.flush == "batch"
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
-        created = check_directory(files, directory, create=True)
+        check_directory(files, directory, create=True)
         try:
             self._lock_handle = files.lock(f"{directory}/{names.LOCK}", str(os.getpid()))
         except BlockingIOError:
             raise LogLocked(directory, self._owner_pid()) from None
         try:
-            self._open(created)
+            self._open()
         except BaseException:
             files.close(self._lock_handle)
             raise
@@ -96,7 +98,7 @@ class Partition:
         except (OSError, ValueError):
             return None
 
-    def _open(self, created: bool) -> None:
+    def _open(self) -> None:
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True)
         checkpoint = read_checkpoint(files, directory)
@@ -112,8 +114,8 @@ class Partition:
             initial_offset=initial,
             now_ms=self.clock.now_ms(),
         )
-        if created:
-            files.sync_directory(os.path.dirname(directory) or ".")
+        if checkpoint is None:
+            self._sync_ancestors()
         self.recovery = mended.report
         self._active = mended.active
         self._rolled: list[ActiveSegment] = []
@@ -135,6 +137,19 @@ class Partition:
         # The clean marker goes before the first append, and the recovery point is where recovery left it.
         self._write_checkpoint()
         self._publish()
+
+    def _sync_ancestors(self) -> None:
+        """Make the directory's own name durable, and those of parents that may be as new.
+
+        Without a checkpoint nobody has done it yet, whoever made the directories.
+        """
+        ancestor = os.path.dirname(self.directory)
+        while True:
+            with contextlib.suppress(PermissionError):
+                self.files.sync_directory(ancestor)
+            if ancestor == os.path.dirname(ancestor):
+                return
+            ancestor = os.path.dirname(ancestor)
 
     def _open_epochs(self, found: Sequence[tuple[int, int]]) -> None:
         self._epochs = LeaderEpochs.read(self.files, self.directory)
@@ -267,7 +282,7 @@ class Partition:
         if (
             state.size > config.segment_bytes - size
             or max_timestamp - state.first_timestamp > config.segment_ms
-            or segment.indexed_bytes > config.segment_index_bytes - 16
+            or segment.indexed_bytes > self._crowded_from
             or end - state.base_offset > INT32_MAX
         ):
             segment = self._roll_before(size, end, max_timestamp)
@@ -486,8 +501,6 @@ class Partition:
             self.log_end_offset = self.recovery_point = end
             self._commit.forget()
             self._epochs.truncate(end)
-            if self._epochs.latest < self.leader_epoch:
-                self._epochs.begin(self.leader_epoch, end)
             self._must_checkpoint()
             return end
 

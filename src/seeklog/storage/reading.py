@@ -80,6 +80,8 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     base_offset = segment.base_offset
     indexes = segment.loaded or segment.indexes
     last, position, next_last, next_position = kernel.entries_around(indexes.offsets.table, offset - base_offset)
+    if position < 0:
+        return None
     gap = next_position - position
     if gap >= LARGE_BATCH:
         # An entry names the last offset of its batch, so the floor entry of an offset inside a large
@@ -90,7 +92,7 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
             return next_position, base, data
     elif gap > 0 and chunk == POINT_READ:
         chunk = gap + 512
-    data = segment.read_point(chunk, position) if position >= 0 else b""
+    data = segment.read_point(chunk, position)
     if last < 0:
         return position, base_offset, data
     base = kernel.entry_base(data, base_offset + last, segment.is_exact)

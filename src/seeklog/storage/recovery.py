@@ -118,25 +118,44 @@ def load_segments(shared: Shared, entries: Iterable[Entry]) -> list[Segment]:
     ]
 
 
-def complete_swaps(shared: Shared, entries: list[Entry]) -> bool:
-    """Finish a compaction that a crash interrupted, by Kafka's rules; tell whether anything was renamed.
+def find_swaps(shared: Shared, entries: list[Entry]) -> list[Segment]:
+    """Return the segments that a compaction had finished, under their `.swap` names, by Kafka's rules.
 
-    A `.swap` file whose base is at or above that of the smallest `.cleaned` file was not complete when the
-    crash came, so the originals still stand; every other one takes the place of its segment.
+    One whose base is at or above that of the smallest `.cleaned` file was not complete when the crash came,
+    so the originals still stand.
     """
-    found = {entry.name for entry in entries}
-    cleaned = [_base_of(name) for name in found if name.endswith(names.CLEANED)]
-    limit = min(cleaned, default=INT64_MAX)
-    swaps = sorted(name for name in found if name.endswith(names.SWAP) and _base_of(name) < limit)
-    for name in swaps:
-        target = name.removesuffix(names.SWAP)
-        shared.files.rename(f"{shared.directory}/{name}", f"{shared.directory}/{target}")
-        if target.endswith(names.LOG):
-            seal = target.removesuffix(names.LOG) + names.SEAL
-            if seal in found:
-                shared.files.remove(f"{shared.directory}/{seal}")
-    if swaps:
-        shared.files.sync_directory(shared.directory)
+    limit = min((_base_of(e.name) for e in entries if e.name.endswith(names.CLEANED)), default=INT64_MAX)
+    swaps = []
+    for entry in entries:
+        if entry.name.endswith(names.LOG + names.SWAP) and _base_of(entry.name) < limit:
+            swap = Segment(shared, _base_of(entry.name), size=entry.size, next_offset=INT64_MAX, seal=None)
+            swap.path += names.SWAP
+            swaps.append(swap)
+    return sorted(swaps, key=lambda swap: swap.base_offset)
+
+
+def replaced_by(swap: Segment, segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments whose records a swap holds: it may stand for several that were merged."""
+    end = swap.scan_all().next_offset
+    swap.release()
+    return [s for s in segments if s.base_offset == swap.base_offset or swap.base_offset <= s.base_offset < end]
+
+
+def complete_swaps(shared: Shared, entries: list[Entry]) -> bool:
+    """Finish a compaction that a crash interrupted; tell whether anything was renamed."""
+    files, directory = shared.files, shared.directory
+    swaps = find_swaps(shared, entries)
+    segments = load_segments(shared, entries)
+    for swap in swaps:
+        for old in replaced_by(swap, segments):
+            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+                with contextlib.suppress(FileNotFoundError):
+                    files.remove(shared.path(old.base_offset, suffix))
+        stem = f"{directory}/{swap.base_offset:020d}"
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.LOG):
+            with contextlib.suppress(FileNotFoundError):
+                files.rename(f"{stem}{suffix}{names.SWAP}", f"{stem}{suffix}")
+        files.sync_directory(directory)
     return bool(swaps)
 
 
@@ -353,7 +372,9 @@ def _reseal(scanned: Scanned, *, now_ms: int) -> Segment:
         next_offset=scanned.segment.next_offset,
         seal=None,
     )
-    sealed.write_sealed(scanned.state, sealed_at_ms=now_ms)
+    # A segment that ends before the next begins lost its last batches to compaction: gaps are lawful there.
+    follows = scanned.state.next_offset == scanned.segment.next_offset
+    sealed.write_sealed(scanned.state, sealed_at_ms=now_ms, may_have_gaps=not follows)
     return sealed
 
 

@@ -179,16 +179,17 @@ class Segment:
             TimeIndex(self.base_offset, bytes(state.time_table)),
         )
         if self.shared.writable and self.seal is not None and state.problem is None:
-            self.write_sealed(state, sealed_at_ms=self.seal.sealed_at_ms)
+            gaps = not self.seal.contiguous
+            self.write_sealed(state, sealed_at_ms=self.seal.sealed_at_ms, may_have_gaps=gaps)
         self.loaded = indexes
         return indexes
 
-    def write_sealed(self, state: SegmentState, *, sealed_at_ms: int) -> None:
+    def write_sealed(self, state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False) -> None:
         """Replace both index files and the seal by what `state` says. The caller syncs the directory."""
         files, directory = self.shared.files, self.shared.directory
         for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
             replace_file(files, directory, names.segment_name(self.base_offset, suffix), bytes(table))
-        seal = seal_of(state, sealed_at_ms=sealed_at_ms)
+        seal = seal_of(state, sealed_at_ms=sealed_at_ms, may_have_gaps=may_have_gaps)
         write_seal(files, directory, seal)
         self.attach(seal)
 
@@ -347,7 +348,7 @@ class ActiveSegment(Segment):
         self.replace_indexes()
 
 
-def seal_of(state: SegmentState, *, sealed_at_ms: int) -> Seal:
+def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False) -> Seal:
     """Return the seal of a segment whose batches add up to `state`."""
     return Seal(
         base_offset=state.base_offset,
@@ -360,7 +361,7 @@ def seal_of(state: SegmentState, *, sealed_at_ms: int) -> Seal:
         log_crc=state.crc,
         offset_index_crc=crc32c(bytes(state.offset_table)),
         time_index_crc=crc32c(bytes(state.time_table)),
-        contiguous=state.contiguous,
+        contiguous=state.contiguous and not may_have_gaps,
     )
 
 
