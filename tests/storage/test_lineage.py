@@ -241,13 +241,15 @@ def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path
         assert [record.value for record in log.read(150, max_records=3)] == [value_of(n) for n in range(150, 153)]
 
 
-def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch_records", [1, 7])
+def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path, batch_records: int) -> None:
     """Timestamps go back and forth by up to 50 ms, as those of several producers do."""
     stamps = [STAMP_MS + number * 10 + (number * 37 % 11 - 5) * 10 for number in range(400)]
     config = LogConfig(flush="os", segment_bytes=40 * BATCH_BYTES, index_interval_bytes=200)
     with Log(tmp_path, config=config) as log:
-        for number, stamp in enumerate(stamps):
-            log.append(value_of(number), timestamp_ms=stamp)
+        records = [Record(value_of(number), timestamp_ms=stamp) for number, stamp in enumerate(stamps)]
+        for first in range(0, len(records), batch_records):
+            log.append_many(records[first : first + batch_records])
 
         for sought in range(min(stamps) - 1, max(stamps) + 2):
             expected = next((offset for offset, stamp in enumerate(stamps) if stamp >= sought), None)
