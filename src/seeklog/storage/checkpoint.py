@@ -7,6 +7,7 @@
     log_start_offset 0         records below were deleted
     high_watermark 1000        exclusive
     contiguous_from 0          from here on every batch was appended by seeklog, without gaps
+    epochs 0 0 3 700           leader epochs as pairs: epoch 0 begins at offset 0, epoch 3 at offset 700
     active 0 1000 ...          only after a clean close: the base offset and state of the last segment
     crc32c 5d1c9ad2
 
@@ -41,6 +42,7 @@ class Checkpoint:
     log_start_offset: int
     high_watermark: int
     contiguous_from: int
+    epochs: tuple[tuple[int, int], ...] = ()
     active: tuple[int, ...] | None = None
 
 
@@ -48,6 +50,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the bytes of the file."""
     lines = [_FIRST_LINE]
     lines += [f"{name} {getattr(checkpoint, name)}" for name in _NUMBERS]
+    lines.append(f"epochs {' '.join(f'{epoch} {start}' for epoch, start in checkpoint.epochs)}".rstrip())
     if checkpoint.active is not None:
         lines.append(f"active {' '.join(map(str, checkpoint.active))}")
     body = "".join(f"{line}\n" for line in lines).encode("ascii")
@@ -66,9 +69,11 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
             raise CorruptionError(f"{first!r} is not {_FIRST_LINE!r}; a newer seeklog wrote it", path=path)
         active = tuple(map(int, words["active"].split())) if "active" in words else None
         numbers = {name: int(words[name]) for name in _NUMBERS}
+        pairs = iter(map(int, words["epochs"].split()))
+        epochs = tuple(zip(pairs, pairs, strict=True))
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
-    return Checkpoint(**numbers, active=active)
+    return Checkpoint(**numbers, epochs=epochs, active=active)
 
 
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:

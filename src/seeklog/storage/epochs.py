@@ -1,7 +1,8 @@
-"""Leader epochs: where each leader's records begin, in Kafka's own checkpoint file.
+"""Leader epochs: where each leader's records begin.
 
-`leader-epoch-checkpoint` is text: a version line `0`, a line with the number of entries, then
-`epoch startOffset` a line, both growing. It can be rebuilt from the batches, which carry their epoch.
+`leader-epoch-checkpoint` is Kafka's file for them, text: a version line `0`, a line with the number of entries,
+then `epoch startOffset` a line, both growing. It has no checksum, so seeklog keeps the same entries in its own
+checkpoint and writes this file from there; it reads it only where it has no checkpoint, in a broker's directory.
 """
 
 from __future__ import annotations
@@ -37,48 +38,56 @@ def decode_epochs(data: bytes) -> list[Entry] | None:
 
 
 class LeaderEpochs:
-    """The epochs of one partition, in order. Changes are durable when the method returns."""
+    """The epochs of one partition, in order."""
 
-    def __init__(self, files: Files, directory: str, entries: Iterable[Entry] = ()) -> None:
-        self._files = files
-        self._directory = directory
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
+        self._written: bytes | None = None
 
     @classmethod
     def read(cls, files: Files, directory: str) -> LeaderEpochs:
-        """Return what the directory's file says; nothing if it is missing or does not parse."""
+        """Return what Kafka's file says; nothing if it is missing or does not parse."""
         try:
             data = files.read_file(f"{directory}/{names.LEADER_EPOCHS}")
         except FileNotFoundError:
-            return cls(files, directory)
-        return cls(files, directory, decode_epochs(data) or ())
+            return cls()
+        return cls(decode_epochs(data) or ())
+
+    def write(self, files: Files, directory: str) -> None:
+        """Replace Kafka's file if the epochs have changed. The caller syncs the directory."""
+        data = encode_epochs(self.entries)
+        if data != self._written:
+            replace_file(files, directory, names.LEADER_EPOCHS, data)
+            self._written = data
 
     @property
     def latest(self) -> int:
         """The newest epoch, or -1."""
         return self.entries[-1][0] if self.entries else -1
 
-    def merge(self, found: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> bool:
-        """Take in the epochs that a scan of batches found; tell whether anything changed."""
-        before = list(self.entries)
-        self._cut(log_end_offset)
+    def merge(self, found: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
+        """Take in the epochs that a scan of batches found."""
+        self.truncate(log_end_offset)
         for epoch, start_offset in found:
             if epoch > self.latest:
                 self.entries.append((epoch, start_offset))
         self._drop_before(log_start_offset)
-        return self.entries != before
 
     def begin(self, epoch: int, start_offset: int) -> None:
         """Start an epoch. An epoch that has no records yet gives way to it."""
         while self.entries and self.entries[-1][1] >= start_offset:
             self.entries.pop()
         self.entries.append((epoch, start_offset))
-        self.write()
 
     def truncate(self, log_end_offset: int) -> None:
-        """Forget the epochs that began behind the new end; the newest begins there."""
-        if self._cut(log_end_offset):
-            self.write()
+        """Forget the epochs that began behind the new end; the newest, whose leader goes on, begins there."""
+        kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
+        if len(kept) == len(self.entries):
+            return
+        latest = self.latest
+        while kept and kept[-1][1] >= log_end_offset:
+            kept.pop()
+        self.entries = [*kept, (latest, log_end_offset)]
 
     def end_offset(self, epoch: int, *, log_end_offset: int) -> Entry:
         """Return (the newest epoch not above `epoch`, where it ends); (-1, -1) if there is none."""
@@ -87,22 +96,6 @@ class LeaderEpochs:
             return -1, -1
         end = self.entries[place][1] if place < len(self.entries) else log_end_offset
         return self.entries[place - 1][0], end
-
-    def write(self) -> None:
-        """Replace the file."""
-        replace_file(self._files, self._directory, names.LEADER_EPOCHS, encode_epochs(self.entries))
-        self._files.sync_directory(self._directory)
-
-    def _cut(self, log_end_offset: int) -> bool:
-        """Drop what begins behind the end. The newest epoch stays: its leader begins at the end then."""
-        kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
-        if len(kept) == len(self.entries):
-            return False
-        latest = self.latest
-        while kept and kept[-1][1] >= log_end_offset:
-            kept.pop()
-        self.entries = [*kept, (latest, log_end_offset)]
-        return True
 
     def _drop_before(self, log_start_offset: int) -> None:
         while len(self.entries) > 1 and self.entries[1][1] <= log_start_offset:

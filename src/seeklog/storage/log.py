@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
-from seeklog.errors import CorruptionError, NotAccessible, OffsetOutOfRange, UsageError
+from seeklog.errors import (
+    CorruptionError,
+    LogClosed,
+    NotAccessible,
+    OffsetOutOfRange,
+    SeeklogError,
+    UsageError,
+)
 from seeklog.files import Files, OsFiles
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
@@ -67,6 +74,7 @@ class Log:
         except OSError as error:
             raise NotAccessible(f"{directory} cannot be opened: {error}") from error
         self._limit = self.config.max_decompressed_bytes
+        self._is_closed = False
 
     def __enter__(self) -> Log:
         return self
@@ -174,13 +182,13 @@ class Log:
         """
         partition = self._partition
         stop = partition.high_watermark
-        if not partition.log_start_offset <= offset < stop or max_records < 1 or max_bytes < 1:
+        if not partition.log_start_offset <= offset < stop or max_records < 1 or max_bytes < 1 or self._is_closed:
             stop = self._checked_read(offset, max_records, max_bytes)
             if offset >= stop:
                 return iter(())
         try:
             return iter(reading.read_records(partition.view, offset, stop, max_records, max_bytes, self._limit))
-        except (FileNotFoundError, CorruptionError) as error:
+        except (OSError, CorruptionError) as error:
             return self._read_again(offset, stop, max_records, max_bytes, error)
 
     def read_uncommitted(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
@@ -191,7 +199,7 @@ class Log:
             return iter(())
         try:
             return iter(reading.read_records(self._partition.view, offset, stop, max_records, max_bytes, self._limit))
-        except (FileNotFoundError, CorruptionError) as error:
+        except (OSError, CorruptionError) as error:
             return self._read_again(offset, stop, max_records, max_bytes, error)
 
     def _checked_read(self, offset: int, max_records: int, max_bytes: int) -> int:
@@ -203,8 +211,8 @@ class Log:
         self, offset: int, stop: int, max_records: int, max_bytes: int, error: Exception
     ) -> Iterator[Record]:
         """Tell a deleted segment, or a tail that a writer in another process has rewritten, from damage."""
-        if isinstance(error, FileNotFoundError):
-            raise self._deleted(offset) from error
+        if isinstance(error, OSError):
+            raise self._unreadable(offset, error) from error
         if not isinstance(self._partition, Observer):
             raise error
         self._partition.reload()
@@ -214,22 +222,30 @@ class Log:
 
     def _checked_stop(self, offset: int) -> int:
         """Return the high watermark, or refuse an offset outside of the log."""
+        self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
-            raise OffsetOutOfRange(
-                offset,
-                log_start_offset=partition.log_start_offset,
-                log_end_offset=partition.log_end_offset,
-            )
+            raise self._out_of_range(offset)
         return partition.high_watermark
 
-    def _deleted(self, offset: int) -> OffsetOutOfRange:
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"{self.path} is closed")
+
+    def _unreadable(self, offset: int, error: OSError) -> SeeklogError:
+        """Say what an `OSError` means: a segment that was deleted meanwhile, or a disk that does not answer."""
+        if isinstance(error, FileNotFoundError):
+            return self._out_of_range(offset)
+        return NotAccessible(f"{self.path} cannot be read at offset {offset}: {error}")
+
+    def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         partition = self._fresh()
         return OffsetOutOfRange(
             offset, log_start_offset=partition.log_start_offset, log_end_offset=partition.log_end_offset
         )
 
     def _range(self, start: int | None, end: int | None) -> tuple[int, int]:
+        self._check_open()
         partition = self._fresh()
         first, stop = partition.log_start_offset, partition.high_watermark
         if start is not None:
@@ -245,8 +261,8 @@ class Log:
         """Pass items on; a segment that retention deleted meanwhile is an offset out of range."""
         try:
             yield from items
-        except FileNotFoundError as error:
-            raise self._deleted(start) from error
+        except OSError as error:
+            raise self._unreadable(start, error) from error
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end), by default all that are visible when the call is made."""
@@ -298,8 +314,8 @@ class Log:
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         try:
             return reading.read_ranges(self._partition.view, offset, stop, max_bytes=max_bytes)
-        except FileNotFoundError as error:
-            raise self._deleted(offset) from error
+        except OSError as error:
+            raise self._unreadable(offset, error) from error
 
     def _batch_stop(self, offset: int, *, uncommitted: bool) -> int:
         stop = self._checked_stop(offset)
@@ -334,16 +350,18 @@ class Log:
 
     def seek(self, offset: int) -> Seek:
         """Find an offset through the index and tell segment, position, and what was scanned to get there."""
+        self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
-            raise self._deleted(offset)
+            raise self._out_of_range(offset)
         try:
             return reading.seek(partition.view, offset)
-        except FileNotFoundError as error:
-            raise self._deleted(offset) from error
+        except OSError as error:
+            raise self._unreadable(offset, error) from error
 
     def offset_at_time(self, timestamp_ms: int) -> int | None:
         """Return the offset of the first record stamped at or after a time, or None if there is none."""
+        self._check_open()
         partition = self._fresh()
         try:
             return reading.offset_at_time(
@@ -353,14 +371,14 @@ class Log:
                 partition.high_watermark,
                 limit=self._limit,
             )
-        except FileNotFoundError as error:
-            raise self._deleted(partition.log_start_offset) from error
+        except OSError as error:
+            raise self._unreadable(partition.log_start_offset, error) from error
 
     def last(self) -> Record:
         """Return the newest visible record."""
         record = next(self.scan_reverse(), None)
         if record is None:
-            raise self._deleted(self._partition.high_watermark - 1)
+            raise self._out_of_range(self._partition.high_watermark - 1)
         return record
 
     # ------------------------------------------------------------ what takes records away
@@ -393,4 +411,5 @@ class Log:
 
     def close(self) -> None:
         """Sync everything and let the log go; closing twice is nothing."""
+        self._is_closed = True
         self._partition.close()

@@ -12,7 +12,7 @@ import threading
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, LogClosed, NotALog
+from seeklog.errors import CorruptionError, NotALog
 from seeklog.files import Files
 from seeklog.record import kernel
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
@@ -182,7 +182,7 @@ class Observer:
         """See what the writer has done since: appended, rolled, deleted, truncated, recovered."""
         with self._lock:
             if self._is_closed:
-                raise LogClosed(f"{self.directory} is closed")
+                return
             checkpoint = read_checkpoint(self.files, self.directory)
             rolled = self._shared.path(self._tail.next_offset, names.LOG)
             if (
@@ -210,13 +210,18 @@ class Observer:
         return True
 
     @property
+    def _epochs(self) -> LeaderEpochs:
+        if self._checkpoint is not None:
+            return LeaderEpochs(self._checkpoint.epochs)
+        return LeaderEpochs.read(self.files, self.directory)
+
+    @property
     def leader_epoch(self) -> int:
-        return LeaderEpochs.read(self.files, self.directory).latest
+        return self._epochs.latest
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1)."""
-        epochs = LeaderEpochs.read(self.files, self.directory)
-        return epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
+        return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
 
     def wait_beyond(self, offset: int, timeout: float) -> None:
         """Look again and again until the high watermark is above `offset` or the time is over."""

@@ -133,7 +133,7 @@ class Partition:
         self.high_watermark = end
         if config.high_watermark == "manual":
             self.high_watermark = min(end, checkpoint.high_watermark if checkpoint is not None else first)
-        self._open_epochs(mended.epochs)
+        self._open_epochs(checkpoint, mended.epochs)
         # The clean marker goes before the first append, and the recovery point is where recovery left it.
         self._write_checkpoint()
         self._publish()
@@ -151,13 +151,14 @@ class Partition:
                 return
             ancestor = os.path.dirname(ancestor)
 
-    def _open_epochs(self, found: Sequence[tuple[int, int]]) -> None:
-        self._epochs = LeaderEpochs.read(self.files, self.directory)
-        changed = self._epochs.merge(found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+    def _open_epochs(self, checkpoint: Checkpoint | None, found: Sequence[tuple[int, int]]) -> None:
+        if checkpoint is not None:
+            self._epochs = LeaderEpochs(checkpoint.epochs)
+        else:
+            self._epochs = LeaderEpochs.read(self.files, self.directory)
+        self._epochs.merge(found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if not self._epochs.entries:
             self._epochs.begin(0, self.log_start_offset)
-        elif changed:
-            self._epochs.write()
         self.leader_epoch = self._epochs.latest
 
     def close(self) -> None:
@@ -175,8 +176,7 @@ class Partition:
                     self._close_clean()
             finally:
                 self._refusal = LogClosed(f"{self.directory} is closed")
-                self._shared.clear()
-                self.files.close(self._lock_handle)
+                self._release()
                 self.wake_followers()
 
     def _close_clean(self) -> None:
@@ -188,11 +188,25 @@ class Partition:
             # The records are synced; the next open scans the last segment instead of trusting the marker.
             logger.warning("%s: closed without a clean marker: %s", self.directory, error)
 
+    def _release(self) -> None:
+        """Let go of every file; a reader that is still at one keeps it open until it is done."""
+        self._shared.clear()
+        for segment in (*self._rolled, self._active):
+            segment.close_files()
+        self._publisher.close()
+        self.files.close(self._lock_handle)
+
     def abandon(self) -> None:
-        """Forget the log in a forked child: the parent holds the lock and goes on writing."""
+        """Forget the log in a forked child: the parent holds the lock and goes on writing.
+
+        The child's copy of the lock's handle is closed, or it would keep the log locked after the parent.
+        """
+        if isinstance(self._refusal, LogClosed):
+            return
         self._refusal = LogClosed(f"{self.directory} belongs to the process that this one was forked from")
         self._lock = threading.Lock()
         self._sync_lock = threading.RLock()
+        self.files.close(self._lock_handle)
 
     def _check_usable(self) -> None:
         if self._refusal is not None:
@@ -410,8 +424,10 @@ class Partition:
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             contiguous_from=self._contiguous_from,
+            epochs=tuple(self._epochs.entries),
             active=self._active.state.save() if clean else None,
         )
+        self._epochs.write(self.files, self.directory)
         write_checkpoint(self.files, self.directory, checkpoint)
         self._checkpointed_at = self.clock.monotonic()
 
@@ -553,7 +569,10 @@ class Partition:
             except OSError as error:
                 # The start offset already says that they are gone; the next open removes them.
                 logger.warning("%s: not deleted yet: %s", segment.path, error)
-        self.files.sync_directory(self.directory)
+        try:
+            self.files.sync_directory(self.directory)
+        except OSError as error:
+            raise self._fail("deleting segments", error) from error
         return len(doomed)
 
     def _remove_files(self, segment: Segment) -> None:
@@ -601,10 +620,13 @@ class Partition:
             self._check_usable()
             if not self.leader_epoch < epoch <= INT32_MAX:
                 raise UsageError(f"epoch {epoch} must be above the current one, {self.leader_epoch}")
+            before = list(self._epochs.entries)
+            self._epochs.begin(epoch, self.log_end_offset)
             try:
-                self._epochs.begin(epoch, self.log_end_offset)
-            except OSError as error:
-                raise self._fail("writing the leader epochs", error) from error
+                self._must_checkpoint()
+            except DiskFull:
+                self._epochs.entries = before
+                raise
             self.leader_epoch = epoch
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:

@@ -237,14 +237,19 @@ def _restore(shared: Shared, segment: Segment, saved: tuple[int, ...]) -> tuple[
     """Return the last segment as it was closed, if its files are still the same size and the same indexes."""
     if len(saved) != 16 or saved[0] != segment.base_offset or saved[2] != segment.size:
         return None
-    tables = []
-    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
-        try:
-            tables.append(shared.files.read_file(shared.path(segment.base_offset, suffix)))
-        except OSError:
-            return None
-    state = shared.new_state(segment.base_offset)
-    return (segment, state) if state.restore(saved, tables[0], tables[1]) else None
+    reason = "an index is not the one that was closed"
+    try:
+        tables = [
+            shared.files.read_file(shared.path(segment.base_offset, suffix))
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
+        ]
+        state = shared.new_state(segment.base_offset)
+        if state.restore(saved, tables[0], tables[1]):
+            return segment, state
+    except OSError as error:
+        reason = f"an index cannot be read: {error}"
+    logger.warning("%s: rebuilding the indexes: %s", segment.path, reason)
+    return None
 
 
 def _trust_seal(shared: Shared, segment: Segment) -> bool:
@@ -351,7 +356,7 @@ def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSe
     if found.clean_active is not None:
         segment, state = found.clean_active
         active = ActiveSegment(shared, state, Handle(shared.files, segment.path, write=True))
-        active.indexes_written()
+        active.open_indexes()
         return active
     if found.scanned:
         last = found.scanned[-1]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptBatch
+from seeklog.errors import CorruptBatch, LogClosed
 from seeklog.files import Buffer, Files
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
@@ -206,12 +206,9 @@ class ActiveSegment(Segment):
 
     def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
         super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
-        self._handle = self._file = handle
+        self._handle = handle
         self._become(state)
-        self._index_handles = (
-            Handle(shared.files, shared.path(state.base_offset, names.OFFSET_INDEX), write=True, create=True),
-            Handle(shared.files, shared.path(state.base_offset, names.TIME_INDEX), write=True, create=True),
-        )
+        self._index_handles: tuple[Handle, ...] = ()
         self._written = [0, 0]
         self.indexed_bytes = 0
 
@@ -233,7 +230,9 @@ class ActiveSegment(Segment):
         handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)
         if shared.files.size(handle.number):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG))
-        return cls(shared, shared.new_state(base_offset), handle)
+        segment = cls(shared, shared.new_state(base_offset), handle)
+        segment.open_indexes()
+        return segment
 
     @classmethod
     def reopen(cls, segment: Segment) -> ActiveSegment:
@@ -250,7 +249,9 @@ class ActiveSegment(Segment):
         return self.state.next_offset
 
     def handle(self) -> Handle:
-        return self._file
+        if self._handle is None:
+            raise LogClosed(f"{self.shared.directory} is closed")
+        return self._handle
 
     def release(self) -> None:
         """Nothing: what is written stays open."""
@@ -266,9 +267,9 @@ class ActiveSegment(Segment):
         """
         state = self.state
         try:
-            self.shared.files.write(self._file.number, batches, state.size)
+            self.shared.files.write(self.handle().number, batches, state.size)
         except BaseException:
-            self.shared.files.truncate(self._file.number, state.size)
+            self.shared.files.truncate(self.handle().number, state.size)
             raise
         state.append(batches)
         if len(state.offset_table) != self.indexed_bytes:
@@ -289,28 +290,33 @@ class ActiveSegment(Segment):
             else:
                 self._written[number] = len(table)
 
+    def open_indexes(self) -> None:
+        """Open the index files to go on writing them. They hold what the tables hold."""
+        self._index_handles = tuple(
+            Handle(self.shared.files, self.shared.path(self.base_offset, suffix), write=True, create=True)
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
+        )
+        self._written = [len(self.state.offset_table), len(self.state.time_table)]
+        self.indexed_bytes = len(self.state.offset_table)
+
     def replace_indexes(self) -> None:
         """Write both index files whole under new names; files that others may have mapped stay as they are."""
-        files, directory, base_offset = self.shared.files, self.shared.directory, self.base_offset
-        handles = []
+        files, directory = self.shared.files, self.shared.directory
         for suffix, table in (
             (names.OFFSET_INDEX, self.state.offset_table),
             (names.TIME_INDEX, self.state.time_table),
         ):
-            replace_file(files, directory, names.segment_name(base_offset, suffix), bytes(table))
-            handles.append(Handle(files, self.shared.path(base_offset, suffix), write=True))
-        self._index_handles = (handles[0], handles[1])
-        self._written = [len(self.state.offset_table), len(self.state.time_table)]
-        self.indexed_bytes = len(self.state.offset_table)
+            replace_file(files, directory, names.segment_name(self.base_offset, suffix), bytes(table))
+        self.open_indexes()
 
-    def indexes_written(self) -> None:
-        """Take the index files as they are for what the tables hold: a clean open has compared them."""
-        self._written = [len(self.state.offset_table), len(self.state.time_table)]
-        self.indexed_bytes = len(self.state.offset_table)
+    def close_files(self) -> None:
+        """Let the files go. Nothing is written any more."""
+        self._index_handles = ()
+        self._handle = None
 
     def sync(self) -> None:
         """Make the batches durable."""
-        self.shared.files.sync(self._file.number)
+        self.shared.files.sync(self.handle().number)
 
     def sync_indexes(self) -> None:
         """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
@@ -343,8 +349,8 @@ class ActiveSegment(Segment):
         state = kept.scan_all()
         # The new state first: readers that hold an older view stop at its size.
         self._become(state)
-        self.shared.files.truncate(self._file.number, position)
-        self.shared.files.sync(self._file.number)
+        self.shared.files.truncate(self.handle().number, position)
+        self.shared.files.sync(self.handle().number)
         self.replace_indexes()
 
 

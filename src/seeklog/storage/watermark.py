@@ -49,11 +49,15 @@ class Publisher:
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
-        self._handle = Handle(files, f"{directory}/{names.WATERMARK}", write=True, create=True)
+        self._handle: Handle | None = Handle(files, f"{directory}/{names.WATERMARK}", write=True, create=True)
 
     def publish(self, mode: int, high_watermark: int) -> None:
         """Tell other processes how far they may read."""
-        self._files.write(self._handle.number, encode_watermark(mode, high_watermark), 0)
+        if self._handle is not None:
+            self._files.write(self._handle.number, encode_watermark(mode, high_watermark), 0)
+
+    def close(self) -> None:
+        self._handle = None
 
 
 def read_watermark(files: Files, directory: str) -> tuple[int, int] | None:
