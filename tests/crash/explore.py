@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 import traceback
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from crash.sim import Disk
     from crash.workloads import Workload
 
-VIOLATIONS_MAX: Final = 20  # enough to see a pattern; the run of a workload stops there
+VIOLATIONS_MAX: Final = 20  # enough to see a pattern; a workload is not explored further
 ROUNDS_MAX: Final = 50
 
 
@@ -37,10 +38,6 @@ class Tally:
     violations: list[str] = field(default_factory=list)
 
 
-class TooMany(Exception):
-    """Ends a run that has seen enough violations."""
-
-
 class Explorer:
     """Explores one workload with one seed after the other until enough states were judged."""
 
@@ -57,12 +54,15 @@ class Explorer:
     def run(self, states: int) -> Tally:
         """Judge about this many states, at least a few at each boundary, and return what came of it."""
         started = time.perf_counter()
+        # Each recovery has something to warn of; a run of thousands would be nothing but warnings.
+        logging.getLogger("seeklog").setLevel(logging.CRITICAL)
         for number in range(ROUNDS_MAX):
             before = self.tally.states
             if not self._run_round(self.tally.seed + number, states - before):
                 break
             if self.tally.states >= states or self.tally.states == before:
                 break
+        logging.getLogger("seeklog").setLevel(logging.NOTSET)
         self.tally.disks = len(self._outcomes)
         self.tally.seconds = round(time.perf_counter() - started, 2)
         return self.tally
@@ -74,15 +74,17 @@ class Explorer:
             self._states_per_boundary = max(4, -(-states // boundaries))
             self._detail = _detail_for(self._states_per_boundary, seed=seed)
             self._run_once(seed)
-        except TooMany:
-            return False
         except (SeeklogError, AssertionError) as error:
             # A call of the workload itself went wrong, with no crash or after one that the engine survived.
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}"
             self.tally.violations.append(f"{self.workload.name}, seed {seed}, in {place.name}: {what}")
             return False
-        return True
+        return not self._has_seen_enough
+
+    @property
+    def _has_seen_enough(self) -> bool:
+        return len(self.tally.violations) >= VIOLATIONS_MAX
 
     def _count_boundaries(self, seed: int) -> int:
         recorder = self._recorder(seed)
@@ -91,7 +93,11 @@ class Explorer:
 
     def _recorder(self, seed: int, observe: Callable[[Recorder], None] | None = None) -> Recorder:
         return Recorder(
-            self.workload.config, chance=random.Random(seed), observe=observe, disk_type=self._disk_type
+            self.workload.config,
+            chance=random.Random(seed),
+            observe=observe,
+            disk=self.workload.disk,
+            disk_type=self._disk_type,
         )
 
     def _run_once(self, seed: int) -> None:
@@ -100,6 +106,8 @@ class Explorer:
         self.tally.boundaries += recorder.boundaries
 
     def _observe(self, recorder: Recorder) -> None:
+        if self._has_seen_enough:
+            return
         survivors = list(recorder.sim.crash_states(self._detail))
         if len(survivors) > self._states_per_boundary:
             survivors = survivors[:2] + self._chance.sample(survivors[2:], self._states_per_boundary - 2)
@@ -158,8 +166,6 @@ class Explorer:
             f"boundary {recorder.boundaries}, {label}: {'; '.join(violations[:3])} | pending: {pending} "
             f"| disk: {sizes}"
         )
-        if len(self.tally.violations) >= VIOLATIONS_MAX:
-            raise TooMany
 
 
 def explore(workload: Workload, *, states: int, seed: int, disk_type: type[SimFiles] = SimFiles) -> Tally:
@@ -177,7 +183,7 @@ def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tu
                 found.append(recorder.sim.disk())
             found.extend(disk for name, disk in recorder.sim.crash_states(Detail(seed=seed)) if name == label)
 
-    recorder = Recorder(workload.config, chance=random.Random(seed), observe=take)
+    recorder = Recorder(workload.config, chance=random.Random(seed), observe=take, disk=workload.disk)
     workload.run(recorder)
     return recorder, found[0]
 

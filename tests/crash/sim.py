@@ -480,6 +480,8 @@ class FaultyFiles:
     """Count and fail only calls on paths that end so."""
     calls: int = 0
     failures: int = 0
+    failed_path: str = ""
+    """What the last call that failed was about."""
     _paths: dict[int, str] = field(default_factory=dict)
 
     def heal(self) -> None:
@@ -563,7 +565,9 @@ class FaultyFiles:
             return False
         self.calls += 1
         failing = self.calls == self.fail_at or (self.lasting and 0 < self.fail_at <= self.calls)
-        self.failures += failing
+        if failing:
+            self.failures += 1
+            self.failed_path = path
         return failing
 
 

@@ -43,17 +43,13 @@ OLD = Disk.of({"/data/value": b"old"})
 
 
 def test_a_replacement_with_both_syncs_leaves_the_old_or_the_new_content() -> None:
-    states = states_at_every_boundary(
-        lambda sim: replace_file(sim, sync_data=True, sync_names=True), start=OLD
-    )
+    states = states_at_every_boundary(lambda sim: replace_file(sim, sync_data=True, sync_names=True), start=OLD)
 
     assert {disk.files["/data/value"] for disk in states} == {b"old", b"new"}
 
 
 def test_a_replacement_without_the_data_sync_is_caught() -> None:
-    states = states_at_every_boundary(
-        lambda sim: replace_file(sim, sync_data=False, sync_names=True), start=OLD
-    )
+    states = states_at_every_boundary(lambda sim: replace_file(sim, sync_data=False, sync_names=True), start=OLD)
 
     assert {disk.files["/data/value"] for disk in states} >= {b"old", b"new", b"", b"ne", b"\0\0\0"}
 
@@ -106,9 +102,7 @@ def test_each_subset_of_nine_sectors_of_the_last_write_may_survive() -> None:
     # From byte 100 to byte 4,300: the first and the last of nine sectors are partial.
     sim.write(handle, b"x" * 4200, 100)
 
-    contents = {
-        disk.files["/data/value"] for disk in all_states(sim) if len(disk.files["/data/value"]) == 4300
-    }
+    contents = {disk.files["/data/value"] for disk in all_states(sim) if len(disk.files["/data/value"]) == 4300}
     subsets = {tuple(content[at] for at in [100, *range(512, 4300, 512)]) for content in contents}
 
     assert len(subsets) == 2**9 + 1  # and one of garbage
@@ -216,9 +210,7 @@ def test_the_same_seed_gives_the_same_states_each_once() -> None:
 
 
 def test_a_full_disk_takes_a_prefix_of_a_write_and_later_all_of_it() -> None:
-    faulty = FaultyFiles(
-        SimFiles(OLD), methods={"write"}, fail_at=1, error=errno.ENOSPC, prefix=2, lasting=True
-    )
+    faulty = FaultyFiles(SimFiles(OLD), methods={"write"}, fail_at=1, error=errno.ENOSPC, prefix=2, lasting=True)
     handle = faulty.open("/data/value", write=True)
     for _ in range(2):
         with pytest.raises(OSError) as failure:

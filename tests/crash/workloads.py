@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.recorder import NEW_DISK
+from crash.sim import Disk, FaultyFiles
 from seeklog import LogConfig, Record
 from seeklog.errors import DiskFull, LogFailed
 from seeklog.record.batch import encode_batch
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from crash.recorder import Recorder
 
 # Small enough that a handful of records makes indexes, rolls and seals.
-SMALL: Final[dict[str, int]] = {"segment_bytes": 700, "index_interval_bytes": 100, "max_message_bytes": 5000}
+SMALL: Final[dict[str, int]] = {"segment_bytes": 1400, "index_interval_bytes": 100, "max_message_bytes": 5000}
 WIDE: Final[dict[str, int]] = {"segment_bytes": 100_000, "index_interval_bytes": 100}
 
 
@@ -34,18 +35,19 @@ class Workload:
     name: str
     config: LogConfig
     run: Callable[[Recorder], None]
+    disk: Disk
 
 
 WORKLOADS: Final[dict[str, Workload]] = {}
 
 
 def workload(
-    name: str, **words: object
+    name: str, *, disk: Disk = NEW_DISK, **words: object
 ) -> Callable[[Callable[[Recorder], None]], Callable[[Recorder], None]]:
     """Enter a function into the table of workloads, with the configuration that it runs under."""
 
     def enter(run: Callable[[Recorder], None]) -> Callable[[Recorder], None]:
-        WORKLOADS[name] = Workload(name, LogConfig.from_mapping(words), run)
+        WORKLOADS[name] = Workload(name, LogConfig.from_mapping(words), run, disk)
         return run
 
     return enter
@@ -56,6 +58,25 @@ def workload(
 def create(on: Recorder) -> None:
     on.open()
     on.close()
+    on.open()
+    on.append()
+    on.close()
+
+
+@workload("create with parents", flush="batch", disk=Disk.of({}), **WIDE)
+def create_with_parents(on: Recorder) -> None:
+    """The directory above the log is new as well: its name must last, too."""
+    on.open()
+    on.append()
+    on.close()
+
+
+@workload("create after a kill", flush="batch", **WIDE)
+@workload("create after a kill, with parents", flush="batch", disk=Disk.of({}), **WIDE)
+def create_after_a_kill(on: Recorder) -> None:
+    """A killed creation leaves names that are visible and not durable; the next one finds them there."""
+    for at in range(1, on.chance.choice((2, 3, 12))):
+        on.kill_during(on.open, at=at)
     on.open()
     on.append()
     on.close()
@@ -88,10 +109,7 @@ def append_many(on: Recorder) -> None:
 def append_batches(on: Recorder) -> None:
     on.open()
     for count in (1, 4, 2):
-        records = [
-            Record(on.chance.randbytes(30), timestamp_ms=on.clock.now_ms() + number)
-            for number in range(count)
-        ]
+        records = [Record(on.chance.randbytes(30), timestamp_ms=on.clock.now_ms() + number) for number in range(count)]
         on.append_batches(encode_batch(records) + encode_batch(records[:1]), [*records, records[0]])
     on.flush()
     on.close()
@@ -214,9 +232,7 @@ def recovery_after_a_kill(on: Recorder) -> None:
     on.append()
     on.append_many(3)
     for _ in range(3):
-        on.kill_during(
-            lambda: [on.append(on.chance.randbytes(300)) for _ in range(3)], at=on.chance.randrange(1, 12)
-        )
+        on.kill_during(lambda: [on.append(on.chance.randbytes(300)) for _ in range(3)], at=on.chance.randrange(1, 12))
         on.open()
         on.append()
     on.close()
@@ -229,9 +245,7 @@ def recovery_of_a_recovery(on: Recorder) -> None:
     on.open()
     on.append_many(4)
     on.flush()
-    on.lose_power_during(
-        lambda: [on.append(on.chance.randbytes(250)) for _ in range(5)], at=on.chance.randrange(1, 30)
-    )
+    on.lose_power_during(lambda: [on.append(on.chance.randbytes(250)) for _ in range(5)], at=on.chance.randrange(1, 30))
     for at in range(1, 30):
         if not on.lose_power_during(on.open, at=at):
             break

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from seeklog import Log, LogConfig
-from seeklog.errors import DiskFull, LogFailed
+from seeklog.errors import DiskFull, LogFailed, NotAccessible
 from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
@@ -115,8 +115,8 @@ def append_and_report(
                         return
                 else:
                     report(f"{offset + 1}")
-    except LogFailed:
-        report("LogFailed")
+    except (LogFailed, NotAccessible) as error:
+        report(type(error).__name__)
 
 
 def acknowledged_end(lines: list[str]) -> int:
@@ -188,6 +188,4 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 if __name__ == "__main__":
     _, PATH_ARGUMENT, FLUSH, COUNT = sys.argv
-    append_and_report(
-        PATH_ARGUMENT, FLUSH, lambda line: _write_all(1, f"{line}\n".encode()), count=int(COUNT)
-    )
+    append_and_report(PATH_ARGUMENT, FLUSH, lambda line: _write_all(1, f"{line}\n".encode()), count=int(COUNT))

@@ -55,17 +55,13 @@ def ask(log: Log, *, expected: Answers | None = None) -> Answers:
     )
 
 
-def ask_disk(
-    disk: Disk, *, config: LogConfig = CONFIG, read_only: bool, expected: Answers | None = None
-) -> Answers:
+def ask_disk(disk: Disk, *, config: LogConfig = CONFIG, read_only: bool, expected: Answers | None = None) -> Answers:
     """Open a copy of a disk and ask it everything."""
     with open_log(SimFiles(disk), config, read_only=read_only) as log:
         return ask(log, expected=expected)
 
 
-def make_disk(
-    fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK
-) -> Disk:
+def make_disk(fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK) -> Disk:
     """Return the disk of a log that `fill` wrote and that was closed cleanly."""
     sim = SimFiles(start)
     clock = FakeClock()
@@ -88,9 +84,7 @@ def make_unclean_disk(
 
 def without_lock(disk: Disk) -> Disk:
     """Leave out the lock file: its content is nobody's promise."""
-    return Disk(
-        disk.directories, {path: data for path, data in disk.files.items() if path != in_log(names.LOCK)}
-    )
+    return Disk(disk.directories, {path: data for path, data in disk.files.items() if path != in_log(names.LOCK)})
 
 
 def fill_three_segments(log: Log, clock: FakeClock) -> None:

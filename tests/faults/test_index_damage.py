@@ -132,20 +132,30 @@ def test_a_wrong_index_changes_no_answer_and_is_warned_of_once(
         assert rebuilt.files[path] == healthy.files[path]
 
 
+class Forbidden(FaultyFiles):
+    """A disk on which one file may not be opened, until another takes its name."""
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if target == self.only:
+            self.heal()
+
+
 @pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("which", [0, -1], ids=["sealed", "active"])
 @pytest.mark.parametrize("suffix", ENTRY_SIZES)
 def test_an_index_that_may_not_be_opened_changes_no_answer(
-    healthy: Disk, suffix: str, read_only: bool
+    healthy: Disk, suffix: str, which: int, read_only: bool
 ) -> None:
-    """Goal: the twelfth way. A reader without permission builds its own index in memory."""
+    """Goal: the twelfth way. A reader makes an index of its own in memory, a writer replaces the file."""
     expected = ask_disk(healthy, config=INDEXED, read_only=read_only)
-    files = FaultyFiles(
+    files = Forbidden(
         SimFiles(healthy),
         methods={"open", "map", "read_file"},
         fail_at=1,
         lasting=True,
         error=errno.EACCES,
-        only=suffix,
+        only=files_with(healthy, suffix)[which],
     )
 
     with open_on(files, config=INDEXED, read_only=read_only) as log:

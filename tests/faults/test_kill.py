@@ -104,9 +104,7 @@ def appender(
 @needs_strace
 @pytest.mark.parametrize("flush", POLICIES)
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "rename"])
-def test_every_acknowledged_record_survives_a_kill_at_a_system_call(
-    call: str, flush: str, tmp_path: Path
-) -> None:
+def test_every_acknowledged_record_survives_a_kill_at_a_system_call(call: str, flush: str, tmp_path: Path) -> None:
     """Goal: the same from outside, by a sample: the kill comes inside the call, whichever thread makes it."""
     for number in (1, 2, 9):
         kill_at_system_call(tmp_path / f"{number}", flush, call, number)
@@ -116,9 +114,7 @@ def test_every_acknowledged_record_survives_a_kill_at_a_system_call(
 @pytest.mark.slow
 @pytest.mark.parametrize("flush", POLICIES)
 @pytest.mark.parametrize("call", SYSTEM_CALLS)
-def test_every_acknowledged_record_survives_a_kill_at_every_system_call(
-    call: str, flush: str, tmp_path: Path
-) -> None:
+def test_every_acknowledged_record_survives_a_kill_at_every_system_call(call: str, flush: str, tmp_path: Path) -> None:
     number = 1
     while kill_at_system_call(tmp_path / f"{number}", flush, call, number):
         number += 1

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,6 @@ from seeklog.errors import LogClosed, LogLocked, OffsetOutOfRange
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
 CONFIG = LogConfig(flush="os", segment_bytes=2000)
 # Reliability target 9 asks for a minute; the short version is long enough for a hundred rolls.
@@ -64,6 +65,29 @@ def test_a_lock_is_free_after_close(tmp_path: Path) -> None:
     for _ in range(3):
         with Log(tmp_path / "log", config=CONFIG) as log:
             log.append(b"value")
+
+
+def open_files() -> list[str]:
+    """Return what this process has open, but for the listing itself."""
+    return sorted(
+        str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.is_symlink()
+    )
+
+
+def test_a_closed_log_holds_no_file_open(tmp_path: Path) -> None:
+    """Goal: a thousand logs opened and closed in turn need no more files than one."""
+    gc.collect()  # what other tests have left is not this test's
+    before = open_files()
+    log = Log(tmp_path / "log", config=CONFIG)
+    for _ in range(50):
+        log.append(b"value" * 20)
+    reader = Log(tmp_path / "log", config=CONFIG, read_only=True)
+    assert len(list(reader.scan())) == 50
+
+    log.close()
+    reader.close()
+
+    assert open_files() == before
 
 
 def test_a_forked_child_cannot_append_and_the_parent_goes_on(tmp_path: Path) -> None:
@@ -144,9 +168,7 @@ def read_until(log: Log, is_over: Callable[[], bool], *, started_at: int) -> tup
 
 
 @pytest.mark.parametrize("flush", ["os", "batch"])
-def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(
-    flush: str, tmp_path: Path
-) -> None:
+def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(flush: str, tmp_path: Path) -> None:
     """Goal: two reader processes and two reader threads beside a writer that appends, rolls and deletes."""
     path = tmp_path / "log"
     config = replace(kill_config(flush), segment_bytes=30_000)
