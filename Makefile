@@ -16,7 +16,7 @@ help: ## this list
 setup: $(READY) ## a virtual environment in .venv, with the kernel compiled
 
 $(READY): pyproject.toml setup.py $(KERNEL)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "seeklog needs Python 3.11 or newer: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "seeklog needs Python 3.11 or newer: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
 	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || { echo "seeklog compiles its kernel and found no C compiler: install one (Debian/Ubuntu: apt-get install gcc python3-dev; Fedora: dnf install gcc python3-devel; macOS: xcode-select --install)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
