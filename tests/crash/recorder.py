@@ -17,14 +17,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, SimFiles
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import SeeklogError
+from seeklog.record.batch import encode_batch
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Iterator, Sequence
 
     from seeklog.files import Files
+    from seeklog.record.batch import Batch
 
 PARENT: Final = "/data"
 PATH: Final = f"{PARENT}/orders-0"
@@ -171,6 +173,7 @@ class Recorder:
         self._crashed: SimFiles | None = None
         self._is_appending = False
         self._log: Log | None = None
+        self._batch_starts: list[int] = []
         self.sim.on_boundary = self._at_boundary
 
     @property
@@ -196,7 +199,18 @@ class Recorder:
         self.promise.start_at_least = self.promise.start_at_most = log.log_start_offset
         self.promise.acknowledged_end = log.log_end_offset
         self.promise.durable_end = log.recovery_point
+        self._batch_starts = [batch.base_offset for batch in read_batches(log)]
+        self._learn_epochs(log)
         self.calls += 1
+
+    def _learn_epochs(self, log: Log) -> None:
+        """Take the epochs for what they are after an open: the last one may have begun or not."""
+        end = log.log_end_offset
+        starts = {epoch: min(first, end) for epoch, first in self.promise.epoch_starts.items()}
+        if log.leader_epoch > max(starts, default=0):
+            starts[log.leader_epoch] = log.end_offset_for_epoch(log.leader_epoch - 1)[1]
+        self.promise.epoch_starts = starts
+        self.promise.epoch_at_least = log.leader_epoch
 
     def append(self, value: bytes | None = None, *, key: bytes | None = None) -> int:
         record = self._record(value, key=key)
@@ -216,8 +230,10 @@ class Recorder:
             assert offsets.start == self.promise.acknowledged_end
             assert len(offsets) == count
 
-    def append_batches(self, raw: bytes, records: Sequence[Record]) -> None:
-        self._intend(records)
+    def append_batches(self, *batches: Sequence[Record]) -> None:
+        raw = b"".join(encode_batch(records) for records in batches)
+        starts = list(itertools.accumulate((len(records) for records in batches[:-1]), initial=0))
+        self._intend([record for records in batches for record in records], batches=starts)
         with self._appending():
             self.log.append_batches(raw)
 
@@ -233,6 +249,7 @@ class Recorder:
             writer.flush()
             first = self.promise.acknowledged_end
             assert [future.result(timeout=0) for future in futures] == list(range(first, first + count))
+        self._batch_starts = [batch.base_offset for batch in read_batches(self.log)]
 
     def flush(self) -> None:
         with self._appending():
@@ -249,13 +266,19 @@ class Recorder:
         self._settle()
 
     def truncate_to(self, offset: int) -> None:
+        """Drop the batch that holds `offset` and all behind it."""
         promise = self.promise
-        promise.durable_end = min(promise.durable_end, offset)
-        promise.acknowledged_end = min(promise.acknowledged_end, offset)
-        promise.epoch_starts = {epoch: first for epoch, first in promise.epoch_starts.items() if first < offset}
-        promise.epoch_at_least = max(promise.epoch_starts, default=0)
-        self.log.truncate_to(offset)
-        promise.possible = {at: found for at, found in promise.possible.items() if at < offset}
+        end = max((start for start in self._batch_starts if start <= offset), default=offset)
+        if offset == promise.acknowledged_end:
+            end = offset
+        promise.durable_end = min(promise.durable_end, end)
+        promise.acknowledged_end = min(promise.acknowledged_end, end)
+        promise.start_at_least = min(promise.start_at_least, end)
+        # The epoch itself is not given back: it goes on from the new end.
+        promise.epoch_starts = {epoch: min(first, end) for epoch, first in promise.epoch_starts.items()}
+        assert self.log.truncate_to(offset) == end
+        promise.possible = {at: found for at, found in promise.possible.items() if at < end}
+        self._batch_starts = [start for start in self._batch_starts if start < end]
         self._settle()
 
     def begin_epoch(self, epoch: int) -> None:
@@ -283,6 +306,16 @@ class Recorder:
         for offset in [offset for offset in self.promise.possible if offset >= self.log.log_end_offset]:
             del self.promise.possible[offset]
         self._settle()
+
+    def leave_swaps_behind(self) -> None:
+        """Do to a closed log what a broker does that dies while it swaps in a compacted segment."""
+        self.sim.on_boundary = None
+        bases = sorted(entry.name[:20] for entry in self.sim.list(PATH) if entry.name.endswith(names.LOG))
+        base = bases[len(bases) // 2]
+        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+            self.sim.rename(f"{PATH}/{base}{suffix}", f"{PATH}/{base}{suffix}{names.SWAP}")
+        self.sim.sync_directory(PATH)
+        self.sim.on_boundary = self._at_boundary
 
     # Crashes inside a workload.
 
@@ -339,7 +372,9 @@ class Recorder:
         headers = (("trace", chance.randbytes(3)),) if chance.random() < 0.2 else ()
         return Record(value, key=key, headers=headers, timestamp_ms=self.clock.now_ms())
 
-    def _intend(self, records: Sequence[Record]) -> None:
+    def _intend(self, records: Sequence[Record], *, batches: Sequence[int] = ()) -> None:
+        first = self.promise.acknowledged_end
+        self._batch_starts += [first + place for place in batches or (0,)]
         for offset, record in enumerate(records, start=self.promise.acknowledged_end):
             self.promise.possible.setdefault(offset, []).append(Content.of(record))
 
@@ -406,6 +441,15 @@ def read_everything(log: Log) -> Iterator[Record]:
             offset = record.offset + 1
         if offset == before:
             return
+
+
+def read_batches(log: Log) -> Iterator[Batch]:
+    """Yield every batch of a log, past the high watermark too."""
+    offset = log.log_start_offset
+    while offset < log.log_end_offset:
+        for batch in log.read_batches(offset, uncommitted=True):
+            yield batch
+            offset = batch.next_offset
 
 
 def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms: int = START_MS) -> Outcome:

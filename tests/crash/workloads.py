@@ -16,7 +16,6 @@ from crash.recorder import NEW_DISK
 from crash.sim import Disk, FaultyFiles
 from seeklog import LogConfig, Record
 from seeklog.errors import DiskFull, LogFailed
-from seeklog.record.batch import encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -110,7 +109,7 @@ def append_batches(on: Recorder) -> None:
     on.open()
     for count in (1, 4, 2):
         records = [Record(on.chance.randbytes(30), timestamp_ms=on.clock.now_ms() + number) for number in range(count)]
-        on.append_batches(encode_batch(records) + encode_batch(records[:1]), [*records, records[0]])
+        on.append_batches(records, records[:1])
     on.flush()
     on.close()
 
@@ -332,4 +331,55 @@ def the_disk_is_full(on: Recorder) -> None:
         faulty.heal()
         on.append()
         on.append(on.chance.randbytes(300))
+    on.close()
+
+
+@workload("compaction swap", flush="os", **SMALL)
+def compaction_swap(on: Recorder) -> None:
+    """A broker died between two renames of a swap; the open that completes it may be cut short as well."""
+    on.open()
+    for _ in range(12):
+        on.append(on.chance.randbytes(240))
+    on.close()
+    on.leave_swaps_behind()
+    on.open()
+    on.append()
+    on.close()
+
+
+@workload("anything, flush=os", flush="os", retention_bytes=4000, **SMALL)
+@workload("anything, flush=interval", flush="interval", retention_ms=20_000, **SMALL)
+@workload("anything, flush=batch", flush="batch", retention_bytes=4000, **SMALL)
+def anything(on: Recorder) -> None:
+    """Calls in an order drawn by lot, with kills and power losses between and inside them."""
+    chance = on.chance
+    on.open()
+    for _ in range(25):
+        calls: list[Callable[[], object]] = [
+            on.append,
+            on.append,
+            lambda: on.append(chance.randbytes(300)),
+            lambda: on.append_many(chance.randrange(1, 4)),
+            lambda: on.append_through_writer(3),
+            on.flush,
+            on.retain,
+            lambda: on.clock.advance(1500),
+            lambda: on.delete_before(on.log.high_watermark - min(3, on.log.high_watermark)),
+            lambda: on.truncate_to(max(on.log.log_start_offset, on.log.log_end_offset - 3)),
+            lambda: on.begin_epoch(on.log.leader_epoch + 1),
+        ]
+        call = chance.choice(calls)
+        fate = chance.random()
+        # The buffering writer has a thread of its own, which must not end in the middle of a call.
+        if fate < 0.08 and call is not calls[4]:
+            on.lose_power_during(call, at=chance.randrange(1, 8))
+        elif fate < 0.16 and call is not calls[4]:
+            on.kill_during(call, at=chance.randrange(1, 8))
+        elif fate < 0.2:
+            call()
+            on.close()
+        else:
+            call()
+        if not on.is_open:
+            on.open()
     on.close()
