@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+from time import monotonic, time_ns
 from typing import Protocol
 
 
@@ -22,7 +22,7 @@ class SystemClock:
     """The machine's own clocks."""
 
     def now_ms(self) -> int:
-        return time.time_ns() // 1_000_000
+        return time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return monotonic()

@@ -12,6 +12,7 @@ import mmap
 import os
 import stat
 from dataclasses import dataclass
+from os import pread, pwrite
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
@@ -48,7 +49,7 @@ class Files(Protocol):
         ...
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
-        """Write all of `data` at `position`."""
+        """Write all of `data`, a buffer of bytes, at `position`."""
         ...
 
     def size(self, handle: int) -> int: ...
@@ -104,14 +105,14 @@ class OsFiles:
         os.close(handle)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
-        data = os.pread(handle, size, position)
+        data = pread(handle, size, position)
         if len(data) == size or not data:
             return data
         # The kernel may answer short in the middle of a file (a signal, 2 GiB at a time): ask for the rest.
         parts = [data]
         got = len(data)
         while got < size:
-            data = os.pread(handle, size - got, position + got)
+            data = pread(handle, size - got, position + got)
             if not data:
                 break
             parts.append(data)
@@ -119,10 +120,11 @@ class OsFiles:
         return b"".join(parts)
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
-        written = os.pwrite(handle, data, position)
-        with memoryview(data) as view:
-            while written < view.nbytes:
-                written += os.pwrite(handle, view[written:], position + written)
+        written = pwrite(handle, data, position)
+        if written != len(data):
+            with memoryview(data) as view:
+                while written < len(view):
+                    written += pwrite(handle, view[written:], position + written)
 
     def size(self, handle: int) -> int:
         return os.fstat(handle).st_size

@@ -78,6 +78,26 @@ def new_buffer(size: cython.Py_ssize_t):
 
 @cython.cfunc
 @cython.inline
+def new_bytes(size: cython.Py_ssize_t):
+    """Bytes to be written before anybody else sees them, so that the result needs no copy when compiled."""
+    if cython.compiled:
+        return PyBytes_FromStringAndSize(cython.NULL, size)
+    else:
+        return bytearray(size)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def new_pointer(data: object) -> cython.p_uchar:
+    if cython.compiled:
+        return cython.cast(cython.p_uchar, PyBytes_AS_STRING(data))
+    else:
+        return data
+
+
+@cython.cfunc
+@cython.inline
 @cython.exceptval(check=False)
 def buffer_pointer(buffer: bytearray) -> cython.p_uchar:
     if cython.compiled:
@@ -414,7 +434,7 @@ def record_bound(record: Record):
 
 @cython.cfunc
 def finish_batch(
-    batch: bytearray,
+    batch: object,
     base_offset: cython.longlong,
     leader_epoch: cython.longlong,
     attributes: cython.longlong,
@@ -424,11 +444,11 @@ def finish_batch(
     producer: tuple,
     record_count: cython.longlong,
 ):
-    """Write the header in front of the records that stand in `batch`, and return its bytes."""
+    """Write the header in front of the records that stand in `batch`, from `new_bytes`, and return it."""
     producer_id: cython.longlong = producer[0]
     producer_epoch: cython.longlong = producer[1]
     base_sequence: cython.longlong = producer[2]
-    p: cython.p_uchar = buffer_pointer(batch)
+    p: cython.p_uchar = new_pointer(batch)
     size: cython.Py_ssize_t = len(batch)
     store_i64(p, 0, base_offset)
     store_i32(p, 8, size - 12)
@@ -445,7 +465,7 @@ def finish_batch(
     store_i32(p, 53, base_sequence)
     store_i32(p, 57, record_count)
     store_i32(p, 17, crc_of(batch, p, 21, size - 21, 0))
-    return bytes(batch)
+    return batch if cython.compiled else bytes(batch)
 
 
 _NO_PRODUCER = (-1, -1, -1)
@@ -470,8 +490,8 @@ def encode_one(
             now_ms = timestamp_ms
     if body > _INT32_MAX - _HEADER:
         raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
-    batch: bytearray = new_buffer(_HEADER + varint_size(body) + body)
-    store_record(buffer_pointer(batch), _HEADER, body, 0, 0, key, value, encoded)
+    batch = new_bytes(_HEADER + varint_size(body) + body)
+    store_record(new_pointer(batch), _HEADER, body, 0, 0, key, value, encoded)
     return finish_batch(batch, base_offset, leader_epoch, attributes, 0, now_ms, now_ms, _NO_PRODUCER, 1)
 
 
@@ -520,8 +540,8 @@ def encode_records(
         total += varint_size(body) + body
         if total > _INT32_MAX:
             raise RecordTooLarge(f"record {index} takes the batch past 2 GiB; the format holds no more")
-    batch: bytearray = new_buffer(total)
-    p: cython.p_uchar = buffer_pointer(batch)
+    batch = new_bytes(total)
+    p: cython.p_uchar = new_pointer(batch)
     at: cython.Py_ssize_t = _HEADER
     for index in range(count):
         record = records[index]
@@ -538,9 +558,9 @@ def encode_records(
             extras[index] if record.headers else None,
         )
     if attributes & _CODEC_MASK:
-        packed = compress(attributes & _CODEC_MASK, memoryview(batch)[_HEADER:])
-        batch = bytearray(_HEADER)
-        batch += packed
+        packed: bytes = compress(attributes & _CODEC_MASK, memoryview(batch)[_HEADER:])
+        batch = new_bytes(_HEADER + len(packed))
+        copy(new_pointer(batch), _HEADER, pointer(packed), 0, len(packed))
     return finish_batch(
         batch,
         base_offset,
@@ -675,7 +695,7 @@ def read_header(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong):
 def check_batches(data: bytes, max_batch_bytes: cython.longlong):
     """Check raw batches that a caller wants appended: whole, v2, CRC right, counts possible.
 
-    Returns (number of batches, offsets they span, largest timestamp).
+    Returns (number of batches, offsets they span).
     """
     p: cython.p_uchar = pointer(data)
     at: cython.Py_ssize_t = 0
@@ -683,7 +703,6 @@ def check_batches(data: bytes, max_batch_bytes: cython.longlong):
     size: cython.Py_ssize_t
     batch_count: cython.longlong = 0
     span: cython.longlong = 0
-    max_timestamp: cython.longlong = NO_TIMESTAMP
     while at < end:
         size = batch_size(p, at, end)
         if size < 0:
@@ -696,12 +715,10 @@ def check_batches(data: bytes, max_batch_bytes: cython.longlong):
         check_counts(p, at, size, at)
         if p[at + 22] & _CODEC_MASK > 4:
             raise UnsupportedCodec(f"codec {p[at + 22] & _CODEC_MASK} is none of Kafka's five", position=at)
-        if load_i64(p, at + 35) > max_timestamp:
-            max_timestamp = load_i64(p, at + 35)
         span += load_i32(p, at + 23) + 1
         batch_count += 1
         at += size
-    return batch_count, span, max_timestamp
+    return batch_count, span
 
 
 def skip_batches(
@@ -1472,6 +1489,9 @@ class SegmentState:
     problem = cython.declare(object, visibility="readonly")
     _interval_bytes: cython.longlong
     _interval_records: cython.longlong
+    _segment_bytes: cython.longlong
+    _segment_ms: cython.longlong
+    _segment_index_bytes: cython.longlong
     _bytes_since: cython.longlong
     _records_since: cython.longlong
     _offset_of_max: cython.longlong
@@ -1484,6 +1504,9 @@ class SegmentState:
         *,
         interval_bytes: cython.longlong,
         interval_records: cython.longlong,
+        segment_bytes: cython.longlong,
+        segment_ms: cython.longlong,
+        segment_index_bytes: cython.longlong,
     ):
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -1500,20 +1523,47 @@ class SegmentState:
         self.problem = None
         self._interval_bytes = interval_bytes
         self._interval_records = interval_records
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._segment_index_bytes = segment_index_bytes
         self._bytes_since = 0
         self._records_since = 0
         self._offset_of_max = base_offset
         self._last_time = NO_TIMESTAMP
         self._last_epoch = -1
 
-    def append(self, data: bytes):
-        """Take note of whole, well-formed batches that were just written behind the others."""
+    def must_roll_before(self, data: bytes) -> cython.bint:
+        """Tell by Kafka's rules whether whole, stamped batches need a new segment."""
         p: cython.p_uchar = pointer(data)
         at: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t = len(data)
+        max_timestamp: cython.longlong = NO_TIMESTAMP
+        last: cython.longlong = self.next_offset - 1
+        if self.batch_count == 0:
+            return False
+        while at < end:
+            max_timestamp = max(max_timestamp, load_i64(p, at + 35))
+            last = load_i64(p, at) + load_i32(p, at + 23)
+            at += load_i32(p, at + 8) + 12
+        return (
+            self.size > self._segment_bytes - end
+            or last - self.base_offset > _INT32_MAX
+            or (self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > self._segment_ms)
+            or len(self.offset_table) > self._segment_index_bytes - 8
+            # The time index keeps one slot free, for the entry that a roll adds.
+            or len(self.time_table) > self._segment_index_bytes - 24
+        )
+
+    def append(self, data: bytes) -> cython.bint:
+        """Take note of whole, well-formed batches that were just written; tell whether the indexes grew."""
+        p: cython.p_uchar = pointer(data)
+        at: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        indexed: cython.Py_ssize_t = len(self.offset_table)
         self.crc = crc_of(data, p, 0, end, self.crc)
         while at < end:
             at += self.note(p, at)
+        return len(self.offset_table) != indexed
 
     def scan(self, data: bytes, contiguous_from: cython.longlong) -> cython.Py_ssize_t:
         """Check batches read from the file, in order, and take note of them; return the bytes taken.

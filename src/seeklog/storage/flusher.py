@@ -35,8 +35,8 @@ class Flusher:
         self._thread: threading.Thread | None = None
 
     def appended(self) -> None:
-        """Records wait for a sync. Called for every append, so it is quick when the thread knows."""
-        if self._interval is not None and not self._work.is_set():
+        """Records wait for a sync on the interval. Called for every append: quick when the thread knows."""
+        if not self._work.is_set():
             self._wake()
 
     def rolled(self) -> None:

@@ -33,7 +33,7 @@ from seeklog.files import Files
 from seeklog.record import kernel
 from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
-from seeklog.record.kernel import Record
+from seeklog.record.kernel import Record, encode_one
 from seeklog.storage import reading
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from seeklog.storage.commit import GroupCommit
@@ -72,9 +72,10 @@ class Partition:
         self._codec = CODEC_IDS[config.compression_type]
         self._stamps_append_time = config.message_timestamp_type == "LogAppendTime"
         self._attributes = self._codec | (LOG_APPEND_TIME if self._stamps_append_time else 0)
-        # A time entry is half as large again as an offset entry, and two of them must still fit.
-        self._crowded_from = (config.segment_index_bytes - 36) * 2 // 3
+        self._now_ms = clock.now_ms
+        self._largest = min(config.max_message_bytes, config.segment_bytes)
         self._syncs_each = config.flush == "batch"
+        self._syncs_later = config.flush == "interval"
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
         check_directory(files, directory, create=True)
         try:
@@ -234,14 +235,25 @@ class Partition:
         with self._lock:
             if self._refusal is not None:
                 self._check_usable()
-            now_ms = self.clock.now_ms()
-            offset = self.log_end_offset
-            batch = kernel.encode_one(
-                value, key, headers, timestamp_ms, now_ms, offset, self.leader_epoch, self._attributes
+            segment = self._active
+            now_ms = self._now_ms()
+            batch = encode_one(
+                value, key, headers, timestamp_ms, now_ms, self.log_end_offset, self.leader_epoch, self._attributes
             )
-            self._append(batch, offset + 1, now_ms if timestamp_ms is None else timestamp_ms)
+            if segment.state.must_roll_before(batch) or len(batch) > self._largest:
+                segment = self._segment_for(batch)
+            try:
+                segment.append(batch)
+            except OSError as error:
+                raise self._write_failed(error) from error
+            offset = self.log_end_offset
+            end = self.log_end_offset = offset + 1
+            if self._follows_write:
+                self.high_watermark = end
+            if self._waiting or self._syncs_later:
+                self._notify()
         if self._syncs_each:
-            self._commit.wait_for(offset + 1)
+            self._commit.wait_for(end)
         return offset
 
     def append_records(self, records: Sequence[Record], *, wait: bool = True) -> range:
@@ -257,7 +269,7 @@ class Partition:
             first = self.log_end_offset
             batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first)
             end = first + len(records)
-            self._append(batch, end, int.from_bytes(batch[35:43], "big", signed=True))
+            self._write(self._segment_for(batch), batch, end)
         if wait and self._syncs_each:
             self._commit.wait_for(end)
         return range(first, end)
@@ -269,52 +281,50 @@ class Partition:
 
     def append_batches(self, raw: bytes) -> range:
         """Append whole v2 batches as they are, but for base offsets and leader epoch; return their offsets."""
-        count, span, max_timestamp = kernel.check_batches(raw, self.config.max_message_bytes)
+        count, span = kernel.check_batches(raw, self.config.max_message_bytes)
         if not count:
             raise UsageError("no batch to append")
         if self._stamps_append_time:
-            max_timestamp = self.clock.now_ms()
-            raw = kernel.stamp_append_time(raw, max_timestamp)
+            raw = kernel.stamp_append_time(raw, self.clock.now_ms())
         with self._lock:
             self._check_usable()
             first = self.log_end_offset
-            self._append(kernel.stamp(raw, first, self.leader_epoch), first + span, max_timestamp, check_size=False)
+            batches = kernel.stamp(raw, first, self.leader_epoch)
+            # Each batch was held against max_message_bytes; together they must fit in a segment.
+            segment = self._segment_for(batches, largest=self.config.segment_bytes)
+            self._write(segment, batches, first + span)
         if self._syncs_each:
             self._commit.wait_for(first + span)
         return range(first, first + span)
 
-    def _append(self, batches: bytes, end: int, max_timestamp: int, *, check_size: bool = True) -> None:
+    def _segment_for(self, batches: bytes, largest: int | None = None) -> ActiveSegment:
+        """Return the segment to write batches to, a new one if Kafka's rules ask for it. Holds the lock."""
+        if len(batches) > (self._largest if largest is None else largest):
+            raise self._too_large(len(batches))
+        return self.roll() if self._active.state.must_roll_before(batches) else self._active
+
+    def _write(self, segment: ActiveSegment, batches: bytes, end: int) -> None:
         """Write batches whose last offset is `end - 1`. Holds the lock."""
-        size = len(batches)
-        config = self.config
-        if check_size and size > config.max_message_bytes:
-            raise RecordTooLarge(
-                f"the batch has {size:,} bytes, max_message_bytes is {config.max_message_bytes:,}; nothing was written"
-            )
-        segment = self._active
-        state = segment.state
-        if (
-            state.size > config.segment_bytes - size
-            or max_timestamp - state.first_timestamp > config.segment_ms
-            or segment.indexed_bytes > self._crowded_from
-            or end - state.base_offset > INT32_MAX
-        ):
-            segment = self._roll_before(size, end, max_timestamp)
         try:
             segment.append(batches)
         except OSError as error:
-            if error.errno in _FULL and self._trimmed():
-                raise DiskFull(
-                    f"{self.directory}: no room for {size:,} bytes; nothing was written, append again when there is"
-                ) from error
-            raise self._fail("a write", error) from error
+            raise self._write_failed(error) from error
         self.log_end_offset = end
         if self._follows_write:
             self.high_watermark = end
+        if self._waiting or self._syncs_later:
+            self._notify()
+
+    def _notify(self) -> None:
         if self._waiting:
             self.wake_followers()
-        if self._flusher is not None:
+        if self._syncs_later and self._flusher is not None:
             self._flusher.appended()
+
+    def _write_failed(self, error: OSError) -> SeeklogError:
+        if error.errno in _FULL and self._trimmed():
+            return DiskFull(f"{self.directory}: the disk is full; nothing was written, append again when there is room")
+        return self._fail("a write", error)
 
     def _trimmed(self) -> bool:
         """Tell whether the log file is back at the size it had before a failed write."""
@@ -323,26 +333,10 @@ class Partition:
         except OSError:
             return False
 
-    def _roll_before(self, size: int, end: int, max_timestamp: int) -> ActiveSegment:
-        """Start a new segment if Kafka's rules ask for one before this append."""
-        config, segment = self.config, self._active
-        state = segment.state
-        if size > config.segment_bytes:
-            raise RecordTooLarge(
-                f"the batches have {size:,} bytes, segment_bytes is {config.segment_bytes:,}; nothing was written"
-            )
-        if state.batch_count == 0:
-            return segment
-        full = state.size > config.segment_bytes - size or end - state.base_offset > INT32_MAX
-        aged = max_timestamp - state.first_timestamp > config.segment_ms and state.first_timestamp >= 0
-        # The time index keeps one slot free for the entry that a roll adds.
-        crowded = (
-            len(state.offset_table) > config.segment_index_bytes - 8
-            or len(state.time_table) > config.segment_index_bytes - 24
-        )
-        if not (full or aged or crowded):
-            return segment
-        return self.roll()
+    def _too_large(self, size: int) -> RecordTooLarge:
+        word = "max_message_bytes" if size > self.config.max_message_bytes else "segment_bytes"
+        limit = getattr(self.config, word)
+        return RecordTooLarge(f"the batch has {size:,} bytes, {word} is {limit:,}; nothing was written")
 
     def roll(self) -> ActiveSegment:
         """Start a new segment at the end of the log. Holds the lock. The old one is synced and sealed later."""

@@ -31,6 +31,9 @@ logger = logging.getLogger("seeklog")
 
 # Large enough that the cost of a read is the copy, small enough to stay in a core's cache.
 SCAN_CHUNK = 1 << 20
+# Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
+# tables in memory have them at once; a process that only reads walks at most so much further.
+INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
 
 
 class Indexes(NamedTuple):
@@ -72,6 +75,9 @@ class Shared:
             base_offset,
             interval_bytes=self.config.index_interval_bytes,
             interval_records=self.config.index_interval_records,
+            segment_bytes=self.config.segment_bytes,
+            segment_ms=self.config.segment_ms,
+            segment_index_bytes=self.config.segment_index_bytes,
         )
 
 
@@ -206,11 +212,12 @@ class ActiveSegment(Segment):
 
     def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
         super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
+        self._files = shared.files
         self._handle = handle
+        self._number = handle.number
         self._become(state)
         self._index_handles: tuple[Handle, ...] = ()
         self._written = [0, 0]
-        self.indexed_bytes = 0
 
     def _become(self, state: SegmentState) -> None:
         self.state = state
@@ -267,18 +274,16 @@ class ActiveSegment(Segment):
         """
         state = self.state
         try:
-            self.shared.files.write(self.handle().number, batches, state.size)
+            self._files.write(self._number, batches, state.size)
         except BaseException:
-            self.shared.files.truncate(self.handle().number, state.size)
+            self._files.truncate(self._number, state.size)
             raise
-        state.append(batches)
-        if len(state.offset_table) != self.indexed_bytes:
+        if state.append(batches) and len(state.offset_table) - self._written[0] >= INDEX_WRITE_BYTES:
             self.write_indexes()
 
     def write_indexes(self) -> None:
         """Bring the index files up to date with the tables."""
         state = self.state
-        self.indexed_bytes = len(state.offset_table)
         for number, table in enumerate((state.offset_table, state.time_table)):
             done = self._written[number]
             if len(table) == done:
@@ -297,7 +302,6 @@ class ActiveSegment(Segment):
             for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
         )
         self._written = [len(self.state.offset_table), len(self.state.time_table)]
-        self.indexed_bytes = len(self.state.offset_table)
 
     def replace_indexes(self) -> None:
         """Write both index files whole under new names; files that others may have mapped stay as they are."""
@@ -313,6 +317,7 @@ class ActiveSegment(Segment):
         """Let the files go. Nothing is written any more."""
         self._index_handles = ()
         self._handle = None
+        self._number = -1
 
     def sync(self) -> None:
         """Make the batches durable."""
