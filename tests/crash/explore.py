@@ -94,7 +94,7 @@ class Explorer:
     def _recorder(self, seed: int, observe: Callable[[Recorder], None] | None = None) -> Recorder:
         return Recorder(
             self.workload.config,
-            chance=random.Random(seed),
+            chance=random.Random(f"{self.workload.name}, seed {seed}"),
             observe=observe,
             disk=self.workload.disk,
             disk_type=self._disk_type,
@@ -183,7 +183,8 @@ def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tu
                 found.append(recorder.sim.disk())
             found.extend(disk for name, disk in recorder.sim.crash_states(Detail(seed=seed)) if name == label)
 
-    recorder = Recorder(workload.config, chance=random.Random(seed), observe=take, disk=workload.disk)
+    chance = random.Random(f"{workload.name}, seed {seed}")
+    recorder = Recorder(workload.config, chance=chance, observe=take, disk=workload.disk)
     workload.run(recorder)
     return recorder, found[0]
 

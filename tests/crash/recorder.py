@@ -307,13 +307,22 @@ class Recorder:
             del self.promise.possible[offset]
         self._settle()
 
-    def leave_swaps_behind(self) -> None:
-        """Do to a closed log what a broker does that dies while it swaps in a compacted segment."""
+    def leave_swap_behind(self, *, merged: int) -> None:
+        """Do to a closed log what a broker does that dies while it swaps in a cleaned segment.
+
+        The cleaned segment stands for `merged` old ones; the old ones are still there or not.
+        """
         self.sim.on_boundary = None
         bases = sorted(entry.name[:20] for entry in self.sim.list(PATH) if entry.name.endswith(names.LOG))
-        base = bases[len(bases) // 2]
-        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
-            self.sim.rename(f"{PATH}/{base}{suffix}", f"{PATH}/{base}{suffix}{names.SWAP}")
+        chosen = bases[1 : 1 + merged]
+        content = b"".join(self.sim.read_file(f"{PATH}/{base}{names.LOG}") for base in chosen)
+        handle = self.sim.open(f"{PATH}/{chosen[0]}{names.LOG}{names.SWAP}", write=True, create=True)
+        self.sim.write(handle, content, 0)
+        self.sim.sync(handle)
+        self.sim.close(handle)
+        for base in chosen[: self.chance.randrange(merged + 1)]:
+            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
+                self.sim.remove(f"{PATH}/{base}{suffix}")
         self.sim.sync_directory(PATH)
         self.sim.on_boundary = self._at_boundary
 

@@ -336,12 +336,12 @@ def the_disk_is_full(on: Recorder) -> None:
 
 @workload("compaction swap", flush="os", **SMALL)
 def compaction_swap(on: Recorder) -> None:
-    """A broker died between two renames of a swap; the open that completes it may be cut short as well."""
+    """A broker died in the middle of a swap; the open that completes it may be cut short as well."""
     on.open()
-    for _ in range(12):
+    for _ in range(16):
         on.append(on.chance.randbytes(240))
     on.close()
-    on.leave_swaps_behind()
+    on.leave_swap_behind(merged=on.chance.choice((1, 2)))
     on.open()
     on.append()
     on.close()

@@ -173,6 +173,51 @@ def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_r
     assert refusals >= APPENDS
 
 
+@pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: str) -> None:
+    """Goal: after DiskFull nothing has changed for a caller, and the same call works when there is room."""
+    config = config_of(flush)
+    for number in itertools.count(1):
+        sim = SimFiles(NEW_DISK)
+        files = FaultyFiles(sim, methods={"write"}, error=errno.ENOSPC, lasting=True)
+        with open_on(files, config=config) as log:
+            for at in range(APPENDS):
+                log.append(value_of(at))
+            log.flush()
+            before = offsets_of(log)
+            files.calls = 0
+            files.fail_at = number
+            try:
+                getattr(log, call)(4)
+            except DiskFull:
+                assert offsets_of(log) == before, number
+                files.heal()
+                getattr(log, call)(4)
+            except LogFailed:
+                # What was promised less of is not there to be promised again: the log must be reopened.
+                pass
+            failures = files.failures
+            files.heal()
+        sim.process_crash()
+        with open_on(sim, config=config) as log:
+            start, end, _, epoch = offsets_of(log)
+            assert [record.value for record in read_everything(log)] == [value_of(at) for at in range(start, end)]
+            if call == "truncate_to":
+                assert (start, epoch) == (0, 0), number
+                assert end in (4, APPENDS), number
+            else:
+                assert (start, end, epoch) == ((4, APPENDS, 0) if call == "delete_before" else (0, APPENDS, 4))
+        if failures == 0:
+            break
+    print(f"flush={flush}, {call}: {number - 1} writes failed")
+    assert number > 1
+
+
+def offsets_of(log: Log) -> tuple[int, int, int, int]:
+    return log.log_start_offset, log.log_end_offset, log.high_watermark, log.leader_epoch
+
+
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_made(flush: str) -> None:
     sim = SimFiles(NEW_DISK)

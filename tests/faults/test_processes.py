@@ -145,6 +145,27 @@ def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
         assert log.append(b"even more") == 2
 
 
+@pytest.mark.parametrize("flush", ["os", "batch"])
+@pytest.mark.parametrize("sizes", [[30, 31, 200], [100] * 6, [61] * 9, [5] * 30], ids=str)
+def test_a_reader_that_was_open_sees_what_follows_a_truncation(flush: str, sizes: list[int], tmp_path: Path) -> None:
+    """Goal: the file may have grown past where the reader stood before it looks again."""
+    path = tmp_path / "log"
+    config = LogConfig.from_mapping({"flush": flush, "index_interval_bytes": 100})
+    with Log(path, config=config) as log:
+        for _ in range(5):
+            log.append(b"a" * 60)
+        with Log(path, config=config, read_only=True) as reader:
+            assert len(list(reader.scan())) == 5
+            log.truncate_to(3)
+            for size in sizes:
+                log.append(b"b" * size)
+
+            values = [b"a" * 60] * 3 + [b"b" * size for size in sizes]
+            assert reader.log_end_offset == log.log_end_offset
+            assert [record.value for record in reader.scan()] == values
+            assert [record.value for record in reader.read(0)] == values
+
+
 def read_until(log: Log, is_over: Callable[[], bool], *, started_at: int) -> tuple[int, int]:
     """Read a growing log in order; return how many records were seen and how often retention overtook us.
 
