@@ -1,0 +1,119 @@
+"""Kernel columns as Arrow batches: types, nulls, and text that is none."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+from typing import Any
+
+import pytest
+
+from record.batches import INT64_MAX, LIMIT, SMALL, Row, Sketch, T
+from seeklog.errors import UsageError
+from seeklog.record import arrow, kernel
+
+pa = pytest.importorskip("pyarrow")
+
+
+def batch_of_columns(sketch: Sketch, columns: tuple[str, ...] = arrow.COLUMNS, *, unit: Any = "ms") -> Any:
+    made = kernel.Columns(columns, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=arrow.TIMESTAMP_SCALES[unit])
+    made.add(sketch.encode(), 0, 0, sketch.base_offset, True, 0, INT64_MAX)
+    batch = arrow.record_batch(made.finish(), made.rows, arrow.schema(columns, timestamp_unit=unit))
+    batch.validate(full=True)
+    return batch
+
+
+def test_every_column_has_its_type() -> None:
+    header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
+
+    assert arrow.schema(arrow.COLUMNS) == pa.schema(
+        [
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("offset", pa.int64(), nullable=False),
+            pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
+            pa.field("headers", pa.list_(header)),
+        ]
+    )
+
+
+@pytest.mark.parametrize("unit", ["ms", "us"])
+def test_a_timestamp_has_the_unit_asked_for_and_the_same_time(unit: Any) -> None:
+    column = batch_of_columns(SMALL, ("timestamp",), unit=unit)["timestamp"]
+
+    assert column.type == pa.timestamp(unit, "UTC")
+    utc = datetime.UTC
+    assert column.to_pylist() == [datetime.datetime.fromtimestamp(t / 1000, utc) for t in (T, T + 5, T - 3)]
+
+
+def test_rows_are_the_records() -> None:
+    batch = batch_of_columns(SMALL, ("key", "value", "offset", "headers"))
+
+    assert batch.to_pylist() == [
+        {
+            "key": record.key,
+            "value": record.value,
+            "offset": record.offset,
+            "headers": [{"key": key, "value": value} for key, value in record.headers],
+        }
+        for record in SMALL.records()
+    ]
+
+
+def test_columns_come_in_the_order_asked_for() -> None:
+    batch = batch_of_columns(SMALL, ("value", "offset", "key"))
+
+    assert batch.schema.names == ["value", "offset", "key"]
+    assert batch["offset"].to_pylist() == [40, 41, 43]
+
+
+def test_nulls_stay_null_and_empty_stays_empty() -> None:
+    batch = batch_of_columns(SMALL)
+
+    assert batch["key"].to_pylist() == [b"k0", b"", None]
+    assert (batch["key"].null_count, batch["value"].null_count, batch["offset"].null_count) == (1, 1, 0)
+
+
+def test_no_rows_make_an_empty_batch() -> None:
+    batch = batch_of_columns(Sketch((), fields={"last_delta": 0}))
+
+    assert batch.num_rows == 0
+    assert batch.schema == arrow.schema(arrow.COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("raw", "text"), [(b"ascii", "ascii"), ("schlüssel".encode(), "schlüssel"), (b"a\xff\x80b", "a\ufffd\ufffdb")]
+)
+def test_a_header_key_is_text_even_where_its_bytes_are_none(raw: bytes, text: str) -> None:
+    """Arrow's strings are UTF-8; bytes that are not would break whoever reads them."""
+    batch = batch_of_columns(Sketch((Row(b"v", None, ((raw, b"1"), (b"k", b"2"))),)), ("headers",))
+
+    assert batch["headers"].to_pylist() == [[{"key": text, "value": b"1"}, {"key": "k", "value": b"2"}]]
+
+
+@pytest.mark.parametrize("columns", [["offset"], ("offset", "value"), arrow.COLUMNS])
+def test_known_columns_are_taken(columns: Any) -> None:
+    assert arrow.check_columns(columns) == tuple(columns)
+
+
+def test_a_lone_name_is_a_column_not_letters() -> None:
+    assert arrow.check_columns("offset") == ("offset",)
+
+
+@pytest.mark.parametrize("columns", [["offsets"], [""], "values", ["offset", "nope"]])
+def test_an_unknown_column_is_refused_with_those_there_are(columns: Any) -> None:
+    with pytest.raises(UsageError, match="there are key, value, offset, timestamp, headers"):
+        arrow.check_columns(columns)
+
+
+@pytest.mark.parametrize("columns", [[], (), ["offset", "offset"]])
+def test_no_column_or_one_twice_is_refused(columns: Any) -> None:
+    with pytest.raises(UsageError, match="each column once"):
+        arrow.check_columns(columns)
+
+
+def test_without_pyarrow_the_error_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+
+    with pytest.raises(UsageError, match=r"pip install .*seeklog\[arrow\]"):
+        arrow.import_pyarrow()

@@ -1,0 +1,171 @@
+"""`BatchHeader` and `Batch`: what the rooms hand to each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from record.batches import CODECS, LIMIT, SMALL, SMALL_ROWS, Row, Sketch, T, batch_of, field_of, with_field
+from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
+from seeklog.record.batch import (
+    Batch,
+    BatchHeader,
+    decode_records,
+    encode_batch,
+    read_header,
+    split_batches,
+)
+from seeklog.record.codec import CODEC_NAMES
+from seeklog.record.kernel import Record
+
+RAW = SMALL.encode()
+
+
+def test_a_header_names_the_fields_of_the_bytes() -> None:
+    fields = {"leader_epoch": 7, "producer_id": 5, "producer_epoch": 6, "base_sequence": 8, "last_delta": 9}
+    raw = Sketch(SMALL_ROWS, base_offset=40, attributes=0x10, fields=fields).encode()
+
+    assert read_header(raw) == BatchHeader(
+        base_offset=40,
+        size=len(raw),
+        leader_epoch=7,
+        crc=field_of(raw, "crc"),
+        attributes=0x10,
+        last_offset_delta=9,
+        base_timestamp_ms=T,
+        max_timestamp_ms=T + 5,
+        producer_id=5,
+        producer_epoch=6,
+        base_sequence=8,
+        record_count=3,
+    )
+
+
+def test_a_header_is_read_at_any_position() -> None:
+    assert read_header(b"xyz" + RAW, 3) == read_header(RAW)
+
+
+def test_the_last_offset_is_inclusive_and_the_next_exclusive() -> None:
+    header = read_header(RAW)
+
+    assert (header.base_offset, header.last_offset, header.next_offset) == (40, 43, 44)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "name"),
+    [(0, "none"), (1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd"), (5, "unknown(5)"), (7, "unknown(7)")],
+)
+def test_the_codec_is_named(attributes: int, name: str) -> None:
+    header = read_header(batch_of(b"", attributes=attributes))
+
+    assert header.codec == name
+
+
+BITS = {"is_log_append_time": 0x08, "is_transactional": 0x10, "is_control": 0x20}
+
+
+@pytest.mark.parametrize("attributes", range(0, 0x80, 8))
+def test_every_attribute_bit_has_its_name(attributes: int) -> None:
+    header = read_header(batch_of(b"", attributes=attributes))
+
+    assert {name: getattr(header, name) for name in BITS} == {
+        name: bool(attributes & bit) for name, bit in BITS.items()
+    }
+    assert header.delete_horizon_ms == (T if attributes & 0x40 else None)
+
+
+@pytest.mark.parametrize(
+    ("words", "attributes"),
+    [
+        ({}, 0),
+        ({"log_append_time": True}, 0x08),
+        ({"transactional": True}, 0x10),
+        ({"control": True}, 0x20),
+        ({"codec": 4, "transactional": True, "control": True}, 0x34),
+    ],
+)
+def test_the_bits_asked_for_are_set(words: dict[str, Any], attributes: int) -> None:
+    header = read_header(encode_batch([Record(b"v")], **words))
+
+    assert header.attributes == attributes
+
+
+def test_an_encoded_batch_is_the_one_made_by_hand() -> None:
+    records = [Record(r.value, key=r.key, headers=r.headers, timestamp_ms=r.timestamp_ms) for r in SMALL.records()]
+    rows = tuple(Row(r.value, r.key, r.headers, r.timestamp_ms, delta) for delta, r in enumerate(SMALL_ROWS))
+    fields = {"leader_epoch": 3, "producer_id": 4, "producer_epoch": 5, "base_sequence": 6}
+
+    raw = encode_batch(records, base_offset=9, leader_epoch=3, producer_id=4, producer_epoch=5, base_sequence=6)
+
+    assert raw == Sketch(rows, base_offset=9, fields=fields).encode()
+
+
+def test_without_a_clock_records_without_a_timestamp_have_none() -> None:
+    (record,) = decode_records(encode_batch([Record(b"v")]))
+
+    assert record.timestamp_ms == -1
+
+
+def test_a_batch_takes_its_numbers_from_its_header() -> None:
+    (batch,) = split_batches(RAW)
+
+    assert batch == Batch(read_header(RAW), RAW)
+    assert (batch.base_offset, batch.last_offset, batch.next_offset) == (40, 43, 44)
+    assert (batch.record_count, batch.codec, batch.max_timestamp_ms) == (3, "none", T + 5)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
+def test_a_batch_gives_its_records(codec: int) -> None:
+    (batch,) = split_batches(Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode())
+
+    assert batch.records() == SMALL.records()
+
+
+def test_a_batch_checks_its_crc_before_it_gives_records() -> None:
+    (batch,) = split_batches(with_field(RAW, "max_timestamp", 0))
+
+    with pytest.raises(CorruptBatch, match="CRC"):
+        batch.records()
+
+
+def test_a_batch_expands_no_further_than_allowed() -> None:
+    (batch,) = split_batches(Sketch((Row(bytes(10_000)),), codec=4).encode())
+
+    assert len(batch.records(limit=20_000)) == 1
+    with pytest.raises(BatchTooLarge):
+        batch.records(limit=9_999)
+
+
+@pytest.mark.parametrize("size", range(2 * len(RAW)))
+def test_splitting_gives_whole_batches_and_leaves_the_rest(size: int) -> None:
+    assert [batch.raw for batch in split_batches((RAW * 2)[:size])] == [RAW] * (size // len(RAW))
+
+
+def test_splitting_names_the_place_of_what_is_no_batch() -> None:
+    batches = split_batches(RAW + with_field(RAW, "magic", 1), origin=1000)
+
+    assert next(batches).raw == RAW
+    with pytest.raises(UnsupportedMagic) as caught:
+        next(batches)
+    assert caught.value.position == 1000 + len(RAW)
+
+
+def test_decoding_goes_over_all_batches() -> None:
+    second = Sketch((Row(b"next"),), base_offset=44)
+
+    assert decode_records(RAW + second.encode(), limit=LIMIT) == SMALL.records() + second.records()
+    assert decode_records(b"") == []
+
+
+@pytest.mark.parametrize("size", range(1, len(RAW)))
+def test_decoding_a_batch_that_is_not_all_there_is_an_error(size: int) -> None:
+    with pytest.raises(CorruptBatch) as caught:
+        decode_records(RAW + with_field(RAW, "base_offset", 44)[:size])
+
+    assert caught.value.position == len(RAW)
+
+
+def test_decoding_refuses_offsets_that_go_back() -> None:
+    with pytest.raises(CorruptBatch, match="base offset 40, expected 44"):
+        decode_records(RAW + RAW)

@@ -1,0 +1,383 @@
+"""Records to batches: the kernel's bytes are those of batches made by hand, field for field."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from record.batches import (
+    CODECS,
+    HEADER_SIZE,
+    INT64_MAX,
+    LIMIT,
+    SMALL,
+    SMALL_ROWS,
+    Row,
+    Sketch,
+    T,
+    batch_of,
+    field_of,
+    header_bytes,
+    read_all,
+    seal,
+    with_field,
+)
+from seeklog.errors import CorruptBatch, InvalidRecord, RecordTooLarge, UnsupportedCodec, UnsupportedMagic
+from seeklog.record import kernel
+from seeklog.record.codec import CODEC_NAMES, decompress
+from seeklog.record.kernel import Record
+
+NO_PRODUCER = (-1, -1, -1)
+LOG_APPEND_TIME = 0x08
+NOW = T + 1000
+# Lengths at which a varint takes one byte more: 2**(7 n - 1), zigzag having doubled them.
+VARINT_EDGES = sorted({edge + step for n in (1, 2, 3) for edge in [2 ** (7 * n - 1)] for step in (-1, 0, 1)} | {0})
+
+
+def encode(records: list[Record], *, now_ms: int = NOW, base_offset: int = 0, attributes: int = 0) -> bytes:
+    return kernel.encode_records(records, now_ms, base_offset, 0, attributes, NO_PRODUCER)
+
+
+def records_of(rows: tuple[Row, ...]) -> list[Record]:
+    """The rows as a caller gives them: without offsets."""
+    return [
+        Record(
+            row.value,
+            key=row.key,
+            headers=tuple((key.decode("utf-8", "surrogateescape"), value) for key, value in row.headers),
+            timestamp_ms=row.timestamp_ms,
+        )
+        for row in rows
+    ]
+
+
+def consecutive(rows: tuple[Row, ...]) -> tuple[Row, ...]:
+    return tuple(Row(r.value, r.key, r.headers, r.timestamp_ms, delta) for delta, r in enumerate(rows))
+
+
+def assert_encodes(rows: tuple[Row, ...]) -> None:
+    expected = Sketch(consecutive(rows)).encode()
+    assert encode(records_of(rows)) == expected
+    assert read_all(expected) == Sketch(consecutive(rows)).records()
+
+
+# ---------------------------------------------------------------- bytes
+
+
+def test_a_batch_is_the_one_made_by_hand() -> None:
+    assert_encodes(SMALL_ROWS)
+
+
+@pytest.mark.parametrize("size", VARINT_EDGES)
+def test_a_value_of_any_length_of_length_is_encoded(size: int) -> None:
+    assert_encodes((Row(bytes(size)), Row(b"next")))
+
+
+@pytest.mark.parametrize("size", VARINT_EDGES)
+def test_a_key_of_any_length_of_length_is_encoded(size: int) -> None:
+    assert_encodes((Row(b"v", bytes(size)), Row(b"next")))
+
+
+@pytest.mark.parametrize("size", VARINT_EDGES)
+def test_a_header_of_any_length_of_length_is_encoded(size: int) -> None:
+    assert_encodes((Row(b"v", None, ((b"h" * size, bytes(size)),)), Row(b"next")))
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 63, 64, 65])
+def test_any_number_of_headers_is_encoded(count: int) -> None:
+    """64 headers are the first whose count takes two bytes."""
+    assert_encodes((Row(b"v", None, ((b"h", b"1"),) * count),))
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 300])
+def test_any_number_of_records_is_encoded(count: int) -> None:
+    """The 65th record is the first whose offset takes two bytes."""
+    assert_encodes(tuple(Row(b"%d" % number) for number in range(count)))
+
+
+@pytest.mark.parametrize("bits", range(63))
+@pytest.mark.parametrize("step", [-1, 0, 1])
+def test_a_timestamp_delta_of_any_length_is_encoded(bits: int, step: int) -> None:
+    """Forward and back: 2**62 is the largest delta that both directions have."""
+    delta = 2**bits + step
+    if not 0 <= delta <= 2**62:
+        return
+    assert_encodes((Row(timestamp_ms=0), Row(timestamp_ms=delta)))
+    assert_encodes((Row(timestamp_ms=delta), Row(timestamp_ms=0)))
+
+
+@pytest.mark.parametrize("timestamps", [(-1, INT64_MAX), (INT64_MAX, -1)])
+def test_the_widest_span_of_timestamps_comes_back(timestamps: tuple[int, int]) -> None:
+    """The difference needs 65 bits; Java's arithmetic, and so the format, wraps around."""
+    raw = encode([Record(b"", timestamp_ms=timestamp) for timestamp in timestamps])
+
+    assert [record.timestamp_ms for record in read_all(raw)] == list(timestamps)
+    assert field_of(raw, "max_timestamp") == INT64_MAX
+
+
+@pytest.mark.parametrize("key", [None, b"", b"k"])
+@pytest.mark.parametrize("value", [None, b"", b"v"])
+@pytest.mark.parametrize("header_value", [None, b"", b"h"])
+def test_null_and_empty_are_told_apart(key: bytes | None, value: bytes | None, header_value: bytes | None) -> None:
+    assert_encodes((Row(value, key, ((b"h", header_value),)),))
+
+
+@pytest.mark.parametrize("key", [b"\xff", b"ok\x80", b"\xed\xa0\x80", b"\xc3\x28", bytes(range(256))])
+def test_a_header_key_that_is_not_utf8_comes_back_unchanged(key: bytes) -> None:
+    raw = Sketch((Row(b"v", None, ((key, b"1"),)),)).encode()
+
+    (record,) = read_all(raw)
+
+    assert record.headers[0][0].encode("utf-8", "surrogateescape") == key
+    assert encode([record]) == raw
+
+
+def test_a_header_key_outside_of_ascii_is_utf8() -> None:
+    raw = encode([Record(b"v", headers=[("schlüssel", b"1")], timestamp_ms=T)])
+
+    assert raw == Sketch((Row(b"v", None, (("schlüssel".encode(), b"1"),)),)).encode()
+
+
+# ---------------------------------------------------------------- codecs
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
+def test_a_codec_covers_the_records_and_nothing_else(codec: int) -> None:
+    rows = consecutive(SMALL_ROWS * 50)
+
+    raw = encode(records_of(rows), attributes=codec)
+
+    plain = Sketch(rows).encode()
+    assert decompress(codec, raw[HEADER_SIZE:], limit=LIMIT) == plain[HEADER_SIZE:]
+    assert seal(raw) == raw
+    for name in ("base_offset", "magic", "last_delta", "base_timestamp", "max_timestamp", "record_count"):
+        assert field_of(raw, name) == field_of(plain, name)
+    assert field_of(raw, "attributes") == codec
+    assert field_of(raw, "batch_length") == len(raw) - 12
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
+def test_records_come_back_through_every_codec(codec: int) -> None:
+    chance = random.Random(20)
+    rows = tuple(Row(chance.randbytes(chance.randrange(300)), b"%d" % number) for number in range(200))
+
+    records = read_all(encode(records_of(rows), attributes=codec))
+
+    assert [(r.key, r.value) for r in records] == [(row.key, row.value) for row in rows]
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_a_codec_that_kafka_does_not_have_is_refused(codec: int) -> None:
+    with pytest.raises((UnsupportedCodec, ValueError), match=f"codec {codec}"):
+        encode([Record(b"v")], attributes=codec)
+
+
+# ---------------------------------------------------------------- header fields
+
+
+def test_every_header_field_stands_in_its_place() -> None:
+    attributes = 0x10 | 0x20
+    raw = kernel.encode_records(
+        records_of(SMALL_ROWS), NOW, 2**62 + 1, 2**31 - 2, attributes, (2**62 + 3, 2**15 - 4, 2**31 - 5)
+    )
+
+    assert (
+        raw
+        == Sketch(
+            consecutive(SMALL_ROWS),
+            base_offset=2**62 + 1,
+            attributes=attributes,
+            fields={
+                "leader_epoch": 2**31 - 2,
+                "producer_id": 2**62 + 3,
+                "producer_epoch": 2**15 - 4,
+                "base_sequence": 2**31 - 5,
+            },
+        ).encode()
+    )
+
+
+def test_the_base_timestamp_is_the_first_and_the_largest_may_be_any() -> None:
+    raw = encode([Record(b"", timestamp_ms=timestamp) for timestamp in (T, T + 9, T - 9)])
+
+    assert field_of(raw, "base_timestamp") == T
+    assert field_of(raw, "max_timestamp") == T + 9
+
+
+def test_records_without_a_timestamp_get_the_clocks() -> None:
+    raw = encode([Record(b""), Record(b"", timestamp_ms=T), Record(b"")])
+
+    assert [record.timestamp_ms for record in read_all(raw)] == [NOW, T, NOW]
+
+
+def test_a_batch_whose_records_have_no_time_has_none() -> None:
+    raw = encode([Record(b"", timestamp_ms=-1)] * 2)
+
+    assert field_of(raw, "max_timestamp") == -1
+    assert [record.timestamp_ms for record in read_all(raw)] == [-1, -1]
+
+
+def test_with_append_time_every_record_gets_the_clocks() -> None:
+    raw = encode([Record(b""), Record(b"", timestamp_ms=T)], attributes=LOG_APPEND_TIME)
+
+    assert field_of(raw, "attributes") == LOG_APPEND_TIME
+    assert field_of(raw, "max_timestamp") == field_of(raw, "base_timestamp") == NOW
+    assert [record.timestamp_ms for record in read_all(raw)] == [NOW, NOW]
+
+
+# ---------------------------------------------------------------- one record
+
+
+@pytest.mark.parametrize("row", [*SMALL_ROWS, Row(bytes(5000), bytes(100)), Row(None)])
+@pytest.mark.parametrize("attributes", [0, LOG_APPEND_TIME, 0x10])
+@pytest.mark.parametrize("timestamp_ms", [None, T])
+def test_one_record_is_encoded_as_a_batch_of_one(row: Row, attributes: int, timestamp_ms: int | None) -> None:
+    (record,) = records_of((row,))
+    headers = record.headers
+
+    one = kernel.encode_one(record.value, record.key, headers, timestamp_ms, NOW, 99, 3, attributes)
+
+    many = kernel.encode_records(
+        [Record(record.value, key=record.key, headers=headers, timestamp_ms=timestamp_ms)],
+        *(NOW, 99, 3, attributes),
+        NO_PRODUCER,
+    )
+    assert one == many
+
+
+@pytest.mark.parametrize("size", [size for size in VARINT_EDGES if size < 10_000])
+@pytest.mark.parametrize("header_count", [0, 1, 64])
+def test_the_bound_of_a_record_holds_and_is_close(size: int, header_count: int) -> None:
+    record = Record(bytes(size), key=bytes(size), headers=(("h" * size, bytes(size)),) * header_count)
+    taken = len(encode([Record(b"")] * 3 + [record])) - len(encode([Record(b"")] * 3))
+
+    assert taken <= kernel.record_bound(record) <= taken + 22
+
+
+def test_headers_are_encoded_by_themselves() -> None:
+    assert kernel.encode_headers((("trace", b"1"), ("none", None))) == header_bytes([(b"trace", b"1"), (b"none", None)])
+
+
+# ---------------------------------------------------------------- refusals
+
+NOT_BYTES = ["text", 5, 1.5, bytearray(b"v"), memoryview(b"v"), ["v"], True]
+
+
+@pytest.mark.parametrize("wrong", NOT_BYTES, ids=repr)
+@pytest.mark.parametrize("name", ["value", "key"])
+def test_a_key_or_value_that_is_not_bytes_is_refused_by_name(name: str, wrong: Any) -> None:
+    record = Record(**{"value": b"v", name: wrong})
+
+    with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None, not {type(wrong).__name__}"):
+        encode([record])
+    with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None"):
+        kernel.encode_one(record.value, record.key, (), None, NOW, 0, 0, 0)
+    with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None"):
+        kernel.record_bound(record)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [("h", "text"), ("h", 5), (b"h", b"1"), (5, b"1"), (None, b"1"), "ht", ("h",), ("h", b"1", b"2"), ["h", b"1"], 5],
+    ids=repr,
+)
+def test_a_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
+    with pytest.raises(InvalidRecord, match="header"):
+        encode([Record(b"v", headers=[header])])
+    with pytest.raises(InvalidRecord, match="header"):
+        kernel.encode_one(b"v", None, [header], None, NOW, 0, 0, 0)
+
+
+def test_a_header_key_that_cannot_be_written_is_refused() -> None:
+    """A lone surrogate is no text, and stands for no byte either."""
+    with pytest.raises(InvalidRecord, match="header"):
+        encode([Record(b"v", headers=[("\ud800", b"1")])])
+
+
+@pytest.mark.parametrize("item", [b"v", None, ("v",), "text"], ids=repr)
+def test_an_item_that_is_no_record_is_refused_by_its_place(item: Any) -> None:
+    with pytest.raises(InvalidRecord, match="item 1 is"):
+        encode([Record(b"v"), item])
+
+
+def test_a_batch_of_nothing_is_refused() -> None:
+    with pytest.raises(InvalidRecord, match="at least one record"):
+        encode([])
+
+
+@pytest.mark.parametrize("timestamp_ms", [-2, 2**63, "1", True, 1.0])
+def test_a_single_record_with_a_wrong_timestamp_is_refused(timestamp_ms: Any) -> None:
+    with pytest.raises(InvalidRecord, match="timestamp_ms"):
+        kernel.encode_one(b"v", None, (), timestamp_ms, NOW, 0, 0, 0)
+
+
+# ---------------------------------------------------------------- batches that move without being decoded
+
+
+def test_a_stamp_changes_offset_and_epoch_and_nothing_else() -> None:
+    first, second = SMALL.encode(), Sketch((Row(delta=6),)).encode()
+
+    stamped = kernel.stamp(first + second, 1000, 77)
+
+    # The first batch spans four offsets: its last delta is 3.
+    expected = [(first, 1000), (second, 1004)]
+    assert stamped == b"".join(
+        with_field(with_field(raw, "base_offset", base), "leader_epoch", 77) for raw, base in expected
+    )
+    assert kernel.check_batches(stamped, LIMIT) == (2, 4 + 7)
+
+
+def test_append_time_is_stamped_on_every_batch_and_sealed_anew() -> None:
+    raw = SMALL.encode() + Sketch(SMALL_ROWS, base_offset=44, attributes=0x10).encode()
+
+    stamped = kernel.stamp_append_time(raw, NOW)
+
+    kernel.check_batches(stamped, LIMIT)
+    assert [record.timestamp_ms for record in read_all(stamped)] == [NOW] * 6
+    assert [record.value for record in read_all(stamped)] == [record.value for record in read_all(raw)]
+    stamped = stamped[len(SMALL.encode()) :]
+    assert field_of(stamped, "attributes") == 0x10 | LOG_APPEND_TIME
+    assert field_of(stamped, "base_timestamp") == T
+
+
+def test_the_check_of_batches_counts_them_and_the_offsets_they_span() -> None:
+    empty = batch_of(b"", record_count=0, last_delta=9)
+
+    assert kernel.check_batches(SMALL.encode() + empty, LIMIT) == (2, 14)
+    assert kernel.check_batches(b"", LIMIT) == (0, 0)
+
+
+def test_the_check_of_batches_refuses_one_over_the_limit() -> None:
+    raw = SMALL.encode()
+
+    assert kernel.check_batches(raw, len(raw))[0] == 1
+    with pytest.raises(RecordTooLarge, match="max_message_bytes"):
+        kernel.check_batches(raw, len(raw) - 1)
+
+
+@pytest.mark.parametrize("magic", [0, 1])
+def test_the_check_of_batches_refuses_an_older_format_by_name(magic: int) -> None:
+    raw = SMALL.encode()
+
+    with pytest.raises(UnsupportedMagic, match=f"magic {magic}") as caught:
+        kernel.check_batches(raw + with_field(raw, "magic", magic), LIMIT)
+
+    assert caught.value.position == len(raw)
+
+
+@pytest.mark.parametrize("size", range(1, len(SMALL.encode())))
+def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
+    raw = SMALL.encode()
+
+    with pytest.raises(CorruptBatch) as caught:
+        kernel.check_batches(raw + raw[:size], LIMIT)
+
+    assert caught.value.position == len(raw)
+
+
+@pytest.mark.parametrize("codec", [5, 6, 7])
+def test_the_check_of_batches_refuses_a_codec_that_nobody_could_read(codec: int) -> None:
+    with pytest.raises(UnsupportedCodec, match=f"codec {codec}"):
+        kernel.check_batches(batch_of(b"", attributes=codec), LIMIT)

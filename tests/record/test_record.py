@@ -1,0 +1,109 @@
+"""The `Record` itself: what it holds, when two are equal, and that it survives a pickle."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from record.batches import INT64_MAX, IS_COMPILED, T
+from seeklog.errors import InvalidRecord
+from seeklog.record.kernel import Record, make_record
+
+FULL = {"key": b"k", "headers": (("h", b"1"), ("n", None)), "timestamp_ms": T, "offset": 7}
+
+
+def test_a_record_without_more_than_a_value_has_no_offset_no_time_no_key_and_no_headers() -> None:
+    record = Record(b"v")
+
+    assert (record.value, record.key, record.headers) == (b"v", None, ())
+    assert (record.timestamp_ms, record.offset) == (None, -1)
+
+
+def test_a_record_keeps_what_it_was_given() -> None:
+    record = Record(b"v", **FULL)
+
+    assert (record.value, record.key, record.headers) == (b"v", b"k", (("h", b"1"), ("n", None)))
+    assert (record.timestamp_ms, record.offset) == (T, 7)
+
+
+def test_headers_given_as_a_list_become_a_tuple() -> None:
+    assert Record(b"v", headers=[("h", b"1")]).headers == (("h", b"1"),)
+
+
+@pytest.mark.skipif(not IS_COMPILED, reason="only the compiled class can forbid it")
+@pytest.mark.parametrize("name", ["offset", "timestamp_ms", "key", "value", "headers"])
+def test_a_record_does_not_change(name: str) -> None:
+    with pytest.raises(AttributeError):
+        setattr(Record(b"v", **FULL), name, None)
+
+
+def test_records_with_equal_fields_are_equal_and_hash_alike() -> None:
+    one, other = Record(b"v", **FULL), Record(b"v", **FULL)
+
+    assert one == other
+    assert hash(one) == hash(other)
+    assert {one, other} == {one}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("value", b"w"),
+        ("value", None),
+        ("key", None),
+        ("headers", ()),
+        ("timestamp_ms", T + 1),
+        ("timestamp_ms", None),
+        ("offset", 8),
+    ],
+)
+def test_records_that_differ_in_one_field_differ(name: str, value: Any) -> None:
+    fields = {"value": b"v", **FULL}
+
+    assert Record(**fields) != Record(**{**fields, name: value})
+
+
+def test_a_record_differs_from_everything_else() -> None:
+    assert Record(b"v") != b"v"
+    assert Record(b"v") != ("v",)
+
+
+def test_no_timestamp_and_the_timestamp_minus_one_are_not_the_same() -> None:
+    """-1 is a record that says it has no time; None is one that will get the log's."""
+    assert Record(b"v", timestamp_ms=-1).timestamp_ms == -1
+    assert Record(b"v", timestamp_ms=-1) != Record(b"v")
+
+
+def test_a_record_says_what_it_holds() -> None:
+    assert repr(Record(b"v", key=b"k", timestamp_ms=5, offset=3)) == (
+        "Record(offset=3, timestamp_ms=5, key=b'k', value=b'v')"
+    )
+    assert "headers=(('h', b'1'),)" in repr(Record(b"v", headers=[("h", b"1")]))
+
+
+@pytest.mark.parametrize("record", [Record(b"v", **FULL), Record(None), Record(b"", timestamp_ms=-1)])
+def test_a_record_survives_a_pickle(record: Record) -> None:
+    assert pickle.loads(pickle.dumps(record)) == record
+
+
+def test_a_record_can_be_made_from_positional_fields() -> None:
+    assert make_record(b"v", b"k", FULL["headers"], T, 7) == Record(b"v", **FULL)
+
+
+@pytest.mark.parametrize("timestamp_ms", [-2, -(2**63), 2**63, 2**100])
+def test_a_timestamp_out_of_bounds_is_refused(timestamp_ms: int) -> None:
+    with pytest.raises(InvalidRecord, match=r"timestamp_ms .* is out of bounds"):
+        Record(b"v", timestamp_ms=timestamp_ms)
+
+
+@pytest.mark.parametrize("timestamp_ms", ["1", 1.5, True, b"1"])
+def test_a_timestamp_that_is_no_int_is_refused(timestamp_ms: Any) -> None:
+    with pytest.raises(InvalidRecord, match="must be an int or None"):
+        Record(b"v", timestamp_ms=timestamp_ms)
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, 0, 1, T, INT64_MAX])
+def test_a_timestamp_at_its_bounds_is_kept(timestamp_ms: int) -> None:
+    assert Record(b"v", timestamp_ms=timestamp_ms).timestamp_ms == timestamp_ms

@@ -1,0 +1,240 @@
+"""The kernel compiled and the kernel interpreted are one source: they agree on every input tried here.
+
+Whichever of the two runs, the other is loaded from its file under another name. Both get the same seeded
+inputs, sound and hostile, and must give the same bytes, the same records and the same errors.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.util
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from record.batches import (
+    CODECS,
+    FIELDS,
+    INT32_MAX,
+    INT64_MAX,
+    IS_COMPILED,
+    LIMIT,
+    RULES,
+    SMALL,
+    SMALL_ROWS,
+    Sketch,
+    T,
+    batch_of,
+    flips,
+    seal,
+    with_field,
+)
+from record.columns import ALL
+from record.test_hostile import PLACES, VARINTS, edge_values
+from seeklog.errors import SeeklogError
+from seeklog.record import kernel
+
+SEED = 2026
+WIDEST_SPANS = ((-1, INT64_MAX), (INT64_MAX, -1))
+DIRECTORY = Path(str(kernel.__file__)).parent
+
+
+@pytest.fixture(scope="module")
+def twin() -> ModuleType:
+    """The kernel that does not run."""
+    if IS_COMPILED:
+        return load(DIRECTORY / "kernel.py")
+    built = [path for suffix in importlib.machinery.EXTENSION_SUFFIXES for path in DIRECTORY.glob(f"kernel{suffix}")]
+    if not built:
+        pytest.skip("the kernel is not compiled here: python setup.py build_ext --inplace")
+    return load(built[0])
+
+
+def load(path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location("twin.kernel", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def plain(value: Any) -> Any:
+    """Return a result without the twins' own classes: records become tuples."""
+    if type(value).__name__ == "Record":
+        return ("record", value.offset, value.timestamp_ms, value.key, value.value, value.headers)
+    if isinstance(value, (list, tuple)):
+        return [plain(each) for each in value]
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    return value
+
+
+def told(call: Callable[[], Any]) -> Any:
+    """Return what a call gave, or the whole of the declared error that it raised."""
+    try:
+        return plain(call())
+    except SeeklogError as error:
+        return (type(error).__name__, str(error), getattr(error, "position", None))
+
+
+def assert_twins(twin: ModuleType, call: Callable[[Any], Any], about: str) -> None:
+    mine, other = told(lambda: call(kernel)), told(lambda: call(twin))
+    assert mine == other, about
+
+
+def read_records(module: Any, raw: bytes, *, contiguous: bool, start: int, stop: int) -> Any:
+    out: list[Any] = []
+    end = module.read_records(raw, 0, 9, 40, contiguous, start, stop, 100, 100, LIMIT, out)
+    return end, out
+
+
+def read_columns(module: Any, raw: bytes) -> Any:
+    columns = module.Columns(ALL, rows=2, data_bytes=10, limit=LIMIT, timestamp_scale=1000)
+    taken = columns.add(raw, 0, 9, 40, False, 0, INT64_MAX)
+    return taken, columns.rows, columns.finish()
+
+
+def scan(module: Any, raw: bytes) -> Any:
+    state = module.SegmentState(0, **{**RULES, "interval_bytes": 0, "interval_records": 2})
+    taken = state.scan(raw, INT64_MAX)
+    state.finish_times()
+    return taken, state.save(), state.epochs, bytes(state.offset_table), bytes(state.time_table), str(state.problem)
+
+
+READERS: dict[str, Callable[[Any, bytes], Any]] = {
+    "records": lambda m, raw: read_records(m, raw, contiguous=False, start=0, stop=INT64_MAX),
+    "a window of records": lambda m, raw: read_records(m, raw, contiguous=True, start=41, stop=43),
+    "columns": read_columns,
+    "scan": scan,
+    "header": lambda m, raw: m.read_header(raw, 0, 9),
+    "check": lambda m, raw: m.check_batches(raw, INT32_MAX),
+    "skip": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, False),
+    "skip contiguous": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, True),
+    "take": lambda m, raw: m.take_batches(raw, 0, 9, 40, False, INT64_MAX, INT64_MAX, True, True),
+    "time": lambda m, raw: m.find_time(raw, 0, 9, T + 1),
+    "entry": lambda m, raw: (m.entry_base(raw, 43, True), m.entry_base(raw, 43, False)),
+    "count": lambda m, raw: m.count_whole_batches(raw),
+}
+
+
+def hostile() -> Iterator[bytes]:
+    """Batches that are sound, flipped, cut, resealed, and with each field and varint at its edges."""
+    for codec in CODECS:
+        yield Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
+    raw = SMALL.encode()
+    for _, flipped in flips(raw):
+        yield seal(flipped)
+    yield from (raw[:size] for size in range(len(raw)))
+    for name, (_, code) in FIELDS.items():
+        yield from (seal(with_field(raw, name, value)) for value in edge_values(code))
+    for place in PLACES.values():
+        yield from (place(varint) for varint, _ in VARINTS.values())
+    yield batch_of(b"", base_offset=40, last_delta=3, record_count=0)
+    yield Sketch(SMALL_ROWS, base_offset=40, attributes=0x20).encode()
+    chance = random.Random(SEED)
+    for _ in range(200):
+        damaged = bytearray(raw + kernel.stamp(raw, 44, 1))
+        for _ in range(chance.randrange(1, 5)):
+            damaged[chance.randrange(len(damaged))] = chance.choice([0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)])
+        yield seal(bytes(damaged[: len(raw)])) + bytes(damaged[len(raw) :])
+
+
+@pytest.mark.parametrize("reader", READERS)
+def test_both_read_the_same_from_every_batch(twin: ModuleType, reader: str) -> None:
+    for raw in hostile():
+        assert_twins(twin, lambda module, raw=raw: READERS[reader](module, raw), raw.hex())
+
+
+def random_rows(chance: random.Random) -> list[dict[str, Any]]:
+    def some_bytes() -> bytes | None:
+        return chance.choice([None, b"", chance.randbytes(chance.choice([1, 63, 64, 300]))])
+
+    return [
+        {
+            "value": some_bytes(),
+            "key": some_bytes(),
+            "headers": tuple(("h" * chance.randrange(3), some_bytes()) for _ in range(chance.choice([0, 0, 1, 70]))),
+            "timestamp_ms": chance.choice([None, T, -1, 0, INT64_MAX, chance.randrange(2**42)]),
+        }
+        for _ in range(chance.choice([1, 2, 70]))
+    ]
+
+
+# The widest spans of timestamps: their difference needs 65 bits.
+WIDEST = [[{"value": b"", "key": None, "headers": (), "timestamp_ms": t} for t in pair] for pair in WIDEST_SPANS]
+
+
+def test_both_write_the_same_bytes(twin: ModuleType) -> None:
+    chance = random.Random(SEED)
+    for number, rows in enumerate([*WIDEST, *(random_rows(chance) for _ in range(60))]):
+        attributes = chance.choice(CODECS) | chance.choice([0, 0x08, 0x10, 0x20])
+        fields = (T, chance.choice([0, 5, 2**62]), chance.choice([0, INT32_MAX]), attributes, (2**40, 7, INT32_MAX))
+
+        def encode(module: Any, rows: list[dict[str, Any]] = rows, fields: tuple[Any, ...] = fields) -> Any:
+            records = [module.Record(**row) for row in rows]
+            raw = module.encode_records(records, *fields)
+            one = rows[0]
+            return (
+                raw,
+                module.encode_one(one["value"], one["key"], one["headers"], one["timestamp_ms"], *fields[:3], 0x08),
+                [module.record_bound(record) for record in records],
+                module.stamp(raw, 99, 3),
+                module.stamp_append_time(raw, T + 9),
+                [repr(record) for record in records],
+            )
+
+        assert_twins(twin, encode, f"seed {SEED}, batch {number}")
+
+
+def test_both_refuse_the_same(twin: ModuleType) -> None:
+    wrong: list[dict[str, Any]] = [
+        {"value": "text"},
+        {"value": b"", "key": 5},
+        {"value": b"", "headers": [("h", "text")]},
+        {"value": b"", "headers": [(b"h", b"")]},
+        {"value": b"", "headers": ["h"]},
+        {"value": b"", "timestamp_ms": -2},
+        {"value": b"", "timestamp_ms": 2**63},
+        {"value": b"", "timestamp_ms": "1"},
+    ]
+    for fields in wrong:
+        assert_twins(
+            twin,
+            lambda module, fields=fields: module.encode_records([module.Record(**fields)], T, 0, 0, 0, (-1, -1, -1)),
+            repr(fields),
+        )
+
+
+def test_both_find_the_same_entries(twin: ModuleType) -> None:
+    chance = random.Random(SEED)
+    for _ in range(200):
+        table = chance.randbytes(chance.randrange(100))
+        target = chance.choice([0, 5, INT32_MAX, -1, chance.randrange(-(2**31), 2**31)])
+        assert_twins(
+            twin,
+            lambda module, table=table, target=target: (
+                module.floor_entry(table, 8, False, target),
+                module.floor_entry(table, 12, True, target),
+                module.entries_around(table, target),
+            ),
+            f"seed {SEED}: {table.hex()} {target}",
+        )
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 2047, 2048, 2049])
+def test_both_sum_alike(twin: ModuleType, size: int) -> None:
+    data = random.Random(SEED).randbytes(size)
+
+    for initial in (0, 1, 2**32 - 1):
+        assert kernel.crc32c(data, initial) == twin.crc32c(data, initial)
+
+
+def test_the_twins_are_two(twin: ModuleType) -> None:
+    """Else everything above holds for nothing."""
+    assert twin is not kernel
+    assert str(twin.__file__).endswith(".py") == IS_COMPILED
