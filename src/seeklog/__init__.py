@@ -7,6 +7,7 @@ from seeklog.record.kernel import Record
 from seeklog.storage.log import Log
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
+from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
 from seeklog.storage.writer import AppendFuture, LogWriter
 
 __version__ = "0.1.0"
@@ -16,6 +17,7 @@ __all__ = [
     "Batch",
     "BatchHeader",
     "FileRange",
+    "IndexProblem",
     "Log",
     "LogConfig",
     "LogWriter",
@@ -23,4 +25,7 @@ __all__ = [
     "RecoveryReport",
     "Seek",
     "SeeklogError",
+    "rebuild_index",
+    "recover_or_rebuild",
+    "validate_index",
 ]

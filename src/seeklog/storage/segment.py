@@ -192,12 +192,16 @@ class Segment:
 
     def write_sealed(self, state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False) -> None:
         """Replace both index files and the seal by what `state` says. The caller syncs the directory."""
-        files, directory = self.shared.files, self.shared.directory
-        for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
-            replace_file(files, directory, names.segment_name(self.base_offset, suffix), bytes(table))
+        self.write_indexes_of(state)
         seal = seal_of(state, sealed_at_ms=sealed_at_ms, may_have_gaps=may_have_gaps)
-        write_seal(files, directory, seal)
+        write_seal(self.shared.files, self.shared.directory, seal)
         self.attach(seal)
+
+    def write_indexes_of(self, state: SegmentState) -> None:
+        """Write both index files whole under new names; files that others may have mapped stay as they are."""
+        for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
+            name = names.segment_name(self.base_offset, suffix)
+            replace_file(self.shared.files, self.shared.directory, name, bytes(table))
 
     def scan_all(self) -> SegmentState:
         """Check every batch below `size` and return what they add up to; `problem` tells the first damage."""
@@ -304,13 +308,8 @@ class ActiveSegment(Segment):
         self._written = [len(self.state.offset_table), len(self.state.time_table)]
 
     def replace_indexes(self) -> None:
-        """Write both index files whole under new names; files that others may have mapped stay as they are."""
-        files, directory = self.shared.files, self.shared.directory
-        for suffix, table in (
-            (names.OFFSET_INDEX, self.state.offset_table),
-            (names.TIME_INDEX, self.state.time_table),
-        ):
-            replace_file(files, directory, names.segment_name(self.base_offset, suffix), bytes(table))
+        """Write the index files anew and go on with those."""
+        self.write_indexes_of(self.state)
         self.open_indexes()
 
     def close_files(self) -> None:
