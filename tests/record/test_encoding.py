@@ -265,7 +265,7 @@ def test_headers_are_encoded_by_themselves() -> None:
 NOT_BYTES = ["text", 5, 1.5, bytearray(b"v"), memoryview(b"v"), ["v"], True]
 
 
-@pytest.mark.parametrize("wrong", NOT_BYTES, ids=repr)
+@pytest.mark.parametrize("wrong", NOT_BYTES, ids=lambda wrong: type(wrong).__name__)
 @pytest.mark.parametrize("name", ["value", "key"])
 def test_a_key_or_value_that_is_not_bytes_is_refused_by_name(name: str, wrong: Any) -> None:
     record = Record(**{"value": b"v", name: wrong})
