@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, Record, rebuild_index, recover_or_rebuild, validate_index
 from seeklog.errors import (
     CorruptBatch,
     LogClosed,
@@ -230,6 +230,42 @@ def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog:
             assert next(log.read(offset)).value == value_of(offset)
 
     assert any(record.name.startswith("seeklog") and "index" in record.message for record in caplog.records)
+
+
+def test_s1_validation_looks_at_every_entry(tmp_path: Path) -> None:
+    """Each entry in turn points one batch too far, behind its own end of the log for the last one."""
+    make_log(tmp_path, 100, config=LogConfig(flush="os", index_interval_bytes=0))
+    index = tmp_path / FIRST_INDEX
+    whole = index.read_bytes()
+    assert validate_index(tmp_path / FIRST_LOG) == []
+
+    for number in range(len(whole) // 8):
+        wrong = bytearray(whole)
+        struct.pack_into(">i", wrong, number * 8 + 4, (number + 2) * BATCH_BYTES)
+        index.write_bytes(wrong)
+        assert number in [problem.entry for problem in validate_index(tmp_path / FIRST_LOG)]
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("damage", ["missing", "empty", "torn", "foreign"])
+def test_s1_an_index_is_recovered_or_rebuilt_to_the_bytes_it_had(tmp_path: Path, damage: str, suffix: str) -> None:
+    config = LogConfig(flush="os", segment_bytes=100 * BATCH_BYTES, index_interval_bytes=500)
+    make_log(tmp_path, 150, config=config)
+    segment = tmp_path / FIRST_LOG
+    index = segment.with_suffix(suffix)
+    whole = index.read_bytes()
+    if damage == "missing":
+        index.unlink()
+    else:
+        last = segment_files(tmp_path, suffix)[-1].read_bytes()
+        index.write_bytes({"empty": b"", "torn": whole[:-3], "foreign": last * 2}[damage])
+
+    rebuild = rebuild_index if damage == "empty" else recover_or_rebuild
+    indexes = rebuild(segment, config=config)
+
+    assert index.read_bytes() == whole
+    assert validate_index(segment) == []
+    assert indexes.offsets.lookup(99).position <= 99 * BATCH_BYTES
 
 
 def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path) -> None:
