@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from crash.recorder import Recorder
 
 # Small enough that a handful of records makes indexes, rolls and seals.
-SMALL: Final[dict[str, int]] = {"segment_bytes": 1400, "index_interval_bytes": 100, "max_message_bytes": 5000}
-WIDE: Final[dict[str, int]] = {"segment_bytes": 100_000, "index_interval_bytes": 100}
+SMALL: Final[dict[str, Any]] = {"segment_bytes": 1400, "index_interval_bytes": 100, "max_message_bytes": 5000}
+WIDE: Final[dict[str, Any]] = {"segment_bytes": 100_000, "index_interval_bytes": 100}
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,7 @@ def ask_disk(disk: Disk, *, config: LogConfig = CONFIG, read_only: bool, expecte
         return ask(log, expected=expected)
 
 
-def make_disk(fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK) -> Disk:
+def make_disk(fill: Callable[[Log, FakeClock], object], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK) -> Disk:
     """Return the disk of a log that `fill` wrote and that was closed cleanly."""
     sim = SimFiles(start)
     clock = FakeClock()
@@ -71,7 +71,7 @@ def make_disk(fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CON
 
 
 def make_unclean_disk(
-    fill: Callable[[Log, FakeClock], None], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK
+    fill: Callable[[Log, FakeClock], object], *, config: LogConfig = CONFIG, start: Disk = NEW_DISK
 ) -> Disk:
     """Return the disk of a log that `fill` wrote and whose process was then killed."""
     sim = SimFiles(start)
