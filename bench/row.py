@@ -98,6 +98,5 @@ def table(rows: list[Row]) -> str:
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     lines.insert(1, tuple("-" * width for width in widths))
     return "\n".join(
-        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
+        " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )

@@ -33,19 +33,11 @@ RESULTS = Path(__file__).parent / "results"
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="small counts: shows that it runs, within a minute"
-    )
-    parser.add_argument(
-        "--only", action="append", choices=FAMILIES, help="measure this family; may be repeated"
-    )
+    parser.add_argument("--quick", action="store_true", help="small counts: shows that it runs, within a minute")
+    parser.add_argument("--only", action="append", choices=FAMILIES, help="measure this family; may be repeated")
     parser.add_argument("--large", action="store_true", help="also read from a log of 100 M records (18 GB)")
-    parser.add_argument(
-        "--dir", type=Path, default=RESULTS, help="where logs are put while they are measured"
-    )
-    parser.add_argument(
-        "--json", type=Path, default=RESULTS / "latest.json", help="where the result is written"
-    )
+    parser.add_argument("--dir", type=Path, default=RESULTS, help="where logs are put while they are measured")
+    parser.add_argument("--json", type=Path, default=RESULTS / "latest.json", help="where the result is written")
     return parser.parse_args()
 
 

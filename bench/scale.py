@@ -19,7 +19,8 @@ class Scale:
     durable_bulk_calls: int = 48
     durable_repetitions: int = 5
     stored: int = 10_000_000
-    reads: int = 50_000
+    reads: int = 10_000
+    read_repetitions: int = 30
     cold_reads: int = 400
     sought: int = 1_000_000
     stored_large: int = 100_000_000
@@ -43,7 +44,8 @@ QUICK = Scale(
     durable_bulk_calls=16,
     durable_repetitions=3,
     stored=500_000,
-    reads=10_000,
+    reads=5_000,
+    read_repetitions=10,
     cold_reads=100,
     # The target of this row is about this very size.
     sought=1_000_000,

@@ -63,9 +63,7 @@ def _records(bench: Bench) -> Iterator[Row]:
     one_thread = rates["one thread"]
     unit = Unit.RECORDS_PER_SECOND
     work = "durable append, one thread"
-    yield Row(
-        work=work, figure=one_thread, unit=unit, peer="naive with fsync", peer_figure=rates["naive"], target=1
-    )
+    yield Row(work=work, figure=one_thread, unit=unit, peer="naive with fsync", peer_figure=rates["naive"], target=1)
     yield Row(
         work=work,
         figure=one_thread,

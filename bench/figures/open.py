@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench.figures.opened import open_in_child
 from bench.row import Row, Unit
 from bench.workload import CYCLE, RECORDS_PER_16KB_BATCH, encoded_cycle
 from seeklog import Log, LogConfig
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
 
     from bench.measure import Bench
 
-CHILD = Path(__file__).with_name("open_child.py")
 BATCHES_PER_SEGMENT = 4
 
 
@@ -31,20 +27,12 @@ def measure(bench: Bench) -> Iterator[Row]:
             for _ in range(segments):
                 log.append_batches(piece)
         found = len(list(path.glob("*.log")))
-        opens = [_open_in_child(path) for _ in range(2 * bench.scale.repetitions)]
+        opens = [open_in_child(path) for _ in range(2 * bench.scale.repetitions)]
     work = f"open a clean log of {found:,} segments"
-    yield Row(
-        work=work, figure=min(opened["milliseconds"] for opened in opens), unit=Unit.MILLISECONDS, target=50
-    )
+    yield Row(work=work, figure=min(opened.seconds for opened in opens) * 1e3, unit=Unit.MILLISECONDS, target=50)
     yield Row(
         work=f"{work}, memory more",
-        figure=max(opened["megabytes"] for opened in opens),
+        figure=max(opened.grown_bytes for opened in opens) / 1e6,
         unit=Unit.MEGABYTES,
         target=30,
     )
-
-
-def _open_in_child(path: Path) -> dict[str, float]:
-    run = subprocess.run([sys.executable, str(CHILD), str(path)], check=True, capture_output=True, text=True)
-    opened: dict[str, float] = json.loads(run.stdout)
-    return opened

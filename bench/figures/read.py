@@ -66,7 +66,7 @@ def _warm(
     with Log(path) as log, Log(path_16kb) as log_16kb:
         _check_reads(log, log_16kb, naive, sqlite, offsets[:CHECKED_READS])
         rates = best_of(
-            bench.scale.repetitions,
+            bench.scale.read_repetitions,
             {
                 "seeklog": _reading_log(log, offsets),
                 "naive": _reading_naive(naive, peer_offsets),
@@ -130,7 +130,7 @@ def _large(bench: Bench, path: Path, *, count: int) -> Iterator[Row]:
         reads = bench.scale.reads
         with Log(path) as log, Log(large_path) as large_log:
             rates = best_of(
-                bench.scale.repetitions,
+                bench.scale.read_repetitions,
                 {
                     "large": _reading_log(large_log, random_offsets(reads, below=large_count)),
                     "seeklog": _reading_log(log, random_offsets(reads, below=count)),

@@ -53,9 +53,7 @@ def _records(bench: Bench) -> Iterator[Row]:
         naive.close()
     unit = Unit.RECORDS_PER_SECOND
     work = "scan to records"
-    yield Row(
-        work=work, figure=rates["seeklog"], unit=unit, peer="naive", peer_figure=rates["naive"], target=4
-    )
+    yield Row(work=work, figure=rates["seeklog"], unit=unit, peer="naive", peer_figure=rates["naive"], target=4)
     yield Row(
         work=work,
         figure=rates["seeklog"],
@@ -101,9 +99,7 @@ def _arrow(bench: Bench) -> Iterator[Row]:
         ("aiokafka, CRC unchecked", "aiokafka, no CRC", None),
         ("kafka-python, CRC unchecked", "kafka-python, no CRC", None),
     ):
-        yield Row(
-            work=work, figure=rates["seeklog"], unit=unit, peer=peer, peer_figure=rates[name], target=target
-        )
+        yield Row(work=work, figure=rates["seeklog"], unit=unit, peer=peer, peer_figure=rates[name], target=target)
     yield Row(
         work=work,
         figure=rates["seeklog"] / count * size / 1e9,
