@@ -43,6 +43,9 @@ _SHORT = cython.declare(cython.Py_ssize_t, 2048)
 # The smallest record: seven one-byte fields (length, attributes, two deltas, two lengths, header count).
 _RECORD_MIN = cython.declare(cython.Py_ssize_t, 7)
 _INT32_MAX = cython.declare(cython.longlong, 2**31 - 1)
+_INT64_MAX = cython.declare(cython.longlong, 2**63 - 1)
+# The offset behind the last one must be a number too.
+_OFFSET_MAX = cython.declare(cython.longlong, 2**63 - 2)
 _UNSET = cython.declare(cython.longlong, -(2**63) + 1)
 _HAS_INSTRUCTION = cython.declare(cython.bint, False)
 if cython.compiled:
@@ -170,6 +173,20 @@ def store_i32(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) 
 def store_i64(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
     store_i32(p, at, value >> 32)
     store_i32(p, at + 4, value)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def wrapped(value: cython.longlong) -> cython.longlong:
+    """A sum or difference of two int64 as C and Java have it: 64 bits, what is above them lost.
+
+    A timestamp delta may overflow, and comes back right when it is added to its base again.
+    """
+    if cython.compiled:
+        return value
+    else:
+        return (value + 2**63) % 2**64 - 2**63
 
 
 @cython.cfunc
@@ -341,7 +358,10 @@ def encode_headers(headers: tuple):
             raise InvalidRecord(f"a header's key must be str, not {type(key).__name__}")
         field_size("a header's value", value)
         # surrogateescape: keys that are not UTF-8 come out of the decoder so, and go back in unchanged.
-        encoded = key.encode("utf-8", "surrogateescape")
+        try:
+            encoded = key.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise InvalidRecord(f"the header key {key!r} cannot be written: {error}") from error
         out += varint(len(encoded))
         out += encoded
         if value is None:
@@ -535,7 +555,7 @@ def encode_records(
         if record.headers:
             encoded = encode_headers(record.headers)
             extras[index] = encoded
-        body = body_size_of(timestamp - base_timestamp, index, record.key, record.value, encoded)
+        body = body_size_of(wrapped(timestamp - base_timestamp), index, record.key, record.value, encoded)
         put_i64(buffer_pointer(sizes), index, body)
         total += varint_size(body) + body
         if total > _INT32_MAX:
@@ -551,7 +571,7 @@ def encode_records(
             p,
             at,
             body,
-            timestamp - base_timestamp,
+            wrapped(timestamp - base_timestamp),
             index,
             record.key,
             record.value,
@@ -668,6 +688,26 @@ def check_counts(
     return 0
 
 
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def check_offsets(
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    next_offset: cython.longlong,
+    contiguous: cython.bint,
+    position: cython.longlong,
+) -> cython.longlong:
+    """Return a batch's last offset. It must not start below `next_offset`, or only there if `contiguous`."""
+    base: cython.longlong = load_i64(p, at)
+    last_delta: cython.longlong = load_i32(p, at + 23)
+    if last_delta < 0 or base < 0 or base > _OFFSET_MAX - last_delta:
+        raise CorruptBatch(f"base offset {base} with last offset delta {last_delta} cannot be", position=position)
+    if base < next_offset or (contiguous and base != next_offset):
+        raise CorruptBatch(f"base offset {base}, expected {next_offset}", position=position)
+    return base + last_delta
+
+
 def read_header(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong):
     """Return the header fields of the batch at `at` as a tuple, in the order of `BatchHeader`."""
     p: cython.p_uchar = pointer(data)
@@ -739,7 +779,6 @@ def skip_batches(
     p: cython.p_uchar = pointer(data)
     end: cython.Py_ssize_t = len(data)
     size: cython.Py_ssize_t
-    base: cython.longlong
     last: cython.longlong
     walked: cython.longlong = 0
     while at < end:
@@ -748,10 +787,7 @@ def skip_batches(
             break
         if size < 0:
             raise header_error(p, at, origin + at)
-        base = load_i64(p, at)
-        last = base + load_i32(p, at + 23)
-        if base < next_offset or last < base or (contiguous and base != next_offset):
-            raise offset_error(base, last, next_offset, origin + at)
+        last = check_offsets(p, at, next_offset, contiguous, origin + at)
         if last >= target:
             break
         if not contiguous:
@@ -818,7 +854,6 @@ def take_batches(
     begin: cython.Py_ssize_t = at
     end: cython.Py_ssize_t = len(data)
     size: cython.Py_ssize_t
-    base: cython.longlong
     last: cython.longlong
     while at < end:
         size = batch_size(p, at, end)
@@ -826,10 +861,7 @@ def take_batches(
             break
         if size < 0:
             raise header_error(p, at, origin + at)
-        base = load_i64(p, at)
-        last = base + load_i32(p, at + 23)
-        if base < next_offset or last < base or (contiguous and base != next_offset):
-            raise offset_error(base, last, next_offset, origin + at)
+        last = check_offsets(p, at, next_offset, contiguous, origin + at)
         if last >= stop or (at + size - begin > max_bytes and not at_least_one):
             return at, next_offset, True
         if verify:
@@ -860,13 +892,6 @@ def find_time(data: bytes, at: cython.Py_ssize_t, origin: cython.longlong, times
             return at, True
         at += size
     return at, False
-
-
-@cython.cfunc
-def offset_error(base: cython.longlong, last: cython.longlong, expected: cython.longlong, position: cython.longlong):
-    if last < base:
-        return CorruptBatch(f"last offset {last} is below base offset {base}", position=position)
-    return CorruptBatch(f"base offset {base}, expected {expected}", position=position)
 
 
 # ---------------------------------------------------------------- decoding records
@@ -955,7 +980,7 @@ def decode_batch(
     end: cython.Py_ssize_t
     record_end: cython.Py_ssize_t
     field: cython.longlong
-    timestamp_delta: cython.longlong
+    timestamp: cython.longlong
     offset_delta: cython.longlong
     previous_delta: cython.longlong = -1
     index: cython.longlong
@@ -983,9 +1008,12 @@ def decode_batch(
         record_end = at + cython.cast(cython.Py_ssize_t, field)
         if record_end - at < 1:
             raise record_error("it is empty", index, position)
-        timestamp_delta, at = load_varint(p, at + 1, record_end)
+        timestamp, at = load_varint(p, at + 1, record_end)
         if at < 0:
             raise record_error("its timestamp is no varint", index, position)
+        timestamp = max_timestamp if attributes & _LOG_APPEND_TIME else wrapped(base_timestamp + timestamp)
+        if timestamp < -1:
+            raise record_error("its timestamp is out of bounds", index, position)
         offset_delta, at = load_varint(p, at, record_end)
         if at < 0 or offset_delta <= previous_delta or offset_delta > last_delta:
             raise record_error("its offset does not lie in the batch", index, position)
@@ -997,7 +1025,7 @@ def decode_batch(
             return 0
         record = Record.__new__(Record)
         record.offset = base_offset + offset_delta
-        record._timestamp = max_timestamp if attributes & _LOG_APPEND_TIME else base_timestamp + timestamp_delta
+        record._timestamp = timestamp
         field, at = load_varint(p, at, record_end)
         if at < 0 or field < -1 or field > record_end - at:
             raise record_error("its key overruns the record", index, position)
@@ -1047,7 +1075,6 @@ def read_records(
     p: cython.p_uchar = pointer(data)
     end: cython.Py_ssize_t = len(data)
     size: cython.Py_ssize_t
-    base: cython.longlong
     last: cython.longlong
     while at < end and next_offset < stop and len(out) < enough_records:
         size = batch_size(p, at, end)
@@ -1055,15 +1082,12 @@ def read_records(
             break
         if size < 0:
             raise header_error(p, at, origin + at)
-        base = load_i64(p, at)
-        last = base + load_i32(p, at + 23)
-        if base < next_offset or last < base or (contiguous and base != next_offset):
-            raise offset_error(base, last, next_offset, origin + at)
+        last = check_offsets(p, at, next_offset, contiguous, origin + at)
         if last >= start or not contiguous:
             check_crc(data, p, at, size, origin + at)
         if last >= start:
             check_counts(p, at, size, origin + at)
-            if base < stop:
+            if load_i64(p, at) < stop:
                 decode_batch(data, at, size, origin + at, start, stop, max_records, limit, out)
         next_offset = last + 1
         at += size
@@ -1274,7 +1298,6 @@ class Columns:
         p: cython.p_uchar = pointer(data)
         end: cython.Py_ssize_t = len(data)
         size: cython.Py_ssize_t
-        base: cython.longlong
         last: cython.longlong
         count: cython.longlong
         codec: cython.int
@@ -1285,14 +1308,12 @@ class Columns:
                 break
             if size < 0:
                 raise header_error(p, at, origin + at)
-            base = load_i64(p, at)
-            last = base + load_i32(p, at + 23)
-            if base < next_offset or last < base or (contiguous and base != next_offset):
-                raise offset_error(base, last, next_offset, origin + at)
+            last = check_offsets(p, at, next_offset, contiguous, origin + at)
             if last >= start or not contiguous:
                 check_crc(data, p, at, size, origin + at)
-            if last >= start and base < stop and not (p[at + 22] & _CONTROL):
+            if last >= start:
                 check_counts(p, at, size, origin + at)
+            if last >= start and load_i64(p, at) < stop and not (p[at + 22] & _CONTROL):
                 count = load_i32(p, at + 57)
                 codec = p[at + 22] & _CODEC_MASK
                 if codec:
@@ -1368,6 +1389,9 @@ class Columns:
             timestamp, at = load_varint(p, at + 1, record_end)
             if at < 0:
                 raise record_error("its timestamp is no varint", index, position)
+            timestamp = max_timestamp if append_time else wrapped(base_timestamp + timestamp)
+            if timestamp < -1:
+                raise record_error("its timestamp is out of bounds", index, position)
             offset_delta, at = load_varint(p, at, record_end)
             if at < 0 or offset_delta <= previous_delta or offset_delta > last_delta:
                 raise record_error("its offset does not lie in the batch", index, position)
@@ -1396,9 +1420,10 @@ class Columns:
             if has_offset:
                 put_i64(offsets, self.rows, base_offset + offset_delta)
             if has_timestamp:
-                timestamp = max_timestamp if append_time else base_timestamp + timestamp
-                if timestamp < -1 or timestamp > self._max_timestamp:
-                    raise record_error(f"its timestamp {timestamp} is out of bounds", index, position)
+                if timestamp > self._max_timestamp:
+                    raise record_error(
+                        f"its timestamp {timestamp} is out of bounds of the column's unit", index, position
+                    )
                 put_i64(timestamps, self.rows, timestamp * self._scale)
             self.rows += 1
             if self._wants_headers:
@@ -1575,7 +1600,6 @@ class SegmentState:
         at: cython.Py_ssize_t = 0
         end: cython.Py_ssize_t = len(data)
         size: cython.Py_ssize_t
-        base: cython.longlong
         last: cython.longlong
         try:
             while at < end:
@@ -1584,14 +1608,7 @@ class SegmentState:
                     break
                 if size < 0:
                     raise header_error(p, at, self.size)
-                base = load_i64(p, at)
-                last = base + load_i32(p, at + 23)
-                if (
-                    base < self.next_offset
-                    or last < base
-                    or (base != self.next_offset and self.next_offset >= contiguous_from)
-                ):
-                    raise offset_error(base, last, self.next_offset, self.size)
+                last = check_offsets(p, at, self.next_offset, self.next_offset >= contiguous_from, self.size)
                 if last - self.base_offset > _INT32_MAX:
                     raise CorruptBatch(
                         f"offset {last} is too far from the segment's base {self.base_offset}",
