@@ -156,7 +156,7 @@ class Explorer:
             self._report(recorder, "reader", [violation], seen)
         for offset, content in records.items():
             if content not in recorder.promise.possible.get(offset, ()):
-                self._report(recorder, "reader", [f"invented at offset {offset}: {content}"], seen)
+                self._report(recorder, "reader", [f"offset {offset} holds what was never there: {content}"], seen)
 
     def _report(self, recorder: Recorder, label: str, violations: list[str], disk: Disk) -> None:
         pending = "; ".join(map(str, recorder.sim.pending[-6:]))

@@ -59,6 +59,9 @@ class Content(NamedTuple):
     headers: tuple[tuple[str, bytes | None], ...]
     timestamp_ms: int
 
+    def __str__(self) -> str:
+        return f"{len(self.value or b'')} bytes stamped {self.timestamp_ms}"
+
     @classmethod
     def of(cls, record: Record) -> Content:
         assert record.timestamp_ms is not None
@@ -114,7 +117,7 @@ class Promise:
         for seen in (outcome.records, outcome.read_only):
             for offset, content in seen.items():
                 if content not in self.possible.get(offset, ()):
-                    yield f"invented at offset {offset}: {content}"
+                    yield f"offset {offset} holds what was never there, or is deleted: {content}"
         for offset in range(max(start, self.start_at_least), min(end, kept_end)):
             if outcome.records[offset] != self.possible[offset][-1]:
                 yield f"offset {offset} holds an older record than the one promised"
@@ -186,6 +189,12 @@ class Recorder:
         """Whether the log has been opened, and recovered if that was needed."""
         return self._log is not None
 
+    @property
+    def first_batch(self) -> int:
+        """The first offset that begins a batch and is not deleted."""
+        starts = [start for start in self._batch_starts if start >= self.log.log_start_offset]
+        return min(starts, default=self.log.log_end_offset)
+
     # The engine's calls.
 
     def open(self) -> None:
@@ -204,11 +213,12 @@ class Recorder:
         self.calls += 1
 
     def _learn_epochs(self, log: Log) -> None:
-        """Take the epochs for what they are after an open: the last one may have begun or not."""
-        end = log.log_end_offset
-        starts = {epoch: min(first, end) for epoch, first in self.promise.epoch_starts.items()}
-        if log.leader_epoch > max(starts, default=0):
-            starts[log.leader_epoch] = log.end_offset_for_epoch(log.leader_epoch - 1)[1]
+        """Take the epochs for what they are after an open: the last change to them was made or was not."""
+        starts = {}
+        for epoch in sorted({*self.epochs, log.leader_epoch} - {0}):
+            if log.end_offset_for_epoch(epoch)[0] == epoch:
+                before, end = log.end_offset_for_epoch(epoch - 1)
+                starts[epoch] = end if before >= 0 else log.log_start_offset
         self.promise.epoch_starts = starts
         self.promise.epoch_at_least = log.leader_epoch
 
@@ -313,7 +323,7 @@ class Recorder:
         The cleaned segment stands for `merged` old ones; the old ones are still there or not.
         """
         self.sim.on_boundary = None
-        bases = sorted(entry.name[:20] for entry in self.sim.list(PATH) if entry.name.endswith(names.LOG))
+        bases = sorted(name[:20] for name in self.sim.list(PATH) if name.endswith(names.LOG))
         chosen = bases[1 : 1 + merged]
         content = b"".join(self.sim.read_file(f"{PATH}/{base}{names.LOG}") for base in chosen)
         handle = self.sim.open(f"{PATH}/{chosen[0]}{names.LOG}{names.SWAP}", write=True, create=True)
@@ -399,7 +409,8 @@ class Recorder:
     def _settle(self) -> None:
         """Note what holds now that a call has returned."""
         log, promise = self.log, self.promise
-        promise.start_at_least = promise.start_at_most = log.log_start_offset
+        start = promise.start_at_least = promise.start_at_most = log.log_start_offset
+        promise.possible = {at: found for at, found in promise.possible.items() if at >= start}
         promise.acknowledged_end = log.log_end_offset
         promise.durable_end = log.recovery_point
         if self.config.flush == "batch":

@@ -23,7 +23,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from seeklog.files import Buffer, Entry, Files
+from seeklog.files import Buffer, Files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -260,13 +260,14 @@ class SimFiles:
             raise _error(errno.EISDIR, path)
         return bytes(inode.content)
 
-    def list(self, directory: str) -> list[Entry]:
-        return [
-            Entry(name, len(inode.content), inode.modified_ms, is_file=True)
-            if isinstance(inode, File)
-            else Entry(name, 0, inode.modified_ms, is_file=False)
-            for name, inode in self._directory(directory).names.items()
-        ]
+    def list(self, directory: str) -> list[str]:
+        return list(self._directory(directory).names)
+
+    def file_size(self, path: str) -> int:
+        inode = self._inode(path)
+        if isinstance(inode, Directory):
+            raise _error(errno.EINVAL, path)
+        return len(inode.content)
 
     def rename(self, source: str, target: str) -> None:
         directory, source_name = self._place(source)
@@ -531,9 +532,13 @@ class FaultyFiles:
         self._check("read_file", path)
         return self.inner.read_file(path)
 
-    def list(self, directory: str) -> list[Entry]:
+    def list(self, directory: str) -> list[str]:
         self._check("list", directory)
         return self.inner.list(directory)
+
+    def file_size(self, path: str) -> int:
+        self._check("file_size", path)
+        return self.inner.file_size(path)
 
     def rename(self, source: str, target: str) -> None:
         self._check("rename", target)

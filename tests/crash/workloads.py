@@ -211,6 +211,18 @@ def truncate_to(on: Recorder) -> None:
     on.close()
 
 
+@workload("truncate_to a half-deleted batch", flush="batch", **SMALL)
+def truncate_to_a_half_deleted_batch(on: Recorder) -> None:
+    """The batch goes whole, with the records that were deleted before: none of them may come back."""
+    on.open()
+    on.append_many(2)
+    on.append_many(4)
+    on.delete_before(4)
+    on.truncate_to(5)
+    on.append()
+    on.close()
+
+
 @workload("reopen", flush="os", **SMALL)
 def reopen_again_and_again(on: Recorder) -> None:
     for count in (1, 3, 2):
@@ -365,7 +377,7 @@ def anything(on: Recorder) -> None:
             on.retain,
             lambda: on.clock.advance(1500),
             lambda: on.delete_before(on.log.high_watermark - min(3, on.log.high_watermark)),
-            lambda: on.truncate_to(max(on.log.log_start_offset, on.log.log_end_offset - 3)),
+            lambda: on.truncate_to(max(on.first_batch, on.log.log_end_offset - 3)),
             lambda: on.begin_epoch(on.log.leader_epoch + 1),
         ]
         call = chance.choice(calls)

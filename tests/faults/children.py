@@ -119,6 +119,17 @@ def append_and_report(
         report(type(error).__name__)
 
 
+def append_by_writer_and_report(path: Path | str, flush: str, report: Callable[[str], None], *, count: int) -> None:
+    """Append through the buffering writer; a record is acknowledged when its future is done."""
+    with Log(path, config=kill_config(flush)) as log:
+        first = log.log_end_offset
+        report(f"open {first}")
+        with log.writer(batch_bytes=3000, linger_ms=1) as writer:
+            for offset in range(first, first + count):
+                future = writer.append(value_at(offset))
+                future.add_done_callback(lambda done: report(f"{done.result() + 1}"))
+
+
 def acknowledged_end(lines: list[str]) -> int:
     """Return the end of the log that was reported last."""
     return max((int(line.split()[-1]) for line in lines if line.split()[-1].isdigit()), default=0)
