@@ -1,0 +1,218 @@
+"""Retention: which segments may go, as a decision over facts, and in a log with a clock that jumps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seeklog.storage.retention import SegmentFacts, expired_count
+from storage.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    FakeClock,
+    config_of,
+    fill,
+    offsets,
+    open_log,
+    segment_bases,
+)
+
+DAY_MS = 24 * 3600 * 1000
+
+
+def facts(next_offset: int, *, size: int = 100, max_timestamp_ms: int = 0, sealed_at_ms: int = 0) -> SegmentFacts:
+    return SegmentFacts(next_offset, size, max_timestamp_ms, sealed_at_ms)
+
+
+# ---------------------------------------------------------------- the decision
+
+
+@pytest.mark.parametrize(
+    ("retention_bytes", "expired"),
+    [(-1, 0), (0, 3), (50, 3), (51, 2), (150, 2), (151, 1), (250, 1), (251, 0), (350, 0)],
+)
+def test_by_size_segments_go_while_what_is_left_still_holds_the_size(retention_bytes: int, expired: int) -> None:
+    """Three sealed segments of 100 bytes and an active one of 50, which never goes."""
+    sealed = [facts(10), facts(20), facts(30)]
+
+    assert (
+        expired_count(
+            sealed,
+            active_size=50,
+            high_watermark=35,
+            now_ms=0,
+            config=config_of(retention_bytes=retention_bytes),
+        )
+        == expired
+    )
+
+
+@pytest.mark.parametrize(("now_ms", "expired"), [(0, 0), (1100, 0), (1101, 1), (1200, 1), (1201, 2), (9999, 3)])
+def test_by_time_a_segment_goes_when_its_newest_record_is_older(now_ms: int, expired: int) -> None:
+    sealed = [facts(10 * n, max_timestamp_ms=100 * n, sealed_at_ms=10**6) for n in (1, 2, 3)]
+
+    assert (
+        expired_count(sealed, active_size=50, high_watermark=35, now_ms=now_ms, config=config_of(retention_ms=1000))
+        == expired
+    )
+
+
+def test_a_segment_that_must_stay_keeps_all_behind_it() -> None:
+    """Only the oldest go, or the log would have a hole."""
+    sealed = [facts(10, max_timestamp_ms=9000, sealed_at_ms=9000), facts(20), facts(30)]
+
+    assert (
+        expired_count(sealed, active_size=50, high_watermark=35, now_ms=9500, config=config_of(retention_ms=1000)) == 0
+    )
+
+
+@pytest.mark.parametrize(("high_watermark", "expired"), [(0, 0), (9, 0), (10, 1), (29, 2), (30, 3)])
+def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, expired: int) -> None:
+    sealed = [facts(10), facts(20), facts(30)]
+
+    assert (
+        expired_count(
+            sealed, active_size=50, high_watermark=high_watermark, now_ms=0, config=config_of(retention_bytes=0)
+        )
+        == expired
+    )
+
+
+def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> None:
+    future = facts(10, max_timestamp_ms=START_MS + 1000 * DAY_MS, sealed_at_ms=START_MS)
+
+    for now_ms, expired in ((START_MS + DAY_MS, 0), (START_MS + DAY_MS + 1, 1)):
+        assert (
+            expired_count(
+                [future], active_size=0, high_watermark=10, now_ms=now_ms, config=config_of(retention_ms=DAY_MS)
+            )
+            == expired
+        )
+
+
+def test_a_segment_without_times_counts_from_when_it_was_sealed() -> None:
+    assert facts(10, max_timestamp_ms=-1, sealed_at_ms=500).newest_ms == 500
+
+
+def test_size_and_time_each_suffice() -> None:
+    sealed = [facts(10, max_timestamp_ms=0), facts(20, max_timestamp_ms=10**9, sealed_at_ms=10**9)]
+    config = config_of(retention_ms=1000, retention_bytes=60)
+
+    # The first is too old; without it 150 bytes are left, which is 90 too many, and the second has 100.
+    assert expired_count(sealed, active_size=50, high_watermark=20, now_ms=10**9, config=config) == 1
+
+
+# ---------------------------------------------------------------- in a log
+
+
+def test_by_size_the_oldest_segments_are_deleted(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES, retention_bytes=4 * BATCH_BYTES) as log:
+        fill(log, 11)
+
+        assert log.retain() == 2
+
+        # What is left, 3 and 2 batches, is the least that still holds four.
+        assert segment_bases(tmp_path) == [6, 9]
+        assert log.log_start_offset == 6
+        assert offsets(log.scan()) == list(range(6, 11))
+        assert log.retain() == 0
+
+
+def test_by_time_segments_whose_newest_record_is_too_old_are_deleted(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_bytes=3 * BATCH_BYTES, retention_ms=DAY_MS) as log:
+        for _ in range(8):
+            log.append(b"0123456789")
+            clock.advance(DAY_MS // 4)
+
+        # Segments 0-2 and 3-5 and the active 6-7. It is day 2; offset 2 is of day 0.5, offset 5 of day 1.25.
+        assert log.retain() == 1
+        assert log.log_start_offset == 3
+        clock.advance(DAY_MS // 4)
+        assert log.retain() == 0
+        clock.advance(1)
+        assert log.retain() == 1
+        assert segment_bases(tmp_path) == [6]
+
+
+def test_the_active_segment_is_never_deleted(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, retention_ms=1, retention_bytes=0) as log:
+        fill(log, 5)
+        clock.advance(1000 * DAY_MS)
+
+        assert log.retain() == 0
+        assert offsets(log.scan()) == list(range(5))
+
+
+def test_with_neither_size_nor_time_nothing_is_deleted(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=-1, retention_bytes=-1) as log:
+        fill(log, 5)
+        clock.advance(10_000 * DAY_MS)
+
+        assert log.retain() == 0
+
+
+def test_a_record_from_the_future_does_not_keep_its_segment_for_ever(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=DAY_MS) as log:
+        log.append(b"0123456789", timestamp_ms=START_MS + 1000 * DAY_MS)
+        log.append(b"0123456789", timestamp_ms=START_MS)
+        log.flush()  # the first segment is sealed at the time it is now
+        clock.advance(DAY_MS + 1)
+
+        assert log.retain() == 1
+        assert log.log_start_offset == 1
+
+
+def test_a_record_from_the_past_makes_its_segment_old_but_not_the_active_one(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=DAY_MS) as log:
+        log.append(b"0123456789", timestamp_ms=0)
+        log.append(b"0123456789", timestamp_ms=0)
+
+        assert log.retain() == 1
+        assert offsets(log.scan()) == [1]
+
+
+def test_a_clock_that_jumps_back_deletes_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_bytes=BATCH_BYTES, retention_ms=DAY_MS) as log:
+        fill(log, 5)
+        clock.jump_to(0)
+
+        assert log.retain() == 0
+
+
+def test_retention_waits_for_the_high_watermark(tmp_path: Path) -> None:
+    words = {"segment_bytes": BATCH_BYTES, "retention_bytes": 0, "high_watermark": "manual"}
+    with open_log(tmp_path, **words) as log:
+        fill(log, 5)
+
+        assert log.retain() == 0
+        log.advance_high_watermark(2)
+        assert log.retain() == 2
+        assert log.log_start_offset == 2
+
+
+def test_what_retention_deleted_stays_deleted_after_a_reopen(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=BATCH_BYTES, retention_bytes=0) as log:
+        fill(log, 5)
+        log.retain()
+
+    with open_log(tmp_path) as log:
+        assert (log.log_start_offset, offsets(log.scan())) == (4, [4])
+    assert {path.name.split(".")[0] for path in tmp_path.glob("0*")} == {f"{4:020d}"}
+
+
+def test_a_reader_reads_on_in_a_segment_that_is_deleted_under_it(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES, retention_bytes=0) as log:
+        fill(log, 7)
+        scan = log.scan()
+        first = next(scan)
+        log.retain()
+
+        assert first.offset == 0
+        assert offsets(scan)[:2] == [1, 2]

@@ -1,0 +1,174 @@
+"""What the storage tests work with: a clock that obeys, a disk that counts, and looks at a directory's bytes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from seeklog import Log, LogConfig, Record
+from seeklog.files import Buffer, Files, OsFiles
+from seeklog.names import LOCK
+
+START_MS = 1_700_000_000_000
+HEADER_BYTES = 61
+# A batch header (61) and one record of ten bytes: seven one-byte fields and the value.
+BATCH_BYTES = HEADER_BYTES + 7 + 10
+# A wait for another thread or process that takes this long will not end any more.
+PATIENCE_S = 20.0
+
+
+class FakeClock:
+    """A clock that stands still until it is told; its wall clock may jump while time goes on evenly."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.wall_ms = now_ms
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def advance(self, ms: int) -> None:
+        self.wall_ms += ms
+        self.seconds += ms / 1000
+
+    def jump_to(self, now_ms: int) -> None:
+        self.wall_ms = now_ms
+
+
+class QuickFiles(OsFiles):
+    """The real disk, not waited for. No test here cuts the power, and a process that dies loses nothing."""
+
+    def sync(self, handle: int) -> None:
+        pass
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+
+class CountingFiles(QuickFiles):
+    """The real disk with a diary: (what, file name) of every write, sync, truncation, rename and removal."""
+
+    def __init__(self) -> None:
+        self.diary: list[tuple[str, str]] = []
+        self._names: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._names[handle] = os.path.basename(path)
+        return handle
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        self.diary.append(("write", self._names[handle]))
+        super().write(handle, data, position)
+
+    def truncate(self, handle: int, size: int) -> None:
+        self.diary.append(("truncate", self._names[handle]))
+        super().truncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        self.diary.append(("sync", self._names[handle]))
+
+    def sync_directory(self, path: str) -> None:
+        self.diary.append(("sync", "directory"))
+
+    def rename(self, source: str, target: str) -> None:
+        self.diary.append(("rename", os.path.basename(target)))
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.diary.append(("remove", os.path.basename(path)))
+        super().remove(path)
+
+    def count(self, what: str, suffix: str = ".log") -> int:
+        """Return how often a file whose name ends so was written, synced, ..."""
+        return sum(each == what and name.endswith(suffix) for each, name in list(self.diary))
+
+
+def config_of(**words: Any) -> LogConfig:
+    return LogConfig(**{"flush": "os", "retention_ms": -1, **words})
+
+
+def open_log(
+    path: Path,
+    *,
+    clock: FakeClock | None = None,
+    files: Files | None = None,
+    read_only: bool = False,
+    background: bool = False,
+    **words: Any,
+) -> Log:
+    """Open a log that syncs only when it is told and does nothing on its own; `words` are its config's."""
+    return Log(
+        path,
+        config=config_of(**words),
+        clock=clock or FakeClock(),
+        files=files or QuickFiles(),
+        read_only=read_only,
+        background=background,
+    )
+
+
+def value_of(number: int) -> bytes:
+    """Return ten bytes that tell the number."""
+    return b"%010d" % number
+
+
+def fill(log: Log, count: int, *, start: int | None = None) -> None:
+    """Append batches of one record, BATCH_BYTES each, whose values tell their offsets, a second apart."""
+    first = log.log_end_offset if start is None else start
+    for number in range(first, first + count):
+        log.append(value_of(number), timestamp_ms=START_MS + number * 1000)
+
+
+def make_log(path: Path, count: int, **words: Any) -> None:
+    """Make a log of `count` records and close it cleanly."""
+    with open_log(path, **words) as log:
+        fill(log, count)
+
+
+def offsets(records: Iterable[Record]) -> list[int]:
+    return [record.offset for record in records]
+
+
+def values(records: Iterable[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file's bytes. The lock is left out: a writer that is refused has written its pid there."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != LOCK}
+
+
+def crashed_copy(directory: Path, target: Path) -> Path:
+    """Return the directory as a process leaves it that is killed now: all written, nothing closed."""
+    return Path(shutil.copytree(directory, target))
+
+
+def segment_bases(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+def offset_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack(">ii", (directory / f"{base_offset:020d}.index").read_bytes()))
+
+
+def time_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack(">qi", (directory / f"{base_offset:020d}.timeindex").read_bytes()))
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for another thread to make something true."""
+    give_up = time.monotonic() + PATIENCE_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < give_up, f"waited {PATIENCE_S} seconds for {what}"
+        pause.wait(0.001)
