@@ -1,7 +1,8 @@
 """How a figure is taken: contenders take turns, and each one's best turn counts.
 
 A machine that is shared or throttled slows whoever runs at that moment. Turns spread that over everyone, and
-the best turn is the one least disturbed.
+the best turn is the one least disturbed. Where the work allows, turns are many and take a few milliseconds:
+on a busy machine, only those fit between two interruptions.
 """
 
 from __future__ import annotations
@@ -43,13 +44,16 @@ class Stopwatch:
 def best_of(repetitions: int, trials: Mapping[str, Trial]) -> dict[str, float]:
     """Run every trial once a round, `repetitions` rounds; return each one's highest rate."""
     best = dict.fromkeys(trials, 0.0)
-    for _ in range(repetitions):
-        for name, trial in trials.items():
-            # What earlier turns left is neither collected nor looked through on this one's clock.
-            gc.collect()
-            gc.freeze()
-            best[name] = max(best[name], trial())
-            gc.unfreeze()
+    # What was made before is not looked through on anyone's clock.
+    gc.collect()
+    gc.freeze()
+    try:
+        for _ in range(repetitions):
+            for name, trial in trials.items():
+                gc.collect()
+                best[name] = max(best[name], trial())
+    finally:
+        gc.unfreeze()
     return best
 
 

@@ -93,19 +93,31 @@ def _many(bench: Bench) -> Iterator[Row]:
 
 
 def _one_by_one(bench: Bench) -> Iterator[Row]:
-    count = bench.scale.appended_one_by_one
+    entries = pairs()[: bench.scale.appended_a_turn]
+    with (
+        bench.directory("append-seeklog") as path,
+        bench.directory("append-naive") as naive_path,
+        Log(path, config=CONFIG) as log,
+    ):
+        naive_log = NaiveLog(naive_path)
 
-    def seeklog() -> float:
-        entries = (pairs() * (count // CYCLE + 1))[:count]
-        with bench.directory("append-seeklog") as path, Log(path, config=CONFIG) as log:
+        def seeklog() -> float:
             append = log.append
             with Stopwatch() as clock:
                 for key, value in entries:
                     append(value, key=key)
-            _check_end(log.log_end_offset, count)
-        return count / clock.seconds
+            return len(entries) / clock.seconds
 
-    rates = best_of(bench.scale.repetitions, {"seeklog": seeklog, "naive": lambda: _naive(bench, count)})
+        def naive() -> float:
+            append = naive_log.append
+            with Stopwatch() as clock:
+                for key, value in entries:
+                    append(key, value)
+            return len(entries) / clock.seconds
+
+        rates = best_of(bench.scale.short_turns, {"seeklog": seeklog, "naive": naive})
+        _check_end(log.log_end_offset, naive_log.next_offset)
+        naive_log.close()
     yield Row(
         work="append one by one, flush=os",
         figure=rates["seeklog"],

@@ -7,6 +7,7 @@ the record. SQLite has its page cache of 2 MB.
 from __future__ import annotations
 
 from contextlib import contextmanager
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from bench.measure import Bench, Stopwatch, Trial, best_of, drop_page_cache, settle, warm_page_cache
@@ -60,18 +61,17 @@ def _warm(
 ) -> Iterator[Row]:
     for directory in (path, path_16kb, naive.directory):
         warm_page_cache(directory)
-    offsets = random_offsets(bench.scale.reads, below=count)
-    # Half as many: enough for a figure, and the slower ones do not make the run.
-    peer_offsets = offsets[: bench.scale.reads // 2]
+    offsets = random_offsets(bench.scale.reads_a_turn * bench.scale.short_turns, below=count)
+    a_turn = bench.scale.reads_a_turn
     with Log(path) as log, Log(path_16kb) as log_16kb:
         _check_reads(log, log_16kb, naive, sqlite, offsets[:CHECKED_READS])
         rates = best_of(
-            bench.scale.read_repetitions,
+            bench.scale.short_turns,
             {
-                "seeklog": _reading_log(log, offsets),
-                "naive": _reading_naive(naive, peer_offsets),
-                "sqlite": _reading(sqlite.read, peer_offsets),
-                "16kb": _reading_log(log_16kb, offsets),
+                "seeklog": _reading_log(log, offsets, a_turn=a_turn),
+                "naive": _reading_naive(naive, offsets, a_turn=a_turn // 2),
+                "sqlite": _reading(sqlite.read, offsets, a_turn=a_turn // 2),
+                "16kb": _reading_log(log_16kb, offsets, a_turn=a_turn // 2),
             },
         )
     size = f"{count / 1e6:.1f} M records"
@@ -127,13 +127,14 @@ def _large(bench: Bench, path: Path, *, count: int) -> Iterator[Row]:
         settle(large_path)
         warm_page_cache(large_path)
         warm_page_cache(path)
-        reads = bench.scale.reads
+        a_turn = bench.scale.reads_a_turn
+        reads = a_turn * bench.scale.short_turns
         with Log(path) as log, Log(large_path) as large_log:
             rates = best_of(
-                bench.scale.read_repetitions,
+                bench.scale.short_turns,
                 {
-                    "large": _reading_log(large_log, random_offsets(reads, below=large_count)),
-                    "seeklog": _reading_log(log, random_offsets(reads, below=count)),
+                    "large": _reading_log(large_log, random_offsets(reads, below=large_count), a_turn=a_turn),
+                    "seeklog": _reading_log(log, random_offsets(reads, below=count), a_turn=a_turn),
                 },
             )
     yield _latency(
@@ -166,9 +167,9 @@ def _with_and_without_index(bench: Bench) -> Iterator[Row]:
                 check_record(offset, (record.offset, record.key, record.value))
                 return 1 / clock.seconds
 
-            same = [offset] * 2_000
+            same = [offset] * 500
             rates = best_of(
-                3,
+                bench.scale.repetitions,
                 {
                     "seeklog": _reading_log(log, same),
                     "naive": _reading_naive(naive, same),
@@ -202,36 +203,51 @@ def _latency(
     )
 
 
-def _reading_log(log: Log, offsets: Sequence[int]) -> Trial:
+def _reading_log(log: Log, offsets: Sequence[int], *, a_turn: int = 0) -> Trial:
+    turns = _turns(offsets, a_turn)
+
     def trial() -> float:
         read = log.read
+        chosen = next(turns)
         with Stopwatch() as clock:
-            for offset in offsets:
+            for offset in chosen:
                 next(read(offset, max_records=1))
-        return len(offsets) / clock.seconds
+        return len(chosen) / clock.seconds
 
     return trial
 
 
-def _reading_naive(naive: NaiveLog, offsets: Sequence[int]) -> Trial:
+def _reading_naive(naive: NaiveLog, offsets: Sequence[int], *, a_turn: int = 0) -> Trial:
+    turns = _turns(offsets, a_turn)
+
     def trial() -> float:
         read = naive.read
+        chosen = next(turns)
         with Stopwatch() as clock:
-            for offset in offsets:
+            for offset in chosen:
                 next(read(offset))
-        return len(offsets) / clock.seconds
+        return len(chosen) / clock.seconds
 
     return trial
 
 
-def _reading(read: Read, offsets: Sequence[int]) -> Trial:
+def _reading(read: Read, offsets: Sequence[int], *, a_turn: int = 0) -> Trial:
+    turns = _turns(offsets, a_turn)
+
     def trial() -> float:
+        chosen = next(turns)
         with Stopwatch() as clock:
-            for offset in offsets:
+            for offset in chosen:
                 read(offset)
-        return len(offsets) / clock.seconds
+        return len(chosen) / clock.seconds
 
     return trial
+
+
+def _turns(offsets: Sequence[int], a_turn: int) -> Iterator[Sequence[int]]:
+    """Yield other offsets each time, so that no turn finds what the one before left in the processor's cache."""
+    size = a_turn or len(offsets)
+    return cycle([offsets[first : first + size] for first in range(0, len(offsets), size)])
 
 
 def _check_reads(log: Log, log_16kb: Log, naive: NaiveLog, sqlite: SqliteLog, offsets: Sequence[int]) -> None:

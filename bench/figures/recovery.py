@@ -65,7 +65,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             return naive_count / clock.seconds
 
         rates = best_of(
-            3,
+            max(3, bench.scale.repetitions // 2),
             {
                 "16kb": lambda: count / _recover(bench, killed_16kb, count),
                 "one": lambda: count / _recover(bench, killed_one, count),
