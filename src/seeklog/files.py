@@ -11,7 +11,6 @@ import fcntl
 import mmap
 import os
 import stat
-from dataclasses import dataclass
 from os import pread, pwrite
 from typing import Protocol, TypeAlias
 
@@ -19,16 +18,6 @@ Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-
-
-@dataclass(frozen=True, slots=True)
-class Entry:
-    """One name in a directory."""
-
-    name: str
-    size: int
-    modified_ms: int
-    is_file: bool
 
 
 class Files(Protocol):
@@ -68,8 +57,12 @@ class Files(Protocol):
         """Return a small file's content."""
         ...
 
-    def list(self, directory: str) -> list[Entry]:
-        """Return what is in a directory, in no order."""
+    def list(self, directory: str) -> list[str]:
+        """Return the names in a directory, in no order."""
+        ...
+
+    def file_size(self, path: str) -> int:
+        """Return the size of a file by its name; a link or a directory is none."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -78,8 +71,8 @@ class Files(Protocol):
 
     def remove(self, path: str) -> None: ...
 
-    def make_directory(self, path: str) -> bool:
-        """Make a directory and its parents; tell whether it was not there before."""
+    def make_directory(self, path: str) -> None:
+        """Make a directory and its parents, unless it is there."""
         ...
 
     def sync_directory(self, path: str) -> None:
@@ -151,23 +144,14 @@ class OsFiles:
         finally:
             os.close(handle)
 
-    def list(self, directory: str) -> list[Entry]:
-        entries = []
-        with os.scandir(directory) as names:
-            for name in names:
-                try:
-                    status = name.stat(follow_symlinks=False)
-                except FileNotFoundError:
-                    continue  # deleted between the listing and the look
-                entries.append(
-                    Entry(
-                        name.name,
-                        status.st_size,
-                        status.st_mtime_ns // 1_000_000,
-                        stat.S_ISREG(status.st_mode),
-                    )
-                )
-        return entries
+    def list(self, directory: str) -> list[str]:
+        return os.listdir(directory)
+
+    def file_size(self, path: str) -> int:
+        status = os.stat(path, follow_symlinks=False)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", path)
+        return status.st_size
 
     def rename(self, source: str, target: str) -> None:
         os.replace(source, target)
@@ -175,14 +159,12 @@ class OsFiles:
     def remove(self, path: str) -> None:
         os.unlink(path)
 
-    def make_directory(self, path: str) -> bool:
+    def make_directory(self, path: str) -> None:
         try:
             os.makedirs(path, DIRECTORY_MODE)
         except FileExistsError:
             if not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
-            return False
-        return True
 
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

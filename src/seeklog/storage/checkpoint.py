@@ -7,6 +7,7 @@
     log_start_offset 0         records below were deleted
     high_watermark 1000        exclusive
     contiguous_from 0          from here on every batch was appended by seeklog, without gaps
+    generation 2               grows whenever the end of the log is cut, so that readers start over
     epochs 0 0 3 700           leader epochs as pairs: epoch 0 begins at offset 0, epoch 3 at offset 700
     active 0 1000 ...          only after a clean close: the base offset and state of the last segment
     crc32c 5d1c9ad2
@@ -27,7 +28,7 @@ from seeklog.record.kernel import crc32c
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"
-_NUMBERS = ("recovery_point", "log_start_offset", "high_watermark", "contiguous_from")
+_NUMBERS = ("recovery_point", "log_start_offset", "high_watermark", "contiguous_from", "generation")
 _DAMAGED = (
     "If the log is whole, remove the checkpoint and open the log again: every batch is then checked, and "
     "records that `delete_before` removed inside the first segment may come back."
@@ -42,6 +43,7 @@ class Checkpoint:
     log_start_offset: int
     high_watermark: int
     contiguous_from: int
+    generation: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     active: tuple[int, ...] | None = None
 

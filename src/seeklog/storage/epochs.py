@@ -42,7 +42,8 @@ class LeaderEpochs:
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries = list(entries)
-        self._written: bytes | None = None
+        self.written: bytes | None = None
+        """What Kafka's file says, as far as is known."""
 
     @classmethod
     def read(cls, files: Files, directory: str) -> LeaderEpochs:
@@ -51,14 +52,16 @@ class LeaderEpochs:
             data = files.read_file(f"{directory}/{names.LEADER_EPOCHS}")
         except FileNotFoundError:
             return cls()
-        return cls(decode_epochs(data) or ())
+        epochs = cls(decode_epochs(data) or ())
+        epochs.written = data
+        return epochs
 
     def write(self, files: Files, directory: str) -> None:
         """Replace Kafka's file if the epochs have changed. The caller syncs the directory."""
         data = encode_epochs(self.entries)
-        if data != self._written:
+        if data != self.written:
             replace_file(files, directory, names.LEADER_EPOCHS, data)
-            self._written = data
+            self.written = data
 
     @property
     def latest(self) -> int:

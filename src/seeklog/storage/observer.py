@@ -18,7 +18,7 @@ from seeklog.record import kernel
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
-from seeklog.storage.recovery import RecoveryReport, find_swaps, load_segments, replaced_by
+from seeklog.storage.recovery import RecoveryReport, list_segments
 from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
 from seeklog.storage.view import View
@@ -60,13 +60,17 @@ class TailSegment(Segment):
     def file_size(self) -> int:
         return self.shared.files.size(self.handle().number)
 
+    def notice_growth(self) -> None:
+        """What a clean close said holds only while the file has the size that it spoke of."""
+        if self.seal is not None and self.file_size() != self._size:
+            self.seal = None
+            self.contiguous = self.is_exact = self._trusted
+
     def walk(self, stop: int) -> None:
         """Go on over the whole batches that lie below `stop`."""
         file_size = self.file_size()
         if file_size == self._size:
             return
-        self.seal = None
-        self.contiguous = self.is_exact = self._trusted
         if not self._is_placed:
             self._place(file_size)
         wanted = SCAN_CHUNK
@@ -123,7 +127,7 @@ class Observer:
 
     def _load(self) -> None:
         self._checkpoint = read_checkpoint(self.files, self.directory)
-        segments = self._list_segments()
+        segments = list_segments(self._shared, self.files.list(self.directory))
         if not segments:
             raise NotALog(f"there is no log at {self.directory}: it holds no segment")
         checkpoint = self._checkpoint
@@ -145,18 +149,10 @@ class Observer:
         self.view = View([*segments[:-1], self._tail])
         self._look()
 
-    def _list_segments(self) -> list[Segment]:
-        """Return the segments as a writer would find them: a finished compaction counts, though not renamed."""
-        entries = self.files.list(self.directory)
-        segments = load_segments(self._shared, entries)
-        for swap in find_swaps(self._shared, entries):
-            replaced = replaced_by(swap, segments)
-            segments = sorted([*(s for s in segments if s not in replaced), swap], key=lambda s: s.base_offset)
-        return segments
-
     def _look(self) -> None:
         """Find out how far the log may be read."""
         checkpoint = self._checkpoint
+        self._tail.notice_growth()
         stop = self._published(checkpoint)
         self._tail.walk(INT64_MAX if stop is None else stop)
         end = self._tail.next_offset
@@ -189,13 +185,21 @@ class Observer:
                 self._tail.file_size() < self._tail.size
                 or (self._tail.next_offset > self._tail.base_offset and self._exists(rolled))
                 or not self._exists(self._tail.path)
-                or (checkpoint is None) != (self._checkpoint is None)
-                or (checkpoint is not None and checkpoint.log_start_offset > self.log_start_offset)
+                or self._is_overtaken_by(checkpoint)
             ):
                 self._load()
                 return
             self._checkpoint = checkpoint
             self._look()
+
+    def _is_overtaken_by(self, checkpoint: Checkpoint | None) -> bool:
+        """Tell whether the log was cut or deleted from since the files were looked at."""
+        if checkpoint is None or self._checkpoint is None:
+            return checkpoint is not self._checkpoint
+        return (
+            checkpoint.generation != self._checkpoint.generation
+            or checkpoint.log_start_offset != self._checkpoint.log_start_offset
+        )
 
     def reload(self) -> None:
         """Forget what was learnt of the files and look at all of them again."""

@@ -14,6 +14,7 @@ import os
 import threading
 import weakref
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from seeklog import names
@@ -40,7 +41,7 @@ from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.flusher import Flusher
-from seeklog.storage.recovery import complete_swaps, mend, survey
+from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import SegmentFacts, expired_count
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
 from seeklog.storage.view import View
@@ -103,14 +104,13 @@ class Partition:
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True)
         checkpoint = read_checkpoint(files, directory)
-        entries = files.list(directory)
-        if complete_swaps(self._shared, entries):
-            entries = files.list(directory)
-        found = survey(self._shared, entries, checkpoint)
+        listing = files.list(directory)
+        found = survey(self._shared, listing, checkpoint)
         initial = checkpoint.recovery_point if checkpoint is not None else config.initial_offset
         mended = mend(
             self._shared,
             found,
+            listing=listing,
             recovery_point=checkpoint.recovery_point if checkpoint is not None else 0,
             initial_offset=initial,
             now_ms=self.clock.now_ms(),
@@ -123,7 +123,9 @@ class Partition:
         self._names_dirty = False
         self.view = View([*mended.sealed, mended.active])
         first, end = self.view.bases[0], mended.active.next_offset
-        self.log_start_offset = max(first, checkpoint.log_start_offset if checkpoint is not None else first)
+        # A truncation that was interrupted may have cut the batch that the log started in.
+        start = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
+        self.log_start_offset = min(start, end)
         self.log_end_offset = end
         self.recovery_point = end
         if checkpoint is not None:
@@ -135,8 +137,13 @@ class Partition:
         if config.high_watermark == "manual":
             self.high_watermark = min(end, checkpoint.high_watermark if checkpoint is not None else first)
         self._open_epochs(checkpoint, mended.epochs)
-        # The clean marker goes before the first append, and the recovery point is where recovery left it.
-        self._write_checkpoint()
+        self._generation = checkpoint.generation if checkpoint is not None else 0
+        self._generation += 1 if mended.report.cut_bytes else 0
+        if checkpoint is None or not mended.report.clean or self._checkpoint() != replace(checkpoint, active=None):
+            self._write_checkpoint()
+        # Otherwise the clean marker stays until the next checkpoint. It speaks of a file of a certain size with
+        # certain indexes, so the first append makes it void.
+        self._checkpointed_at = self.clock.monotonic()
         self._publish()
 
     def _sync_ancestors(self) -> None:
@@ -153,10 +160,9 @@ class Partition:
             ancestor = os.path.dirname(ancestor)
 
     def _open_epochs(self, checkpoint: Checkpoint | None, found: Sequence[tuple[int, int]]) -> None:
+        self._epochs = LeaderEpochs.read(self.files, self.directory)
         if checkpoint is not None:
-            self._epochs = LeaderEpochs(checkpoint.epochs)
-        else:
-            self._epochs = LeaderEpochs.read(self.files, self.directory)
+            self._epochs.entries = list(checkpoint.epochs)
         self._epochs.merge(found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if not self._epochs.entries:
             self._epochs.begin(0, self.log_start_offset)
@@ -184,7 +190,7 @@ class Partition:
         try:
             self._active.sync_indexes()
             if not self._rolled:
-                self._write_checkpoint(clean=True)
+                self._write_checkpoint(replace(self._checkpoint(), active=self._active.state.save()))
         except OSError as error:
             # The records are synced; the next open scans the last segment instead of trusting the marker.
             logger.warning("%s: closed without a clean marker: %s", self.directory, error)
@@ -284,6 +290,8 @@ class Partition:
         count, span = kernel.check_batches(raw, self.config.max_message_bytes)
         if not count:
             raise UsageError("no batch to append")
+        if span - 1 > INT32_MAX:
+            raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; append them apart")
         if self._stamps_append_time:
             raw = kernel.stamp_append_time(raw, self.clock.now_ms())
         with self._lock:
@@ -412,17 +420,19 @@ class Partition:
                 logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
         return sealed
 
-    def _write_checkpoint(self, *, clean: bool = False) -> None:
-        checkpoint = Checkpoint(
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
             high_watermark=self.high_watermark,
             contiguous_from=self._contiguous_from,
+            generation=self._generation,
             epochs=tuple(self._epochs.entries),
-            active=self._active.state.save() if clean else None,
         )
+
+    def _write_checkpoint(self, checkpoint: Checkpoint | None = None) -> None:
         self._epochs.write(self.files, self.directory)
-        write_checkpoint(self.files, self.directory, checkpoint)
+        write_checkpoint(self.files, self.directory, checkpoint or self._checkpoint())
         self._checkpointed_at = self.clock.monotonic()
 
     def _try_checkpoint(self) -> None:
@@ -434,13 +444,13 @@ class Partition:
                 raise self._fail("writing the checkpoint", error) from error
             logger.warning("%s: the checkpoint waits for room on the disk: %s", self.directory, error)
 
-    def _must_checkpoint(self) -> None:
-        """Persist what must be durable before anything is taken away."""
+    def _must_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Persist what must be durable before anything changes for a caller."""
         try:
-            self._write_checkpoint()
+            self._write_checkpoint(checkpoint)
         except OSError as error:
             if error.errno in _FULL:
-                raise DiskFull(f"{self.directory}: no room for the checkpoint; nothing was deleted") from error
+                raise DiskFull(f"{self.directory}: no room for the checkpoint; nothing was changed") from error
             raise self._fail("writing the checkpoint", error) from error
 
     # ------------------------------------------------------------ watermark and followers
@@ -498,20 +508,24 @@ class Partition:
             place = self.view.find(found.segment)
             segment = self.view.segments[place]
             end = kernel.read_header(segment.read(kernel.HEADER_SIZE, found.position), 0, found.position)[0]
+            recovery_point, high_watermark = min(self.recovery_point, end), min(self.high_watermark, end)
             # Less is promised before less is there: a crash in between is then no loss.
-            self.recovery_point = min(self.recovery_point, end)
-            self.high_watermark = min(self.high_watermark, end)
-            self.log_start_offset = min(self.log_start_offset, end)
+            self._generation += 1
+            self._must_checkpoint(
+                replace(self._checkpoint(), recovery_point=recovery_point, high_watermark=high_watermark)
+            )
+            self.recovery_point, self.high_watermark = recovery_point, high_watermark
             self._publish()
-            self._must_checkpoint()
             try:
                 self._cut(place, found.position)
             except OSError as error:
                 raise self._fail("truncating", error) from error
             self.log_end_offset = self.recovery_point = end
+            self.log_start_offset = min(self.log_start_offset, end)
             self._commit.forget()
             self._epochs.truncate(end)
-            self._must_checkpoint()
+            self._generation += 1
+            self._try_checkpoint()
             return end
 
     def _cut(self, place: int, position: int) -> None:
@@ -546,8 +560,8 @@ class Partition:
                 return 0
             self._flush()
             with self._lock:
+                self._must_checkpoint(replace(self._checkpoint(), log_start_offset=offset))
                 self.log_start_offset = offset
-                self._must_checkpoint()
                 return self._drop_segments_below(offset)
 
     def _drop_segments_below(self, offset: int) -> int:
@@ -617,7 +631,7 @@ class Partition:
             before = list(self._epochs.entries)
             self._epochs.begin(epoch, self.log_end_offset)
             try:
-                self._must_checkpoint()
+                self._must_checkpoint(self._checkpoint())
             except DiskFull:
                 self._epochs.entries = before
                 raise

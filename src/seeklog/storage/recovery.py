@@ -14,11 +14,11 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import pairwise
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, LostRecords
-from seeklog.files import Entry
+from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.record.kernel import SegmentState, count_whole_batches
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 from seeklog.storage.epochs import Entry as EpochEntry
@@ -94,6 +94,7 @@ class Scanned:
 class Survey:
     """What is in a directory, and what is to be done."""
 
+    segments: list[Segment] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
     """Files that a crash left behind and that have no meaning any more."""
     sealed: list[Segment] = field(default_factory=list)
@@ -103,13 +104,16 @@ class Survey:
     clean_active: tuple[Segment, SegmentState] | None = None
 
 
-def load_segments(shared: Shared, entries: Iterable[Entry]) -> list[Segment]:
+def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
     """Return the segments of a listing in order, each as far as its file's size tells."""
     sizes = {}
-    for entry in entries:
-        parsed = names.parse_segment_name(entry.name)
-        if parsed is not None and parsed[1] == names.LOG and entry.is_file:
-            sizes[parsed[0]] = entry.size
+    for name in listing:
+        if name.endswith(names.LOG):
+            parsed = names.parse_segment_name(name)
+            if parsed is not None:
+                # A segment that a writer in another process has just deleted is none.
+                with contextlib.suppress(FileNotFoundError):
+                    sizes[parsed[0]] = shared.files.file_size(f"{shared.directory}/{name}")
     bases = sorted(sizes)
     ends = [*bases[1:], INT64_MAX][: len(bases)]
     return [
@@ -118,20 +122,22 @@ def load_segments(shared: Shared, entries: Iterable[Entry]) -> list[Segment]:
     ]
 
 
-def find_swaps(shared: Shared, entries: list[Entry]) -> list[Segment]:
+def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
     """Return the segments that a compaction had finished, under their `.swap` names, by Kafka's rules.
 
     One whose base is at or above that of the smallest `.cleaned` file was not complete when the crash came,
     so the originals still stand.
     """
-    limit = min((_base_of(e.name) for e in entries if e.name.endswith(names.CLEANED)), default=INT64_MAX)
-    swaps = []
-    for entry in entries:
-        if entry.name.endswith(names.LOG + names.SWAP) and _base_of(entry.name) < limit:
-            swap = Segment(shared, _base_of(entry.name), size=entry.size, next_offset=INT64_MAX, seal=None)
+    swaps = [name for name in listing if name.endswith(names.LOG + names.SWAP)]
+    limit = min((_base_of(name) for name in listing if name.endswith(names.CLEANED)), default=INT64_MAX)
+    segments = []
+    for name in sorted(swaps, key=_base_of):
+        if _base_of(name) < limit:
+            size = shared.files.file_size(f"{shared.directory}/{name}")
+            swap = Segment(shared, _base_of(name), size=size, next_offset=INT64_MAX, seal=None)
             swap.path += names.SWAP
-            swaps.append(swap)
-    return sorted(swaps, key=lambda swap: swap.base_offset)
+            segments.append(swap)
+    return segments
 
 
 def replaced_by(swap: Segment, segments: Iterable[Segment]) -> list[Segment]:
@@ -141,13 +147,25 @@ def replaced_by(swap: Segment, segments: Iterable[Segment]) -> list[Segment]:
     return [s for s in segments if s.base_offset == swap.base_offset or swap.base_offset <= s.base_offset < end]
 
 
-def complete_swaps(shared: Shared, entries: list[Entry]) -> bool:
-    """Finish a compaction that a crash interrupted; tell whether anything was renamed."""
+def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
+    """Return the segments that count: a finished compaction counts, though its files are not renamed yet."""
+    segments = load_segments(shared, listing)
+    for swap in find_swaps(shared, listing):
+        replaced = replaced_by(swap, segments)
+        segments = sorted([*(s for s in segments if s not in replaced), swap], key=lambda s: s.base_offset)
+        for segment, following in pairwise(segments):
+            segment.end_before(following.base_offset)
+    return segments
+
+
+def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> None:
+    """Finish a compaction that a crash interrupted: give the segments their names."""
     files, directory = shared.files, shared.directory
-    swaps = find_swaps(shared, entries)
-    segments = load_segments(shared, entries)
-    for swap in swaps:
-        for old in replaced_by(swap, segments):
+    originals = load_segments(shared, listing)
+    for swap in segments:
+        if not swap.path.endswith(names.SWAP):
+            continue
+        for old in replaced_by(swap, originals):
             for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
                 with contextlib.suppress(FileNotFoundError):
                     files.remove(shared.path(old.base_offset, suffix))
@@ -155,8 +173,8 @@ def complete_swaps(shared: Shared, entries: list[Entry]) -> bool:
         for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.LOG):
             with contextlib.suppress(FileNotFoundError):
                 files.rename(f"{stem}{suffix}{names.SWAP}", f"{stem}{suffix}")
+        swap.path = shared.path(swap.base_offset, names.LOG)
         files.sync_directory(directory)
-    return bool(swaps)
 
 
 def _base_of(name: str) -> int:
@@ -164,10 +182,10 @@ def _base_of(name: str) -> int:
     return int(digits) if digits.isdigit() else INT64_MAX
 
 
-def survey(shared: Shared, entries: list[Entry], checkpoint: Checkpoint | None) -> Survey:
+def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) -> Survey:
     """Look at a partition directory and decide what is to be done. Raises if damage must be refused."""
-    found = Survey(leftovers=list(_leftovers(entries)))
-    segments = load_segments(shared, entries)
+    found = Survey(leftovers=list(_leftovers(listing)))
+    found.segments = segments = list_segments(shared, listing)
     recovery_point = checkpoint.recovery_point if checkpoint is not None else 0
     contiguous_from = checkpoint.contiguous_from if checkpoint is not None else INT64_MAX
     _check_not_lost(shared, segments, checkpoint)
@@ -176,9 +194,7 @@ def survey(shared: Shared, entries: list[Entry], checkpoint: Checkpoint | None) 
         while len(segments) > 1 and segments[1].base_offset <= checkpoint.log_start_offset:
             gone = segments.pop(0).base_offset
             found.leftovers += [
-                entry.name
-                for entry in entries
-                if entry.name.startswith(f"{gone:020d}.") and entry.name.endswith(names.SEGMENT_SUFFIXES)
+                name for name in listing if name.startswith(f"{gone:020d}.") and name.endswith(names.SEGMENT_SUFFIXES)
             ]
     if checkpoint is not None and checkpoint.active is not None and segments:
         found.clean_active = _restore(shared, segments[-1], checkpoint.active)
@@ -191,6 +207,9 @@ def survey(shared: Shared, entries: list[Entry], checkpoint: Checkpoint | None) 
             continue
         scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
         found.scanned.append(scanned)
+        if isinstance(scanned.state.problem, UnsupportedMagic) and checkpoint is None:
+            # A broker's old format is not damage, and nothing of it may be cut.
+            raise scanned.state.problem.located(segment.path)
         if scanned.action is Action.REFUSE:
             raise _refusal(scanned, recovery_point)
         if scanned.action is Action.CUT:
@@ -199,18 +218,15 @@ def survey(shared: Shared, entries: list[Entry], checkpoint: Checkpoint | None) 
     return found
 
 
-def _leftovers(entries: Iterable[Entry]) -> Iterable[str]:
-    logs = {entry.name for entry in entries if entry.name.endswith(names.LOG)}
-    for entry in entries:
-        parsed = names.parse_segment_name(entry.name)
-        orphan = (
-            parsed is not None
-            and parsed[1] in names.SEGMENT_SUFFIXES
-            and names.segment_name(parsed[0], names.LOG) not in logs
-        )
-        unfinished = entry.name.endswith((names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY))
-        if orphan or (unfinished and names.is_known(entry.name)):
-            yield entry.name
+def _leftovers(listing: list[str]) -> Iterable[str]:
+    logs = {name for name in listing if name.endswith(names.LOG)}
+    for name in listing:
+        if name.endswith(names.SEGMENT_SUFFIXES):
+            parsed = names.parse_segment_name(name)
+            if parsed is not None and names.segment_name(parsed[0], names.LOG) not in logs:
+                yield name
+        elif name.endswith((names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)) and names.is_known(name):
+            yield name
 
 
 def _check_not_lost(shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None) -> None:
@@ -310,7 +326,9 @@ class Mended:
     report: RecoveryReport
 
 
-def mend(shared: Shared, found: Survey, *, recovery_point: int, initial_offset: int, now_ms: int) -> Mended:
+def mend(
+    shared: Shared, found: Survey, *, listing: list[str], recovery_point: int, initial_offset: int, now_ms: int
+) -> Mended:
     """Do what the survey decided, and sync it. What lies above the recovery point is written once more.
 
     Pages of a sync that failed read back fine and are lost later, so reading them proves nothing; writing
@@ -318,6 +336,7 @@ def mend(shared: Shared, found: Survey, *, recovery_point: int, initial_offset: 
     """
     files, directory = shared.files, shared.directory
     report = RecoveryReport(clean=found.clean_active is not None and not found.scanned)
+    complete_swaps(shared, listing, found.segments)
     for name in found.leftovers:
         with contextlib.suppress(FileNotFoundError):
             files.remove(f"{directory}/{name}")

@@ -16,6 +16,8 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LogLocked, NotALog
 from seeklog.files import Files, OsFiles
 from seeklog.record.batch import BatchHeader, split_batches
+from seeklog.record.kernel import crc32c
+from seeklog.storage.checkpoint import read_checkpoint
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import Indexes, Segment, Shared, scan_into
@@ -130,9 +132,25 @@ def _problems(segment: Segment, indexes: Indexes) -> list[IndexProblem]:
             at += len(batch.raw)
     found = list(_offset_problems(segment, indexes.offsets, starts))
     found += _time_problems(segment, indexes.times, newest)
+    tables = ((names.OFFSET_INDEX, indexes.offsets), (names.TIME_INDEX, indexes.times))
+    for (suffix, index), crc in zip(tables, _recorded_crcs(segment), strict=False):
+        path = segment.shared.path(segment.base_offset, suffix)
+        if crc32c(index.table) != crc and all(problem.path != path for problem in found):
+            found.append(IndexProblem(path, None, f"{len(index)} entries, which are not all that were written"))
     if state.problem is not None:
         found.append(IndexProblem(segment.path, None, str(state.problem.reason)))
     return found
+
+
+def _recorded_crcs(segment: Segment) -> tuple[int, ...]:
+    """Return the CRCs of both indexes where seeklog has noted them: in the seal, or on a clean close."""
+    if segment.seal is not None:
+        return segment.seal.offset_index_crc, segment.seal.time_index_crc
+    checkpoint = read_checkpoint(segment.shared.files, segment.shared.directory)
+    saved = checkpoint.active if checkpoint is not None else None
+    if saved is not None and saved[0] == segment.base_offset and saved[2] == segment.size:
+        return saved[14:16]
+    return ()
 
 
 def _offset_problems(segment: Segment, index: OffsetIndex, starts: dict[int, BatchHeader]) -> Iterator[IndexProblem]:

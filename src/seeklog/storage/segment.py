@@ -111,6 +111,10 @@ class Segment:
         """The offset behind the last batch: exclusive."""
         return self._next_offset
 
+    def end_before(self, next_base_offset: int) -> None:
+        """Note where the next segment starts."""
+        self._next_offset = next_base_offset
+
     def attach(self, seal: Seal) -> None:
         """Take the seal's word for what the files hold."""
         self.seal = seal
@@ -286,8 +290,14 @@ class ActiveSegment(Segment):
             self.write_indexes()
 
     def write_indexes(self) -> None:
-        """Bring the index files up to date with the tables."""
+        """Bring the index files up to date with the tables; what finds no room waits."""
         state = self.state
+        if not self._index_handles:
+            try:
+                self.replace_indexes()
+            except OSError as error:
+                logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
+            return
         for number, table in enumerate((state.offset_table, state.time_table)):
             done = self._written[number]
             if len(table) == done:
@@ -355,7 +365,9 @@ class ActiveSegment(Segment):
         self._become(state)
         self.shared.files.truncate(self.handle().number, position)
         self.shared.files.sync(self.handle().number)
-        self.replace_indexes()
+        self._index_handles = ()
+        self._written = [0, 0]
+        self.write_indexes()
 
 
 def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False) -> Seal:
