@@ -383,12 +383,13 @@ class Recorder:
 
     def _record(self, value: bytes | None = None, *, key: bytes | None = None) -> Record:
         chance = self.chance
+        headers: tuple[tuple[str, bytes], ...] = ()
         if value is None:
             # Mostly within one sector; now and then over three, where a segment holds several of those.
             largest = min(1100, self.config.segment_bytes // 8)
             value = chance.randbytes(chance.choice((0, 5, 20, 60, 60, largest)))
+            headers = (("trace", chance.randbytes(3)),) if chance.random() < 0.2 else ()
         self.clock.advance(chance.choice((0, 1, 40)))
-        headers = (("trace", chance.randbytes(3)),) if chance.random() < 0.2 else ()
         return Record(value, key=key, headers=headers, timestamp_ms=self.clock.now_ms())
 
     def _intend(self, records: Sequence[Record], *, batches: Sequence[int] = ()) -> None:

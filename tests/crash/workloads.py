@@ -166,11 +166,11 @@ def checkpoint(on: Recorder) -> None:
 @workload("delete_before, flush=batch", flush="batch", **SMALL)
 def delete_before(on: Recorder) -> None:
     on.open()
-    for _ in range(8):
+    for _ in range(18):
         on.append(on.chance.randbytes(240))
     on.delete_before(1)  # within the first segment: only the start moves
     on.append()
-    on.delete_before(5)
+    on.delete_before(14)  # three segments at once
     on.append()
     on.delete_before(on.log.log_end_offset)
     on.append()
@@ -181,7 +181,7 @@ def delete_before(on: Recorder) -> None:
 @workload("retention by time", flush="batch", retention_ms=5000, **SMALL)
 def retention(on: Recorder) -> None:
     on.open()
-    for _ in range(8):
+    for _ in range(14):
         on.append(on.chance.randbytes(240))
         on.clock.advance(1000)
     on.retain()
@@ -196,14 +196,14 @@ def retention(on: Recorder) -> None:
 @workload("truncate_to, flush=batch", flush="batch", **SMALL)
 def truncate_to(on: Recorder) -> None:
     on.open()
-    for _ in range(7):
+    for _ in range(13):
         on.append(on.chance.randbytes(200))
     on.flush()
     on.append()
-    on.truncate_to(6)  # within the active segment, below the recovery point
+    on.truncate_to(12)  # within the active segment, below the recovery point
     on.append()
     on.append()
-    on.truncate_to(2)  # into a sealed segment
+    on.truncate_to(2)  # into the first segment: two go whole
     on.append()
     on.flush()
     on.truncate_to(0)
@@ -246,6 +246,24 @@ def recovery_after_a_kill(on: Recorder) -> None:
         on.kill_during(lambda: [on.append(on.chance.randbytes(300)) for _ in range(3)], at=on.chance.randrange(1, 12))
         on.open()
         on.append()
+    on.close()
+
+
+@workload("recovery of a hole", flush="os", **WIDE)
+def recovery_of_a_hole(on: Recorder) -> None:
+    """Records of one size: what was cut behind a hole fits again exactly behind what fills the hole."""
+
+    def append_some() -> None:
+        for _ in range(on.chance.randrange(2, 5)):
+            on.append(on.chance.randbytes(60))
+
+    on.open()
+    append_some()
+    on.flush()
+    for _ in range(4):
+        on.lose_power_during(append_some, at=on.chance.randrange(2, 5))
+        on.open()
+    append_some()
     on.close()
 
 
@@ -343,6 +361,20 @@ def the_disk_is_full(on: Recorder) -> None:
         faulty.heal()
         on.append()
         on.append(on.chance.randbytes(300))
+    on.close()
+
+
+@workload("sealing waits for room", flush="batch", **SMALL)
+def sealing_waits_for_room(on: Recorder) -> None:
+    """Segments roll while their seals cannot be written: the records are as durable as ever."""
+    on.files = faulty = FaultyFiles(
+        on.sim, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True, only=".seal.tmp"
+    )
+    on.open()
+    for _ in range(14):
+        on.append(on.chance.randbytes(240))
+    faulty.heal()
+    on.append()
     on.close()
 
 

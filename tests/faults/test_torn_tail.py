@@ -102,6 +102,18 @@ def test_zeros_or_garbage_behind_the_last_batch_are_cut_and_kept(tail: bytes) ->
     assert evidence(sim.disk()) == {names.torn_name(0, len(log_bytes)): tail}
 
 
+@pytest.mark.parametrize("tail", [b"\0", bytes(61), bytes(4096), b"\xa5" * 100], ids=len)
+def test_a_reader_stops_before_zeros_or_garbage_and_changes_nothing(tail: bytes) -> None:
+    disk, _ = log_with_a_last_batch("none", 1)
+    sim = SimFiles(disk.with_file(ONE_SEGMENT, disk.files[ONE_SEGMENT] + tail))
+
+    with open_on(sim, read_only=True) as log:
+        assert log.log_end_offset == WHOLE_RECORDS + 1
+        assert len(list(log.scan())) == WHOLE_RECORDS + 1
+
+    assert not sim.pending
+
+
 @pytest.mark.parametrize("count", [1, 100])
 def test_a_reader_stops_before_a_torn_batch_and_changes_nothing(count: int) -> None:
     """Goal: for another process an incomplete tail is "not yet", never an error and never a record."""
