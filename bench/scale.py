@@ -14,11 +14,9 @@ class Scale:
     appended: int = 500_000
     appended_by_peers: int = 100_000
     appended_a_turn: int = 2_000
-    durable: int = 1_000
-    durable_threaded: int = 12_800
-    durable_written: int = 100_000
-    durable_bulk_calls: int = 48
-    durable_repetitions: int = 5
+    durable_a_turn: int = 40
+    durable_threaded: int = 3_200
+    durable_written: int = 50_000
     stored: int = 10_000_000
     reads_a_turn: int = 1_000
     cold_reads: int = 400
@@ -37,11 +35,7 @@ QUICK = Scale(
     short_turns=30,
     appended=100_000,
     appended_by_peers=50_000,
-    durable=200,
-    durable_threaded=6_400,
     durable_written=20_000,
-    durable_bulk_calls=16,
-    durable_repetitions=3,
     stored=500_000,
     cold_reads=100,
     # The target of this row is about this very size.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -18,9 +19,12 @@ from seeklog.files import OsFiles
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench.measure import Trial
+
 CONFIG = LogConfig(flush="batch")
 THREADS = 64
 IN_FLIGHT = 1_000
+BULK_CALLS_A_TURN = 4
 
 
 class CountingFiles(OsFiles):
@@ -42,7 +46,6 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _records(bench: Bench) -> Iterator[Row]:
-    scale = bench.scale
     acknowledged_per_sync: list[float] = []
 
     def threads() -> float:
@@ -50,16 +53,26 @@ def _records(bench: Bench) -> Iterator[Row]:
         acknowledged_per_sync.append(per_sync)
         return rate
 
-    rates = best_of(
-        scale.durable_repetitions,
-        {
-            "one thread": lambda: _one_thread(bench),
-            "naive": lambda: _naive(bench),
-            "sqlite": lambda: _sqlite(bench),
-            "threads": threads,
-            "writer": lambda: _writer(bench),
-        },
-    )
+    with (
+        bench.directory("durable-one-seeklog") as path,
+        bench.directory("durable-naive") as naive_path,
+        bench.directory("durable-sqlite") as sqlite_path,
+        Log(path, config=CONFIG) as log,
+    ):
+        naive = NaiveLog(naive_path, fsync=True)
+        sqlite = SqliteLog(sqlite_path, synchronous="FULL")
+        one_by_one = best_of(
+            bench.scale.short_turns,
+            {
+                "one thread": _one_thread(log, bench.scale.durable_a_turn),
+                "naive": _naive(naive, bench.scale.durable_a_turn),
+                "sqlite": _sqlite(sqlite, bench.scale.durable_a_turn),
+            },
+        )
+        naive.close()
+        sqlite.close()
+    together = best_of(2 * bench.scale.repetitions, {"threads": threads, "writer": lambda: _writer(bench)})
+    rates = one_by_one | together
     one_thread = rates["one thread"]
     unit = Unit.RECORDS_PER_SECOND
     work = "durable append, one thread"
@@ -106,34 +119,37 @@ def _records(bench: Bench) -> Iterator[Row]:
     )
 
 
-def _one_thread(bench: Bench) -> float:
-    entries = pairs()[: bench.scale.durable]
-    with bench.directory("durable-seeklog") as path, Log(path, config=CONFIG) as log, Stopwatch() as clock:
-        for key, value in entries:
-            log.append(value, key=key)
-    return len(entries) / clock.seconds
-
-
-def _naive(bench: Bench) -> float:
-    entries = pairs()[: bench.scale.durable]
-    with bench.directory("durable-naive") as path:
-        log = NaiveLog(path, fsync=True)
+def _one_thread(log: Log, count: int) -> Trial:
+    def trial() -> float:
         with Stopwatch() as clock:
-            for key, value in entries:
+            for key, value in pairs()[:count]:
+                log.append(value, key=key)
+        return count / clock.seconds
+
+    return trial
+
+
+def _naive(log: NaiveLog, count: int) -> Trial:
+    def trial() -> float:
+        with Stopwatch() as clock:
+            for key, value in pairs()[:count]:
                 log.append(key, value)
-        log.close()
-    return len(entries) / clock.seconds
+        return count / clock.seconds
+
+    return trial
 
 
-def _sqlite(bench: Bench) -> float:
-    rows = make_rows(0, bench.scale.durable)
-    with bench.directory("durable-sqlite") as path:
-        log = SqliteLog(path, synchronous="FULL")
+def _sqlite(log: SqliteLog, count: int) -> Trial:
+    offset = itertools.count()
+
+    def trial() -> float:
+        rows = [make_rows(next(offset), 1)[0] for _ in range(count)]
         with Stopwatch() as clock:
             for row in rows:
                 log.append(row)
-        log.close()
-    return len(rows) / clock.seconds
+        return count / clock.seconds
+
+    return trial
 
 
 def _threads(bench: Bench) -> tuple[float, float]:
@@ -183,30 +199,29 @@ def _writer(bench: Bench) -> float:
 
 def _bulk(bench: Bench) -> Iterator[Row]:
     piece = encoded_cycle(RECORDS_PER_16KB_BATCH)
-    pieces = [piece] * bench.scale.durable_bulk_calls
+    pieces = [piece] * BULK_CALLS_A_TURN
     size = len(piece) * len(pieces)
+    with (
+        bench.directory("durable-seeklog") as path,
+        bench.directory("durable-raw") as raw_path,
+        Log(path, config=CONFIG) as log,
+    ):
+        raw_path.mkdir()
+        file = RawFile(raw_path / "raw")
 
-    def seeklog() -> float:
-        with (
-            bench.directory("durable-seeklog") as path,
-            Log(path, config=CONFIG) as log,
-            Stopwatch() as clock,
-        ):
-            for raw in pieces:
-                log.append_batches(raw)
-        return size / 1e9 / clock.seconds
+        def seeklog() -> float:
+            with Stopwatch() as clock:
+                for raw in pieces:
+                    log.append_batches(raw)
+            return size / 1e9 / clock.seconds
 
-    def raw_file() -> float:
-        with bench.directory("durable-raw") as path:
-            path.mkdir()
-            file = RawFile(path / "raw")
+        def raw_file() -> float:
             with Stopwatch() as clock:
                 file.append_all(pieces)
-            file.close()
-        return size / 1e9 / clock.seconds
+            return size / 1e9 / clock.seconds
 
-    # More turns than elsewhere: a disk behind a network is the noisiest part of a machine.
-    rates = best_of(2 * bench.scale.durable_repetitions, {"seeklog": seeklog, "raw": raw_file})
+        rates = best_of(bench.scale.short_turns // 2, {"seeklog": seeklog, "raw": raw_file})
+        file.close()
     yield Row(
         work="durable bulk, append_batches of 1 MB",
         figure=rates["seeklog"],
