@@ -141,21 +141,27 @@ class Explorer:
     def _check_reader(self, recorder: Recorder, seen: Disk, end: int) -> None:
         """Let a reader in another process look on at this very moment.
 
-        It meets no error, sees only what was appended and, where the watermark follows the sync, no record
-        that power loss can take back: every state of this moment keeps at least `end`.
+        It meets no error, sees all that was acknowledged and only what was appended, and where the watermark
+        follows the sync no record that power loss can take back: every state of this moment keeps `end`.
         """
         try:
             with open_log(SimFiles(seen), recorder.config, read_only=True) as reader:
-                watermark = reader.high_watermark
+                start, watermark = reader.log_start_offset, reader.high_watermark
                 records = {record.offset: Content.of(record) for record in reader.scan()}
         except SeeklogError as error:
             self._report(recorder, "reader", [f"{type(error).__name__}: {error}"], seen)
             return
-        if recorder.config.flush == "batch" and recorder.config.high_watermark == "auto" and watermark > end:
-            violation = f"a reader sees up to {watermark}, power loss may leave {end}"
-            self._report(recorder, "reader", [violation], seen)
+        promise, follows_sync = recorder.promise, recorder.config.flush == "batch"
+        if recorder.config.high_watermark == "auto":
+            if follows_sync and watermark > end:
+                violation = f"a reader sees up to {watermark}, power loss may leave {end}"
+                self._report(recorder, "reader", [violation], seen)
+            acknowledged = promise.durable_end if follows_sync else promise.acknowledged_end
+            if watermark < acknowledged or len(records) != max(watermark - start, 0):
+                violation = f"a reader sees {len(records)} records, {start} to {acknowledged - 1} are there"
+                self._report(recorder, "reader", [violation], seen)
         for offset, content in records.items():
-            if content not in recorder.promise.possible.get(offset, ()):
+            if content not in promise.possible.get(offset, ()):
                 self._report(recorder, "reader", [f"offset {offset} holds what was never there: {content}"], seen)
 
     def _report(self, recorder: Recorder, label: str, violations: list[str], disk: Disk) -> None:

@@ -288,19 +288,16 @@ class SimFiles:
             raise _error(errno.EISDIR, path)
         self._do(Unlink(directory, name))
 
-    def make_directory(self, path: str) -> bool:
+    def make_directory(self, path: str) -> None:
         directory = self.root
-        made = False
         for name in _parts(path):
             inode = directory.names.get(name)
             if inode is None:
                 inode = Directory(next(self._numbers), modified_ms=self.modified_ms)
                 self._do(Link(directory, name, inode))
-                made = True
             if isinstance(inode, File):
                 raise _error(errno.ENOTDIR, path)
             directory = inode
-        return made
 
     def sync_directory(self, path: str) -> None:
         directory = self._directory(path)
@@ -548,9 +545,9 @@ class FaultyFiles:
         self._check("remove", path)
         self.inner.remove(path)
 
-    def make_directory(self, path: str) -> bool:
+    def make_directory(self, path: str) -> None:
         self._check("make_directory", path)
-        return self.inner.make_directory(path)
+        self.inner.make_directory(path)
 
     def sync_directory(self, path: str) -> None:
         self._check("sync_directory", path)
