@@ -74,7 +74,7 @@ def _warm(
                 "16kb": _reading_log(log_16kb, offsets, a_turn=a_turn // 2),
             },
         )
-    size = f"{count / 1e6:.1f} M records"
+    size = f"{_millions(count)} records"
     work = f"read one, random, warm, {size}, one-record batches"
     yield _latency(work, rates["seeklog"], "naive", rates["naive"], target=4)
     yield _latency(work, rates["seeklog"], "SQLite", rates["sqlite"], target=1.5)
@@ -138,9 +138,9 @@ def _large(bench: Bench, path: Path, *, count: int) -> Iterator[Row]:
                 },
             )
     yield _latency(
-        f"read one, random, warm, {large_count / 1e6:.0f} M records, one-record batches",
+        f"read one, random, warm, {_millions(large_count)} records, one-record batches",
         rates["large"],
-        f"seeklog, {count / 1e6:.0f} M",
+        f"seeklog, {_millions(count)}",
         rates["seeklog"],
         target=1 / 1.5,
         target_text="within 1.5x",
@@ -179,7 +179,7 @@ def _with_and_without_index(bench: Bench) -> Iterator[Row]:
                     "sqlite scan": _reading(sqlite.read_without_index, [offset]),
                 },
             )
-    work = f"offset {offset:,} of {bench.scale.sought / 1e6:.0f} M"
+    work = f"offset {offset:,} of {_millions(bench.scale.sought)}"
     yield _latency(
         f"{work}, with index", rates["seeklog"], "seeklog without index", rates["seeklog scan"], target=1_000
     )
@@ -187,6 +187,10 @@ def _with_and_without_index(bench: Bench) -> Iterator[Row]:
     yield _latency(f"{work}, with index", rates["seeklog"], "SQLite", rates["sqlite"])
     yield _latency(f"{work}, without", rates["seeklog scan"], "naive", rates["naive scan"])
     yield _latency(f"{work}, without", rates["seeklog scan"], "SQLite", rates["sqlite scan"])
+
+
+def _millions(count: int) -> str:
+    return f"{round(count / 1e6, 1):g} M"
 
 
 def _latency(
