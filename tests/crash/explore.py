@@ -89,7 +89,7 @@ class Explorer:
     def _count_boundaries(self, seed: int) -> int:
         recorder = self._recorder(seed)
         self.workload.run(recorder)
-        return recorder.boundaries
+        return recorder.observed_boundaries
 
     def _recorder(self, seed: int, observe: Callable[[Recorder], None] | None = None) -> Recorder:
         return Recorder(
@@ -103,7 +103,7 @@ class Explorer:
     def _run_once(self, seed: int) -> None:
         recorder = self._recorder(seed, self._observe)
         self.workload.run(recorder)
-        self.tally.boundaries += recorder.boundaries
+        self.tally.boundaries += recorder.observed_boundaries
 
     def _observe(self, recorder: Recorder) -> None:
         if self._has_seen_enough:

@@ -170,6 +170,9 @@ class Recorder:
             self.promise.watermark_at_most = config.initial_offset
         self.epochs = [0]
         self.boundaries = 0
+        self.observed_boundaries = 0
+        self.is_observed = True
+        """A workload may clear it while it prepares what it is about."""
         self.calls = 0
         self._observe = observe
         self._crash_at = -1
@@ -344,14 +347,16 @@ class Recorder:
         self._log = None
         self.files = self.sim
 
-    def lose_power_during(self, action: Callable[[], object], *, at: int) -> bool:
+    def lose_power_during(self, action: Callable[[], object], *, at: int, leaving: str = "") -> bool:
         """Run `action`, lose power at its nth boundary, go on with a disk drawn by lot.
 
-        Tell whether there were that many boundaries; if not, power is lost after the action.
+        `leaving` is how the labels of the states to draw from begin. Tell whether there were that many
+        boundaries; if not, power is lost after the action.
         """
         crashed = self._run_until(action, at=at)
-        states = [disk for _, disk in (crashed or self.sim).crash_states(Detail(prefixes=16, sectors=4))]
-        self._restart(self.disk_type(self.chance.choice(states)))
+        states = list((crashed or self.sim).crash_states(Detail(prefixes=16, sectors=4)))
+        chosen = [disk for label, disk in states if label.startswith(leaving)]
+        self._restart(self.disk_type(self.chance.choice(chosen or [states[0][1]])))
         self.promise.acknowledged_end = self.promise.durable_end
         return crashed is not None
 
@@ -424,8 +429,10 @@ class Recorder:
         if self._is_appending:
             # The point is public: a caller in another thread may rely on it before this call returns.
             self.promise.durable_end = max(self.promise.durable_end, self.log.recovery_point)
-        if self._observe is not None:
-            self._observe(self)
+        if self.is_observed:
+            self.observed_boundaries += 1
+            if self._observe is not None:
+                self._observe(self)
         self.boundaries += 1
         if self.boundaries == self._crash_at:
             sim.on_boundary = None

@@ -253,17 +253,20 @@ def recovery_after_a_kill(on: Recorder) -> None:
 def recovery_of_a_hole(on: Recorder) -> None:
     """Records of one size: what was cut behind a hole fits again exactly behind what fills the hole."""
 
-    def append_some() -> None:
-        for _ in range(on.chance.randrange(2, 5)):
+    def append_three() -> None:
+        for _ in range(3):
             on.append(on.chance.randbytes(60))
 
+    on.is_observed = False
     on.open()
-    append_some()
-    on.flush()
-    for _ in range(4):
-        on.lose_power_during(append_some, at=on.chance.randrange(2, 5))
-        on.open()
-    append_some()
+    on.append()
+    on.close()
+    on.open()
+    on.lose_power_during(append_three, at=3, leaving="all but [write")
+    on.open()
+    on.is_observed = True
+    on.append(on.chance.randbytes(60))
+    on.append(on.chance.randbytes(60))
     on.close()
 
 
