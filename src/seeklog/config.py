@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal
@@ -99,6 +98,8 @@ class LogConfig:
         for word, value in words.items():
             name = word.replace(".", "_")
             if name not in known:
+                import difflib  # only to word an error: it would cost every import 5 ms
+
                 nearest = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {nearest[0]}?" if nearest else f"; known words: {', '.join(known)}"
                 raise InvalidConfig(f"unknown configuration word {word!r}{hint}")

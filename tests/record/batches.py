@@ -212,7 +212,7 @@ def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
 def read_all(raw: bytes, *, limit: int = LIMIT) -> list[Record]:
     """Return every record that the kernel decodes from whole batches, from whatever offset they start."""
     records: list[Record] = []
-    kernel.read_records(raw, 0, 0, -(2**63), False, -(2**63), INT64_MAX, 2**62, 2**62, limit, records)
+    kernel.read_records(raw, 0, 0, -(2**63), False, -(2**63), INT64_MAX, 2**62, 2**62, 2**62, limit, records)
     return records
 
 

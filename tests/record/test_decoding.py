@@ -54,8 +54,8 @@ def read(
     limit: int = LIMIT,
 ) -> tuple[int, int, list[Record]]:
     out: list[Record] = []
-    end, next_offset = kernel.read_records(
-        raw, at, origin, next_offset, contiguous, start, stop, max_records, enough_records, limit, out
+    end, next_offset, _ = kernel.read_records(
+        raw, at, origin, next_offset, contiguous, start, stop, max_records, enough_records, EVERYTHING, limit, out
     )
     return end, next_offset, out
 

@@ -61,7 +61,9 @@ def outcome(read: Callable[[], Any]) -> Outcome:
 
 def by_records(raw: bytes, start: int, stop: int, limit: int) -> tuple[int, int, list[Record]]:
     out: list[Record] = []
-    end, next_offset = kernel.read_records(raw, 0, 0, -(2**63), False, start, stop, 2**62, 2**62, limit, out)
+    end, next_offset, _ = kernel.read_records(
+        raw, 0, 0, -(2**63), False, start, stop, 2**62, 2**62, 2**62, limit, out
+    )
     return end, next_offset, out
 
 
@@ -116,7 +118,7 @@ def test_no_single_bit_of_a_batch_flips_in_silence() -> None:
         out: list[Record] = []
         name = max((at, name) for name, (at, _) in FIELDS.items() if at <= bit >> 3)[1]
         try:
-            end, _ = kernel.read_records(flipped, 0, 0, 40, True, 0, INT64_MAX, 100, 100, LIMIT, out)
+            end, _, _ = kernel.read_records(flipped, 0, 0, 40, True, 0, INT64_MAX, 100, 100, 2**62, LIMIT, out)
         except CorruptionError:
             assert name != "leader_epoch", bit
             continue
@@ -453,7 +455,7 @@ def test_a_hostile_batch_does_not_hide_the_one_before_it() -> None:
     with pytest.raises(CorruptBatch):
         kernel.read_records(
             RAW + seal(with_field(with_field(RAW, "base_offset", 44), "record_count", -1)),
-            *(0, 0, 40, True, 0, INT64_MAX, 100, 100, LIMIT, out),
+            *(0, 0, 40, True, 0, INT64_MAX, 100, 100, 2**62, LIMIT, out),
         )
 
     assert out == SMALL.records()

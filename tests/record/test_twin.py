@@ -89,7 +89,7 @@ def assert_twins(twin: ModuleType, call: Callable[[Any], Any], about: str) -> No
 
 def read_records(module: Any, raw: bytes, *, contiguous: bool, start: int, stop: int) -> Any:
     out: list[Any] = []
-    end = module.read_records(raw, 0, 9, 40, contiguous, start, stop, 100, 100, LIMIT, out)
+    end = module.read_records(raw, 0, 9, 40, contiguous, start, stop, 100, 100, 2**62, LIMIT, out)
     return end, out
 
 

@@ -42,6 +42,7 @@ def test_a_checkpoint_is_lines_of_words_and_numbers() -> None:
         "log_start_offset 0\n"
         f"high_watermark {2**62}\n"
         "contiguous_from 0\n"
+        "generation 0\n"
         "epochs 0 0 3 700\n"
         f"active 5 -1 {2**62}\n"
     )

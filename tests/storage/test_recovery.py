@@ -121,13 +121,19 @@ def test_a_log_that_was_closed_is_opened_without_scanning(closed: Path) -> None:
         assert offsets(log.scan()) == list(range(25))
 
 
-def test_the_clean_marker_goes_with_the_open_not_with_the_first_append(closed: Path, tmp_path: Path) -> None:
-    with open_log(closed, **SEGMENT):
+def test_the_clean_marker_is_void_once_something_was_appended(closed: Path, tmp_path: Path) -> None:
+    """The marker speaks of a file of a certain size, so an open alone need not take it away."""
+    with open_log(closed, **SEGMENT) as log:
+        untouched = crashed_copy(closed, tmp_path / "untouched")
+        log.append(b"one more")
         copy = crashed_copy(closed, tmp_path / "copy")
 
+    with open_log(untouched, **SEGMENT) as log:
+        assert log.recovery.clean
+        assert offsets(log.scan()) == list(range(25))
     with open_log(copy, **SEGMENT) as log:
         assert not log.recovery.clean
-        assert offsets(log.scan()) == list(range(25))
+        assert offsets(log.scan()) == list(range(26))
 
 
 def test_opening_and_closing_changes_no_log_and_no_index(closed: Path) -> None:

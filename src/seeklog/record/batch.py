@@ -149,7 +149,7 @@ def split_batches(raw: bytes, *, origin: int = 0) -> Iterator[Batch]:
 def decode_records(raw: bytes, *, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
     """Return the records of the batches in `raw`, every CRC checked. Control batches have none."""
     records: list[Record] = []
-    end, _ = kernel.read_records(raw, 0, 0, 0, False, 0, 2**63 - 1, 2**62, 2**62, limit, records)
+    end, _, _ = kernel.read_records(raw, 0, 0, 0, False, 0, 2**63 - 1, 2**62, 2**62, 2**62, limit, records)
     if end != len(raw):
         raise CorruptBatch(f"the bytes end in the middle of a batch, {len(raw) - end} bytes in", position=end)
     return records

@@ -288,7 +288,7 @@ class Record:
         self.offset = offset
         self.key = key
         self.value = value
-        self.headers = tuple(headers)
+        self.headers = header_tuple(headers)
         self._timestamp = _UNSET if timestamp_ms is None else checked_timestamp(timestamp_ms)
 
     @property
@@ -345,6 +345,14 @@ def field_size(what: str, field: object) -> cython.Py_ssize_t:
         raise InvalidRecord(f"{what} must be bytes or None, not {type(field).__name__}; encode it first")
     size = len(field)
     return varint_size(size) + size
+
+
+@cython.cfunc
+def header_tuple(headers: object):
+    try:
+        return tuple(headers)
+    except TypeError as error:
+        raise InvalidRecord(f"headers must be a sequence of (str, bytes or None), not {headers!r}") from error
 
 
 def encode_headers(headers: tuple):
@@ -502,7 +510,7 @@ def encode_one(
     attributes: cython.longlong,
 ):
     """Return a batch of one record, uncompressed: the shortest way in."""
-    encoded: object = encode_headers(tuple(headers)) if headers else None
+    encoded: object = encode_headers(header_tuple(headers)) if headers else None
     body: cython.Py_ssize_t = body_size_of(0, 0, key, value, encoded)
     if timestamp_ms is not None:
         timestamp_ms = checked_timestamp(timestamp_ms)
@@ -1063,20 +1071,22 @@ def read_records(
     stop: cython.longlong,
     max_records: cython.Py_ssize_t,
     enough_records: cython.Py_ssize_t,
+    enough_bytes: cython.longlong,
     limit: cython.Py_ssize_t,
     out: list,
 ):
     """Decode records with offsets in [start, stop) from consecutive batches into `out`.
 
-    Stops when `out` holds `max_records`, behind the batch with which it holds `enough_records`, at the first
-    batch that is not all there, or at `stop`. Every batch decoded has its CRC checked. Returns (index, next
-    offset) of the first batch not taken.
+    Stops when `out` holds `max_records`, behind the batch with which `enough_records` or `enough_bytes` are
+    reached, at the first batch that is not all there, or at `stop`. Every batch decoded has its CRC checked.
+    Returns (index and next offset of the first batch not taken, bytes of the batches taken).
     """
     p: cython.p_uchar = pointer(data)
     end: cython.Py_ssize_t = len(data)
     size: cython.Py_ssize_t
     last: cython.longlong
-    while at < end and next_offset < stop and len(out) < enough_records:
+    taken: cython.longlong = 0
+    while at < end and next_offset < stop and len(out) < enough_records and taken < enough_bytes:
         size = batch_size(p, at, end)
         if size == 0:
             break
@@ -1089,9 +1099,10 @@ def read_records(
             check_counts(p, at, size, origin + at)
             if load_i64(p, at) < stop:
                 decode_batch(data, at, size, origin + at, start, stop, max_records, limit, out)
+            taken += size
         next_offset = last + 1
         at += size
-    return at, next_offset
+    return at, next_offset, taken
 
 
 # ---------------------------------------------------------------- decoding columns

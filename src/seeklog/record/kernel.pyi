@@ -95,9 +95,10 @@ def read_records(
     stop: int,
     max_records: int,
     enough_records: int,
+    enough_bytes: int,
     limit: int,
     out: list[Record],
-) -> tuple[int, int]: ...
+) -> tuple[int, int, int]: ...
 
 @final
 class BytesColumn:

@@ -1,9 +1,11 @@
-"""Is this path a partition directory? The questions asked before anything is opened."""
+"""Is this path a partition directory, and is it ours to write? What is asked before anything is opened."""
 
 from __future__ import annotations
 
+import os
+
 from seeklog import names
-from seeklog.errors import NotAccessible, NotALog
+from seeklog.errors import LogLocked, NotAccessible, NotALog
 from seeklog.files import Files
 
 
@@ -26,3 +28,16 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"{path} holds other things, such as {listing[0]!r}; give the log a directory of its own")
     if not create and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
         raise NotALog(f"there is no log at {path}: it holds no segment")
+
+
+def lock_directory(files: Files, path: str) -> int:
+    """Take the partition's one writer's lock and return its handle, or say who has it."""
+    lock = f"{path}/{names.LOCK}"
+    try:
+        return files.lock(lock, str(os.getpid()))
+    except BlockingIOError:
+        try:
+            owner_pid = int(files.read_file(lock))
+        except (OSError, ValueError):
+            owner_pid = None
+        raise LogLocked(path, owner_pid) from None

@@ -16,6 +16,7 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
     CorruptionError,
+    InvalidName,
     LogClosed,
     NotAccessible,
     OffsetOutOfRange,
@@ -61,7 +62,9 @@ class Log:
         self.config = config or LogConfig()
         files = files or OsFiles()
         clock = clock or SystemClock()
-        directory = os.path.abspath(os.fspath(path))
+        directory = os.path.abspath(os.fsdecode(path))
+        if "\0" in directory:
+            raise InvalidName(f"{directory!r} cannot be a path: it holds a NUL")
         self._writing: Partition | None = None
         self._partition: Partition | Observer
         try:
@@ -155,6 +158,8 @@ class Log:
 
     def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
         """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded."""
+        if not isinstance(raw, bytes | bytearray | memoryview):
+            raise UsageError(f"batches are bytes, not {type(raw).__name__}")
         return (self._writing or self._writer_only()).append_batches(bytes(raw))
 
     def writer(self, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20) -> LogWriter:

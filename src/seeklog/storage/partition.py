@@ -24,7 +24,6 @@ from seeklog.errors import (
     DiskFull,
     LogClosed,
     LogFailed,
-    LogLocked,
     OffsetOutOfRange,
     RecordTooLarge,
     SeeklogError,
@@ -34,11 +33,11 @@ from seeklog.files import Files
 from seeklog.record import kernel
 from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
-from seeklog.record.kernel import Record, encode_one
+from seeklog.record.kernel import Record, SegmentState, encode_one
 from seeklog.storage import reading
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from seeklog.storage.commit import GroupCommit
-from seeklog.storage.directory import check_directory
+from seeklog.storage.directory import check_directory, lock_directory
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.flusher import Flusher
 from seeklog.storage.recovery import mend, survey
@@ -79,10 +78,7 @@ class Partition:
         self._syncs_later = config.flush == "interval"
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
         check_directory(files, directory, create=True)
-        try:
-            self._lock_handle = files.lock(f"{directory}/{names.LOCK}", str(os.getpid()))
-        except BlockingIOError:
-            raise LogLocked(directory, self._owner_pid()) from None
+        self._lock_handle = lock_directory(files, directory)
         try:
             self._open()
         except BaseException:
@@ -93,12 +89,6 @@ class Partition:
         _open_partitions.add(self)
 
     # ------------------------------------------------------------ opening and closing
-
-    def _owner_pid(self) -> int | None:
-        try:
-            return int(self.files.read_file(f"{self.directory}/{names.LOCK}"))
-        except (OSError, ValueError):
-            return None
 
     def _open(self) -> None:
         files, directory, config = self.files, self.directory, self.config
@@ -215,7 +205,8 @@ class Partition:
         self._sync_lock = threading.RLock()
         self.files.close(self._lock_handle)
 
-    def _check_usable(self) -> None:
+    def check_usable(self) -> None:
+        """Raise if the log is closed or has failed."""
         if self._refusal is not None:
             raise type(self._refusal)(*self._refusal.args) from self._refusal.__cause__
 
@@ -240,7 +231,7 @@ class Partition:
             return self.append_records([Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)]).start
         with self._lock:
             if self._refusal is not None:
-                self._check_usable()
+                self.check_usable()
             segment = self._active
             now_ms = self._now_ms()
             batch = encode_one(
@@ -271,7 +262,7 @@ class Partition:
             batch = self._encode(records, 0)
         with self._lock:
             if self._refusal is not None:
-                self._check_usable()
+                self.check_usable()
             first = self.log_end_offset
             batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first)
             end = first + len(records)
@@ -295,7 +286,7 @@ class Partition:
         if self._stamps_append_time:
             raw = kernel.stamp_append_time(raw, self.clock.now_ms())
         with self._lock:
-            self._check_usable()
+            self.check_usable()
             first = self.log_end_offset
             batches = kernel.stamp(raw, first, self.leader_epoch)
             # Each batch was held against max_message_bytes; together they must fit in a segment.
@@ -379,7 +370,7 @@ class Partition:
     def _flush(self) -> int:
         with self._sync_lock:
             with self._lock:
-                self._check_usable()
+                self.check_usable()
                 # Before the sync: what is appended meanwhile is not covered by it.
                 end = self.log_end_offset
                 active, rolled, names_dirty = self._active, list(self._rolled), self._names_dirty
@@ -467,7 +458,7 @@ class Partition:
         if self.config.high_watermark != "manual":
             raise UsageError('the high watermark moves by itself; open the log with high_watermark="manual"')
         with self._lock:
-            self._check_usable()
+            self.check_usable()
             if offset > self.log_end_offset:
                 raise OffsetOutOfRange(
                     offset,
@@ -499,7 +490,7 @@ class Partition:
     def truncate_to(self, offset: int) -> int:
         """Drop the batch that holds `offset` and all behind it; return the new end of the log."""
         with self._sync_lock, self._lock:
-            self._check_usable()
+            self.check_usable()
             if not self.log_start_offset <= offset <= self.log_end_offset:
                 raise self._out_of_range(offset)
             if offset == self.log_end_offset:
@@ -508,6 +499,7 @@ class Partition:
             place = self.view.find(found.segment)
             segment = self.view.segments[place]
             end = kernel.read_header(segment.read(kernel.HEADER_SIZE, found.position), 0, found.position)[0]
+            kept = segment.scan_to(found.position)
             recovery_point, high_watermark = min(self.recovery_point, end), min(self.high_watermark, end)
             # Less is promised before less is there: a crash in between is then no loss.
             self._generation += 1
@@ -517,7 +509,7 @@ class Partition:
             self.recovery_point, self.high_watermark = recovery_point, high_watermark
             self._publish()
             try:
-                self._cut(place, found.position)
+                self._cut(place, kept)
             except OSError as error:
                 raise self._fail("truncating", error) from error
             self.log_end_offset = self.recovery_point = end
@@ -528,8 +520,8 @@ class Partition:
             self._try_checkpoint()
             return end
 
-    def _cut(self, place: int, position: int) -> None:
-        """Make the segment at `place`, cut at `position`, the active one."""
+    def _cut(self, place: int, kept: SegmentState) -> None:
+        """Make the segment at `place`, cut to what is kept of it, the active one."""
         segments = self.view.segments
         for segment in reversed(segments[place + 1 :]):
             # One at a time, the last first: at every moment what is there has no hole.
@@ -541,7 +533,7 @@ class Partition:
             with contextlib.suppress(FileNotFoundError):
                 self.files.remove(self._shared.path(target.base_offset, names.SEAL))
             target = ActiveSegment.reopen(target)
-        target.truncate(position)
+        target.truncate(kept)
         self.files.sync_directory(self.directory)
         self._rolled = [old for old in self._rolled if old in segments[:place]]
         for old in segments[:place]:
@@ -553,7 +545,7 @@ class Partition:
     def delete_before(self, offset: int) -> int:
         """Raise the start of the log to `offset` and delete the segments that lie wholly below it."""
         with self._sync_lock:
-            self._check_usable()
+            self.check_usable()
             if offset > self.high_watermark or offset < 0:
                 raise self._out_of_range(offset)
             if offset <= self.log_start_offset:
@@ -625,7 +617,7 @@ class Partition:
     def begin_epoch(self, epoch: int) -> None:
         """Stamp batches with a new, higher leader epoch from the end of the log on. Durable on return."""
         with self._sync_lock, self._lock:
-            self._check_usable()
+            self.check_usable()
             if not self.leader_epoch < epoch <= INT32_MAX:
                 raise UsageError(f"epoch {epoch} must be above the current one, {self.leader_epoch}")
             before = list(self._epochs.entries)

@@ -15,7 +15,7 @@ from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
-from seeklog.storage.segment import Segment, check_fits
+from seeklog.storage.segment import Segment, check_fits, whole_batch_size
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -24,6 +24,8 @@ logger = logging.getLogger("seeklog")
 POINT_READ = 8192
 READ_CHUNK = 64 << 10
 SCAN_CHUNK = 256 << 10
+# The record of a time lies within an index interval or two of the entry.
+TIME_CHUNK = 16 << 10
 # From this distance on, two neighbouring entries most likely enclose one large batch.
 LARGE_BATCH = 8192
 RECORDS_PER_CHUNK = 8192
@@ -126,6 +128,11 @@ class Cursor:
         """Where in the segment's file the cursor stands."""
         return self.origin + self.at
 
+    def has_batch(self) -> bool:
+        """Tell whether a whole batch lies ahead in `data`."""
+        rest = len(self.data) - self.at
+        return rest >= HEADER_SIZE and rest >= whole_batch_size(self.data[self.at : self.at + HEADER_SIZE])
+
     def fill(self) -> bool:
         """Read on, so that a whole batch lies ahead; go to the next segment at the end of one.
 
@@ -179,11 +186,22 @@ class Cursor:
         self.data = b""
 
     def take_records(
-        self, start: int, stop: int, max_records: int, enough_records: int, limit: int, out: list[Record]
-    ) -> None:
-        """Decode the whole batches ahead that lie in [start, stop) into `out`, and move behind them."""
+        self,
+        start: int,
+        stop: int,
+        *,
+        max_records: int,
+        enough_records: int,
+        enough_bytes: int,
+        limit: int,
+        out: list[Record],
+    ) -> int:
+        """Decode the whole batches ahead that lie in [start, stop) into `out`, and move behind them.
+
+        Returns the bytes of the batches that were decoded.
+        """
         try:
-            self.at, self.next_offset = kernel.read_records(
+            self.at, self.next_offset, taken = kernel.read_records(
                 self.data,
                 self.at,
                 self.origin,
@@ -193,11 +211,13 @@ class Cursor:
                 stop,
                 max_records,
                 enough_records,
+                enough_bytes,
                 limit,
                 out,
             )
         except CorruptionError as error:
             raise located(error, self.segment) from error
+        return taken
 
 
 def located(error: CorruptionError, segment: Segment) -> CorruptionError:
@@ -214,27 +234,43 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
     out: list[Record] = []
     segment = view.segments[view.find(start)]
     if start >= segment.base_offset:
-        chunk = POINT_READ if max_records == 1 else min(max_bytes, READ_CHUNK)
-        position, base, data = locate(segment, start, chunk)
+        position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
         try:
-            at, next_offset = kernel.read_records(
-                data, 0, position, base, segment.contiguous, start, stop, max_records, max_records, limit, out
+            _, next_offset, taken = kernel.read_records(
+                data,
+                0,
+                position,
+                base,
+                segment.contiguous,
+                start,
+                stop,
+                max_records,
+                max_records,
+                max_bytes,
+                limit,
+                out,
             )
         except CorruptionError as error:
             raise located(error, segment) from error
-        if len(out) >= max_records or next_offset >= stop or (out and at >= max_bytes):
+        max_bytes -= taken
+        if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):
             return out
         start = out[-1].offset + 1 if out else start
-        max_bytes -= at
     cursor = Cursor(view, start, chunk=min(max(max_bytes, POINT_READ), SCAN_CHUNK))
     while True:
-        before = cursor.at
-        cursor.take_records(start, stop, max_records, max_records, limit, out)
-        if out:
-            max_bytes -= cursor.at - before
+        # An empty batch, or one of markers, may use up the bytes and give no record: then one more is read.
+        max_bytes -= cursor.take_records(
+            start,
+            stop,
+            max_records=max_records,
+            enough_records=max_records,
+            enough_bytes=max(max_bytes, 1),
+            limit=limit,
+            out=out,
+        )
         if len(out) >= max_records or cursor.next_offset >= stop or (out and max_bytes <= 0):
             return out
-        if not cursor.fill():
+        if not cursor.has_batch() and not cursor.fill():
             return out
 
 
@@ -245,7 +281,15 @@ def scan_records(view: View, start: int, stop: int, *, limit: int) -> Iterator[R
     cursor = Cursor(view, start, chunk=SCAN_CHUNK)
     while True:
         out: list[Record] = []
-        cursor.take_records(start, stop, ALL_RECORDS, RECORDS_PER_CHUNK, limit, out)
+        cursor.take_records(
+            start,
+            stop,
+            max_records=ALL_RECORDS,
+            enough_records=RECORDS_PER_CHUNK,
+            enough_bytes=ALL_RECORDS,
+            limit=limit,
+            out=out,
+        )
         yield from out
         if cursor.next_offset >= stop or (len(out) < RECORDS_PER_CHUNK and not cursor.fill()):
             return
@@ -388,16 +432,19 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
     begin = max(start, _time_entry(segment, timestamp_ms))
     if begin >= min(stop, segment.next_offset):
         return None
-    cursor = Cursor(View([segment]), begin, chunk=SCAN_CHUNK)
+    cursor = Cursor(View([segment]), begin, chunk=TIME_CHUNK)
     while True:
         try:
             cursor.at, found = kernel.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
             if found:
-                batch = next(split_batches(cursor.data[cursor.at :], origin=cursor.position))
-                for record in batch.records(limit=limit):
-                    if start <= record.offset < stop and record.timestamp_ms >= timestamp_ms:
+                out: list[Record] = []
+                # One byte is enough: just the batch that was found.
+                cursor.at, _, _ = kernel.read_records(
+                    cursor.data, cursor.at, cursor.origin, 0, False, 0, stop, ALL_RECORDS, ALL_RECORDS, 1, limit, out
+                )
+                for record in out:
+                    if record.offset >= start and record.timestamp_ms >= timestamp_ms:
                         return record.offset
-                cursor.at += len(batch.raw)
                 continue
         except CorruptionError as error:
             raise located(error, segment) from error

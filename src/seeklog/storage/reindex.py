@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import LogLocked, NotALog
+from seeklog.errors import NotALog
 from seeklog.files import Files, OsFiles
 from seeklog.record.batch import BatchHeader, split_batches
 from seeklog.record.kernel import crc32c
 from seeklog.storage.checkpoint import read_checkpoint
+from seeklog.storage.directory import lock_directory
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import Indexes, Segment, Shared, scan_into
@@ -80,15 +81,11 @@ def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: File
 
 @contextlib.contextmanager
 def _locked(segment: Segment) -> Iterator[None]:
-    files, directory = segment.shared.files, segment.shared.directory
-    try:
-        handle = files.lock(f"{directory}/{names.LOCK}", str(os.getpid()))
-    except BlockingIOError:
-        raise LogLocked(directory, None) from None
+    handle = lock_directory(segment.shared.files, segment.shared.directory)
     try:
         yield
     finally:
-        files.close(handle)
+        segment.shared.files.close(handle)
 
 
 def _rebuild(segment: Segment) -> Indexes:
@@ -132,11 +129,11 @@ def _problems(segment: Segment, indexes: Indexes) -> list[IndexProblem]:
             at += len(batch.raw)
     found = list(_offset_problems(segment, indexes.offsets, starts))
     found += _time_problems(segment, indexes.times, newest)
-    tables = ((names.OFFSET_INDEX, indexes.offsets), (names.TIME_INDEX, indexes.times))
-    for (suffix, index), crc in zip(tables, _recorded_crcs(segment), strict=False):
+    tables = ((names.OFFSET_INDEX, indexes.offsets.table), (names.TIME_INDEX, indexes.times.table))
+    for (suffix, table), crc in zip(tables, _recorded_crcs(segment), strict=False):
         path = segment.shared.path(segment.base_offset, suffix)
-        if crc32c(index.table) != crc and all(problem.path != path for problem in found):
-            found.append(IndexProblem(path, None, f"{len(index)} entries, which are not all that were written"))
+        if crc32c(table) != crc and all(problem.path != path for problem in found):
+            found.append(IndexProblem(path, None, f"{len(table)} bytes, which are not all that were written"))
     if state.problem is not None:
         found.append(IndexProblem(segment.path, None, str(state.problem.reason)))
     return found

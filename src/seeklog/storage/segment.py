@@ -207,6 +207,14 @@ class Segment:
             name = names.segment_name(self.base_offset, suffix)
             replace_file(self.shared.files, self.shared.directory, name, bytes(table))
 
+    def scan_to(self, position: int) -> SegmentState:
+        """Check every batch before `position`, where one starts, and return what they add up to."""
+        kept = Segment(self.shared, self.base_offset, size=position, next_offset=INT64_MAX, seal=None)
+        state = kept.scan_all()
+        if state.problem is not None:
+            raise state.problem.located(self.path)
+        return state
+
     def scan_all(self) -> SegmentState:
         """Check every batch below `size` and return what they add up to; `problem` tells the first damage."""
         state = self.shared.new_state(self.base_offset)
@@ -357,13 +365,11 @@ class ActiveSegment(Segment):
             sealed.write_sealed(self.state, sealed_at_ms=sealed_at_ms)
         return sealed
 
-    def truncate(self, position: int) -> None:
-        """Cut everything from `position` on, where a batch starts, and make that durable."""
-        kept = Segment(self.shared, self.base_offset, size=position, next_offset=0, seal=None)
-        state = kept.scan_all()
+    def truncate(self, state: SegmentState) -> None:
+        """Cut everything behind the batches that add up to `state`, and make that durable."""
         # The new state first: readers that hold an older view stop at its size.
         self._become(state)
-        self.shared.files.truncate(self.handle().number, position)
+        self.shared.files.truncate(self.handle().number, state.size)
         self.shared.files.sync(self.handle().number)
         self._index_handles = ()
         self._written = [0, 0]

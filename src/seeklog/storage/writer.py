@@ -116,6 +116,7 @@ class LogWriter:
     def __init__(self, log: Partition, *, batch_bytes: int, linger_ms: float, buffer_bytes: int) -> None:
         if batch_bytes < 1 or linger_ms < 0 or buffer_bytes < batch_bytes:
             raise UsageError("batch_bytes >= 1, linger_ms >= 0 and buffer_bytes >= batch_bytes must hold")
+        log.check_usable()
         self._log = log
         self._clock = log.clock
         self._batch_bytes = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
