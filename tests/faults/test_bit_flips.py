@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from crash.recorder import START_MS
-from faults.disks import ask_disk, files_with, fill_three_segments, make_disk
+from faults.disks import ask_disk, files_with, fill_three_segments, make_disk, make_unclean_disk
 from seeklog import LogConfig, Record, names
 from seeklog.errors import SeeklogError
 
@@ -72,6 +72,17 @@ def run(disk: Disk, *, read_only: bool, step: int, only: tuple[str, ...] = ()) -
 def test_no_single_bit_flip_is_silent(read_only: bool) -> None:
     disk = make_disk(fill_with_a_raised_start)
     assert len(files_with(disk, names.LOG)) >= 3
+
+    counts, silent = run(disk, read_only=read_only, step=SHORT_STEP, only=OURS)
+
+    assert silent == []
+    assert counts[".log error"] > 0
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_no_single_bit_flip_below_the_recovery_point_of_an_open_log_is_silent(read_only: bool) -> None:
+    """Goal: without the marker of a clean close the last segment is walked; damage is no end of the log."""
+    disk = make_unclean_disk(lambda log, clock: None, start=make_disk(fill_with_a_raised_start))
 
     counts, silent = run(disk, read_only=read_only, step=SHORT_STEP, only=OURS)
 

@@ -13,7 +13,7 @@ import pytest
 from crash.recorder import NEW_DISK, Content, read_everything
 from crash.sim import FaultyFiles, SimFiles
 from faults.children import acknowledged_end, can_strace, kill_config, run_under_strace, value_at
-from faults.disks import files_with, open_on
+from faults.disks import ask, files_with, open_on
 from seeklog import Log, LogConfig, names
 from seeklog.errors import DiskFull, LogFailed, NotAccessible, SeeklogError
 
@@ -237,7 +237,34 @@ def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_ma
         assert log.append(b"value") == 0
 
 
-def test_a_failed_read_is_a_declared_error_and_the_log_goes_on() -> None:
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("method", ["read", "map", "read_file", "list", "open"])
+def test_a_failed_read_is_a_declared_error_or_changes_no_answer(method: str, read_only: bool) -> None:
+    """Goal: EIO at every call n that only looks; no bare OSError, and nothing missing without an error."""
+    sim = SimFiles(NEW_DISK)
+    config = config_of("os")
+    with open_on(sim, config=config) as log:
+        for number in range(APPENDS):
+            log.append(value_of(number))
+    disk = sim.disk()
+    with open_on(SimFiles(disk), config=config, read_only=read_only) as log:
+        expected = ask(log)
+
+    for number in itertools.count(1):
+        files = FaultyFiles(SimFiles(disk), methods={method}, fail_at=number)
+        try:
+            with open_on(files, config=config, read_only=read_only) as log:
+                found = ask(log, expected=expected)
+        except SeeklogError as error:
+            assert isinstance(error.__cause__, OSError), (number, error)
+        else:
+            assert found == expected, (number, files.failed_path)
+        if files.failures == 0:
+            break
+    print(f"{method}, read_only={read_only}: {number - 1} failures")
+
+
+def test_a_log_whose_read_failed_goes_on() -> None:
     sim = SimFiles(NEW_DISK)
     config = config_of("os")
     with open_on(sim, config=config) as log:
@@ -250,6 +277,7 @@ def test_a_failed_read_is_a_declared_error_and_the_log_goes_on() -> None:
             list(read_everything(log))
         found = [Content.of(record).value for record in read_everything(log)]
         assert found == [value_of(number) for number in range(APPENDS)]
+        assert log.append(b"more") == APPENDS
 
 
 def close_quietly(log: Log) -> None:
