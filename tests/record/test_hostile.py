@@ -61,9 +61,7 @@ def outcome(read: Callable[[], Any]) -> Outcome:
 
 def by_records(raw: bytes, start: int, stop: int, limit: int) -> tuple[int, int, list[Record]]:
     out: list[Record] = []
-    end, next_offset, _ = kernel.read_records(
-        raw, 0, 0, -(2**63), False, start, stop, 2**62, 2**62, 2**62, limit, out
-    )
+    end, next_offset, _ = kernel.read_records(raw, 0, 0, -(2**63), False, start, stop, 2**62, 2**62, 2**62, limit, out)
     return end, next_offset, out
 
 
