@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from seeklog import Log, LogConfig, Record
+from seeklog.clock import Clock
 from seeklog.files import Buffer, Files, OsFiles
 from seeklog.names import LOCK
 
@@ -100,7 +101,7 @@ def config_of(**words: Any) -> LogConfig:
 def open_log(
     path: Path,
     *,
-    clock: FakeClock | None = None,
+    clock: Clock | None = None,
     files: Files | None = None,
     read_only: bool = False,
     background: bool = False,

@@ -1,0 +1,417 @@
+"""A log opened read-only beside its writer: it sees appends, rolls, deletes, truncations, crashes and recoveries,
+up to the published watermark, and changes nothing on disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seeklog import Log, Record, names
+from seeklog.clock import SystemClock
+from seeklog.errors import CorruptionError, LogClosed, NotALog, OffsetOutOfRange
+from storage.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    CountingFiles,
+    FakeClock,
+    QuickFiles,
+    contents,
+    crashed_copy,
+    fill,
+    make_log,
+    offsets,
+    open_log,
+    value_of,
+    values,
+    wait_until,
+)
+
+SMALL: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+FIRST = f"{0:020d}.log"
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Log]:
+    with open_log(tmp_path / "log", **SMALL) as log:
+        yield log
+
+
+@pytest.fixture
+def reader(writer: Log) -> Iterator[Log]:
+    with open_log(writer.path, clock=SystemClock(), read_only=True, **SMALL) as log:
+        yield log
+
+
+def catch_up(reader: Log, writer: Log) -> None:
+    """Let the reader look until it has seen all that there is."""
+    wait_until(lambda: reader.log_end_offset == writer.log_end_offset, "the reader")
+    assert offsets(reader.scan()) == offsets(writer.scan())
+
+
+def assert_same(reader: Log, writer: Log) -> None:
+    """The reader answers every question as the writer does."""
+    assert reader.log_start_offset == writer.log_start_offset
+    assert reader.high_watermark == writer.high_watermark
+    records = list(writer.scan())
+    assert list(reader.scan()) == records
+    assert list(reader.scan_reverse()) == records[::-1]
+    assert reader.scan_arrow(columns=["offset"]).read_all()["offset"].to_pylist() == offsets(records)
+    for record in records:
+        assert list(reader.read(record.offset, max_records=1)) == [record]
+        assert reader.seek(record.offset).position == writer.seek(record.offset).position
+        assert reader.offset_at_time(record.timestamp_ms) == writer.offset_at_time(record.timestamp_ms)
+    assert [batch.raw for batch in reader.read_batches(reader.log_start_offset)] == [
+        batch.raw for batch in writer.read_batches(writer.log_start_offset)
+    ]
+
+
+# ---------------------------------------------------------------- what a reader sees
+
+
+def test_a_reader_sees_each_append(reader: Log, writer: Log) -> None:
+    for number in range(23):
+        fill(writer, 1)
+
+        assert reader.log_end_offset == reader.high_watermark == number + 1
+        assert values(reader.read(number)) == [value_of(number)]
+    assert_same(reader, writer)
+
+
+def test_a_reader_sees_what_was_there_before_it_came(writer: Log) -> None:
+    fill(writer, 23)
+
+    with open_log(writer.path, read_only=True, **SMALL) as reader:
+        assert_same(reader, writer)
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 5, 6])
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 11, 33])
+def test_one_look_shows_a_reader_all_that_was_acknowledged(reader: Log, writer: Log, first: int, count: int) -> None:
+    """However many segments were rolled since it last looked."""
+    fill(writer, first)
+    assert offsets(reader.scan()) == list(range(first))
+    fill(writer, count)
+
+    assert offsets(reader.scan()) == list(range(first + count))
+
+
+def test_a_reader_sees_many_appends_and_rolls(reader: Log, writer: Log) -> None:
+    fill(writer, 33)
+    catch_up(reader, writer)
+
+    assert_same(reader, writer)
+
+
+def test_a_reader_sees_segments_being_sealed(reader: Log, writer: Log) -> None:
+    for _ in range(4):
+        fill(writer, 7)
+        list(reader.scan())
+        writer.flush()
+
+        assert_same(reader, writer)
+
+
+@pytest.mark.parametrize("offset", range(1, 24))
+def test_a_reader_sees_a_delete(reader: Log, writer: Log, offset: int) -> None:
+    fill(writer, 23)
+    catch_up(reader, writer)
+    writer.delete_before(offset)
+
+    assert_same(reader, writer)
+    with pytest.raises(OffsetOutOfRange, match=f"offset {offset - 1}"):
+        reader.read(offset - 1)
+
+
+@pytest.mark.parametrize("offset", range(23))
+def test_a_reader_sees_a_truncation(reader: Log, writer: Log, offset: int) -> None:
+    fill(writer, 23)
+    catch_up(reader, writer)
+    writer.truncate_to(offset)
+
+    assert reader.log_end_offset == offset
+    assert_same(reader, writer)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 5, 12, 20, 22])
+@pytest.mark.parametrize("size", [10, 20, 3])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 30])
+def test_a_reader_that_slept_through_a_truncation_sees_what_came_after(
+    reader: Log, writer: Log, offset: int, size: int, count: int
+) -> None:
+    """The file may have grown past its old size before the reader looks again: sizes alone do not tell."""
+    fill(writer, 23)
+    catch_up(reader, writer)
+    writer.truncate_to(offset)
+    for _ in range(count):
+        writer.append(b"n" * size)
+
+    assert reader.log_end_offset == writer.log_end_offset
+    assert_same(reader, writer)
+
+
+def test_a_reader_that_follows_goes_on_behind_a_truncation(reader: Log, writer: Log) -> None:
+    """It has read up to 8; the log is cut back to 6 and grows past 8 with other records."""
+    fill(writer, 8)
+    catch_up(reader, writer)
+    follow = reader.follow(0, timeout_ms=1)
+    assert offsets(follow) == list(range(8))
+    writer.truncate_to(6)
+    for _ in range(5):
+        writer.append(b"a longer value than the one that was there before")
+
+    assert offsets(reader.follow(8, timeout_ms=1)) == [8, 9, 10]
+
+
+def test_a_reader_sees_a_log_that_begins_again_from_nothing(reader: Log, writer: Log) -> None:
+    fill(writer, 12)
+    catch_up(reader, writer)
+    writer.truncate_to(0)
+    writer.append(b"first")
+
+    assert_same(reader, writer)
+
+
+def test_a_reader_survives_the_close_and_reopen_of_the_writer(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    make_log(path, 7, **SMALL)
+    with open_log(path, read_only=True, **SMALL) as reader:
+        for count in (7, 14, 21):
+            assert offsets(reader.scan()) == list(range(count))
+            assert reader.recovery_point == count
+            with open_log(path, **SMALL) as writer:
+                fill(writer, 7)
+                assert_same(reader, writer)
+
+
+def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> None:
+    class Reads(QuickFiles):
+        total = 0
+
+        def read(self, handle: int, size: int, position: int) -> bytes:
+            data = super().read(handle, size, position)
+            self.total += len(data)
+            return data
+
+    make_log(tmp_path, 3000)
+    files = Reads()
+    with open_log(tmp_path, files=files, read_only=True) as reader:
+        assert reader.log_end_offset == 3000
+
+    assert files.total < 10 * BATCH_BYTES
+
+
+# ---------------------------------------------------------------- crash and recovery of the writer
+
+
+def test_a_reader_stops_before_a_torn_batch_and_goes_on_when_it_is_whole(tmp_path: Path) -> None:
+    with open_log(tmp_path / "writer", **SMALL) as log:
+        fill(log, 3)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+        fill(log, 1)
+        whole = (tmp_path / "writer" / FIRST).read_bytes()
+
+    with open_log(path, read_only=True, **SMALL) as reader:
+        for size in range(3 * BATCH_BYTES, 4 * BATCH_BYTES):
+            (path / FIRST).write_bytes(whole[:size])
+            assert offsets(reader.scan()) == [0, 1, 2]
+            assert reader.log_end_offset == 3
+        (path / FIRST).write_bytes(whole)
+        assert offsets(reader.scan()) == [0, 1, 2, 3]
+
+
+def test_a_reader_sees_what_a_crashed_writer_left_and_what_recovery_made_of_it(tmp_path: Path) -> None:
+    """The last batch is torn; recovery cuts it, and the next append takes its offset."""
+    with open_log(tmp_path / "writer", **SMALL) as log:
+        fill(log, 8)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+    last = path / f"{5:020d}.log"
+    last.write_bytes(last.read_bytes()[:-1])
+
+    with open_log(path, read_only=True, **SMALL) as reader:
+        assert offsets(reader.scan()) == list(range(7))
+        with open_log(path, **SMALL) as writer:
+            assert writer.recovery.cut_bytes == BATCH_BYTES - 1
+            assert_same(reader, writer)
+            writer.append(b"in its place")
+            assert_same(reader, writer)
+            assert values(reader.read(7)) == [b"in its place"]
+
+
+def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -> None:
+    """With flush="os" a reader may see records that a power loss takes back."""
+    clock = FakeClock()
+    with open_log(tmp_path / "writer", clock=clock, **SMALL) as log:
+        fill(log, 6)
+        clock.advance(2000)
+        log.flush()
+        fill(log, 3)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+
+    with open_log(path, read_only=True, **SMALL) as reader:
+        assert offsets(reader.scan()) == list(range(9))
+        last = path / f"{5:020d}.log"
+        last.write_bytes(last.read_bytes()[:BATCH_BYTES] + bytes(3 * BATCH_BYTES))  # what the disk had
+        with open_log(path, **SMALL) as writer:
+            assert writer.log_end_offset == 6
+            assert_same(reader, writer)
+            for _ in range(9):
+                writer.append(b"another")
+            assert_same(reader, writer)
+
+
+def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path: Path) -> None:
+    make_log(tmp_path, 12, **SMALL)
+    data = bytearray((tmp_path / FIRST).read_bytes())
+    data[2 * BATCH_BYTES + 70] ^= 1
+    (tmp_path / FIRST).write_bytes(data)
+
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        assert reader.log_end_offset == 12
+        assert offsets(reader.scan(5)) == list(range(5, 12))
+        with pytest.raises(CorruptionError) as caught:
+            list(reader.scan())
+    assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST), 2 * BATCH_BYTES)
+
+
+# ---------------------------------------------------------------- the published watermark
+
+
+def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> None:
+    class Failing(QuickFiles):
+        fails = False
+
+        def sync(self, handle: int) -> None:
+            if self.fails:
+                raise OSError(5, "Input/output error")
+
+    files = Failing()
+    log = open_log(tmp_path, files=files, flush="batch")
+    fill(log, 3)
+    with open_log(tmp_path, read_only=True) as reader:
+        assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
+        files.fails = True
+        with pytest.raises(Exception, match="sync"):
+            log.append(b"written, never synced")
+
+        assert (tmp_path / FIRST).stat().st_size > 3 * BATCH_BYTES
+        assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
+    log.close()
+
+
+def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_path: Path) -> None:
+    with open_log(tmp_path, flush="batch", **SMALL) as log, open_log(tmp_path, read_only=True, **SMALL) as reader:
+        for number in range(12):
+            fill(log, 1)
+            assert reader.high_watermark == number + 1
+        assert_same(reader, log)
+
+
+def test_a_reader_stops_at_a_manual_watermark(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
+        fill(log, 12)
+        with open_log(tmp_path, read_only=True, **SMALL) as reader:
+            assert (reader.high_watermark, list(reader.scan())) == (0, [])
+            for offset in (1, 4, 5, 9, 12):
+                log.advance_high_watermark(offset)
+                assert reader.high_watermark == offset
+                assert_same(reader, log)
+
+
+def test_a_reader_reads_uncommitted_records_on_to_the_end(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
+        fill(log, 12)
+        log.advance_high_watermark(4)
+        with open_log(tmp_path, read_only=True, **SMALL) as reader:
+            assert reader.log_end_offset == 12
+            assert offsets(reader.read_uncommitted(0)) == list(range(12))
+            assert [batch.base_offset for batch in reader.read_batches(3, uncommitted=True)] == list(range(3, 12))
+
+
+def test_a_manual_watermark_inside_a_batch_hides_its_other_records(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual") as log:
+        log.append_many([Record(b"v", timestamp_ms=START_MS)] * 10)
+        log.advance_high_watermark(4)
+        with open_log(tmp_path, read_only=True) as reader:
+            assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
+
+
+def test_the_manual_watermark_is_still_there_after_the_close(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual") as log:
+        fill(log, 5)
+        log.advance_high_watermark(3)
+
+    with open_log(tmp_path, read_only=True) as reader:
+        assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
+
+
+def test_where_the_published_watermark_is_damaged_the_checkpoint_counts(tmp_path: Path) -> None:
+    with open_log(tmp_path / "writer", high_watermark="manual") as log:
+        fill(log, 5)
+        log.advance_high_watermark(2)
+        log.delete_before(1)  # writes a checkpoint
+        log.advance_high_watermark(4)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+    (path / names.WATERMARK).write_bytes(bytes(16))
+
+    with open_log(path, read_only=True) as reader:
+        assert (reader.high_watermark, offsets(reader.scan())) == (2, [1])
+
+
+# ---------------------------------------------------------------- nothing changes
+
+
+def test_a_reader_changes_nothing_on_disk(writer: Log) -> None:
+    fill(writer, 23)
+    writer.delete_before(7)
+    before = contents(writer.path)
+    files = CountingFiles()
+
+    with open_log(writer.path, clock=SystemClock(), files=files, read_only=True, **SMALL) as reader:
+        assert_same(reader, writer)
+        list(reader.follow(7, timeout_ms=1))
+        assert reader.last().offset == 22
+        assert reader.recovery_point >= 0
+        assert reader.leader_epoch == 0
+
+    assert files.diary == []
+    assert contents(writer.path) == before
+
+
+def test_a_reader_of_a_directory_that_may_not_be_written_reads(tmp_path: Path) -> None:
+    """As a snapshot or a read-only mount: every way to write is refused."""
+
+    class ReadOnlyFiles(QuickFiles):
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            assert not write
+            assert not create
+            return super().open(path)
+
+        def lock(self, path: str, owner: str) -> int:
+            raise AssertionError("a reader takes no lock")
+
+    make_log(tmp_path, 12, **SMALL)
+    with open_log(tmp_path, files=ReadOnlyFiles(), read_only=True, **SMALL) as reader:
+        assert offsets(reader.scan()) == list(range(12))
+
+
+def test_any_number_of_readers_stand_beside_a_writer(writer: Log) -> None:
+    fill(writer, 12)
+    readers = [open_log(writer.path, read_only=True, **SMALL) for _ in range(10)]
+    fill(writer, 3)
+
+    for reader in readers:
+        assert offsets(reader.scan()) == list(range(15))
+        reader.close()
+
+
+def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
+    make_log(tmp_path / "log", 3)
+    with open_log(tmp_path / "log", read_only=True) as reader:
+        (tmp_path / "log").rename(tmp_path / "moved")
+
+        with pytest.raises((NotALog, CorruptionError, OffsetOutOfRange, LogClosed)):
+            list(reader.scan())
