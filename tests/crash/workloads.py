@@ -384,11 +384,21 @@ def sealing_waits_for_room(on: Recorder) -> None:
 @workload("compaction swap", flush="os", **SMALL)
 def compaction_swap(on: Recorder) -> None:
     """A broker died in the middle of a swap; the open that completes it may be cut short as well."""
+    swap(on, merged=1)
+
+
+@workload("compaction swap of two", flush="os", **SMALL)
+def compaction_swap_of_two(on: Recorder) -> None:
+    """The cleaned segment stands for two; neither they nor their seals count any more."""
+    swap(on, merged=2)
+
+
+def swap(on: Recorder, *, merged: int) -> None:
     on.open()
     for _ in range(16):
         on.append(on.chance.randbytes(240))
     on.close()
-    on.leave_swap_behind(merged=on.chance.choice((1, 2)))
+    on.leave_swap_behind(merged=merged)
     on.open()
     on.append()
     on.close()
