@@ -29,7 +29,7 @@ setup(
                 "seeklog.record.kernel",
                 ["src/seeklog/record/kernel.py"],
                 include_dirs=["src/seeklog/record"],
-                depends=["src/seeklog/record/kernel.pxd", "src/seeklog/record/crc32c.h"],
+                depends=["src/seeklog/record/kernel.pxd", "src/seeklog/record/native.h"],
                 extra_compile_args=["-O3", "-fno-strict-aliasing"],
             )
         ],

@@ -5,6 +5,8 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t
 from libc.string cimport memcpy
 
-cdef extern from "crc32c.h" nogil:
+cdef extern from "native.h" nogil:
+    unsigned int big_endian_u32(const unsigned char *data)
+    int64_t big_endian_i64(const unsigned char *data)
     int crc32c_has_instruction()
     unsigned int crc32c_short(unsigned int crc, const unsigned char *data, size_t size)

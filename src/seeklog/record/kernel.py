@@ -129,24 +129,30 @@ def copy(
 @cython.inline
 @cython.exceptval(check=False)
 def load_u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    high: cython.longlong = p[at]
-    return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
+    if cython.compiled:
+        return big_endian_u32(p + at)
+    else:
+        return (p[at] << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def load_i32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    high: cython.longlong = p[at]
-    high -= (high & 0x80) << 1
-    return (high << 24) | (p[at + 1] << 16) | (p[at + 2] << 8) | p[at + 3]
+    if cython.compiled:
+        return cython.cast(int32_t, big_endian_u32(p + at))
+    else:
+        return load_u32(p, at) - ((p[at] & 0x80) << 25)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
 def load_i64(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
-    return (load_i32(p, at) << 32) | load_u32(p, at + 4)
+    if cython.compiled:
+        return big_endian_i64(p + at)
+    else:
+        return (load_i32(p, at) << 32) | load_u32(p, at + 4)
 
 
 @cython.cfunc
@@ -604,16 +610,17 @@ def encode_records(
 
 def stamp(raw: bytes, base_offset: cython.longlong, leader_epoch: cython.longlong):
     """Return whole batches with consecutive offsets from `base_offset`, untouched but for 12 bytes each."""
-    batch: bytearray = bytearray(raw)
-    p: cython.p_uchar = buffer_pointer(batch)
     at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t = len(batch)
+    end: cython.Py_ssize_t = len(raw)
+    batch = new_bytes(end)
+    p: cython.p_uchar = new_pointer(batch)
+    copy(p, 0, pointer(raw), 0, end)
     while at < end:
         store_i64(p, at, base_offset)
         store_i32(p, at + 12, leader_epoch)
         base_offset += load_i32(p, at + 23) + 1
         at += load_i32(p, at + 8) + 12
-    return bytes(batch)
+    return batch if cython.compiled else bytes(batch)
 
 
 def stamp_append_time(raw: bytes, now_ms: cython.longlong):
@@ -804,6 +811,32 @@ def skip_batches(
         walked += 1
         at += size
     return at, next_offset, walked
+
+
+def walk_batches(data: bytes, next_offset: cython.longlong, stop: cython.longlong, contiguous: cython.bint):
+    """Walk headers over the whole batches that end below `stop`, as far as they can be true.
+
+    For a file that somebody else is writing: what cannot be a batch ends the walk and is no error here.
+    Returns (index behind them, next offset there).
+    """
+    p: cython.p_uchar = pointer(data)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    last: cython.longlong
+    try:
+        while at < end:
+            size = batch_size(p, at, end)
+            if size <= 0:
+                break
+            last = check_offsets(p, at, next_offset, contiguous, at)
+            if last >= stop:
+                break
+            next_offset = last + 1
+            at += size
+    except CorruptBatch:
+        pass
+    return at, next_offset
 
 
 def entry_base(data: bytes, last_offset: cython.longlong, exact: cython.bint):
@@ -1187,6 +1220,7 @@ class BytesColumn:
 
     @cython.cfunc
     @cython.inline
+    @cython.exceptval(-1, check=False)
     def add(self, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.longlong) -> cython.int:
         """Add a row: `size` bytes at `at`, or null if it is -1."""
         bit: cython.int = 1 << (self.rows & 7)
@@ -1386,6 +1420,8 @@ class Columns:
         has_timestamp: cython.bint = self._timestamps is not None
         offsets: cython.p_uchar = buffer_pointer(self._offsets) if has_offset else pointer(b"")
         timestamps: cython.p_uchar = buffer_pointer(self._timestamps) if has_timestamp else pointer(b"")
+        wants_headers: cython.bint = self._wants_headers
+        header_ends: cython.p_uchar = buffer_pointer(self._header_ends) if wants_headers else pointer(b"")
         record_end: cython.Py_ssize_t
         field: cython.longlong
         timestamp: cython.longlong
@@ -1437,8 +1473,8 @@ class Columns:
                     )
                 put_i64(timestamps, self.rows, timestamp * self._scale)
             self.rows += 1
-            if self._wants_headers:
-                put_i32(buffer_pointer(self._header_ends), self.rows, self._header_count)
+            if wants_headers:
+                put_i32(header_ends, self.rows, self._header_count)
             at = record_end
         if at != end:
             raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)

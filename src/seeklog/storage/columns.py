@@ -14,8 +14,8 @@ from seeklog.storage.view import View
 if TYPE_CHECKING:
     import pyarrow
 
-# One read of this size keeps the disk busy and the decoded batch within reach of the cache.
-CHUNK = 1 << 20
+# Decoding a chunk has a cost of its own, so columns are read in larger ones than records.
+CHUNK = 256 << 10
 # A first guess at what a row takes; columns grow past it, and a batch ends when this much is used.
 BYTES_PER_ROW = 128
 

@@ -514,7 +514,6 @@ class Partition:
                 raise self._fail("truncating", error) from error
             self.log_end_offset = self.recovery_point = end
             self.log_start_offset = min(self.log_start_offset, end)
-            self._commit.forget()
             self._epochs.truncate(end)
             self._generation += 1
             self._try_checkpoint()

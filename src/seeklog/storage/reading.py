@@ -15,7 +15,7 @@ from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
-from seeklog.storage.segment import Segment, check_fits, whole_batch_size
+from seeklog.storage.segment import SCAN_CHUNK, Segment, check_fits, whole_batch_size
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -23,7 +23,6 @@ logger = logging.getLogger("seeklog")
 # One read covers what lies between two index entries at the default interval, and the batch behind it.
 POINT_READ = 8192
 READ_CHUNK = 64 << 10
-SCAN_CHUNK = 256 << 10
 # The record of a time lies within an index interval or two of the entry.
 TIME_CHUNK = 16 << 10
 # From this distance on, two neighbouring entries most likely enclose one large batch.
@@ -88,7 +87,8 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     if gap >= LARGE_BATCH:
         # An entry names the last offset of its batch, so the floor entry of an offset inside a large
         # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
-        data = segment.read_point(chunk, next_position)
+        # The batches on both sides of the entry are most likely of one size.
+        data = segment.read_point(max(chunk, gap + 512), next_position)
         base = kernel.entry_base(data, base_offset + next_last, segment.is_exact)
         if 0 <= base <= offset:
             return next_position, base, data
@@ -256,7 +256,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
         if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):
             return out
         start = out[-1].offset + 1 if out else start
-    cursor = Cursor(view, start, chunk=min(max(max_bytes, POINT_READ), SCAN_CHUNK))
+    cursor = Cursor(view, start, chunk=POINT_READ if max_records == 1 else min(max(max_bytes, POINT_READ), SCAN_CHUNK))
     while True:
         # An empty batch, or one of markers, may use up the bytes and give no record: then one more is read.
         max_bytes -= cursor.take_records(

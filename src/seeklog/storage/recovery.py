@@ -271,7 +271,7 @@ def _restore(shared: Shared, segment: Segment, saved: tuple[int, ...]) -> tuple[
 def _trust_seal(shared: Shared, segment: Segment) -> bool:
     """Tell whether a segment below the recovery point has a seal that fits it, or refuse what is lost."""
     seal = read_seal(shared.files, shared.directory, segment.base_offset)
-    if seal is None:
+    if seal is None or segment.path.endswith(names.SWAP):
         return False
     lost = ""
     if segment.size < seal.size:
@@ -409,9 +409,9 @@ def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int) -> None:
     handle = files.open(scanned.segment.path, write=True)
     try:
         again = shared.new_state(scanned.segment.base_offset)
-        for position, batches in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
+        for position, data, size in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
             if again.next_offset > recovery_point:
-                files.write(handle, batches, position)
+                files.write(handle, data[:size], position)
         files.sync(handle)
     finally:
         files.close(handle)

@@ -120,9 +120,9 @@ def _problems(segment: Segment, indexes: Indexes) -> list[IndexProblem]:
     starts: dict[int, BatchHeader] = {}
     newest: dict[int, BatchHeader] = {}
     largest = -1
-    for position, data in scan_into(state, segment, contiguous_from=INT64_MAX):
+    for position, data, size in scan_into(state, segment, contiguous_from=INT64_MAX):
         at = position
-        for batch in split_batches(data, origin=position):
+        for batch in split_batches(data[:size], origin=position):
             starts[at] = batch.header
             largest = max(largest, batch.max_timestamp_ms)
             newest.setdefault(largest, batch.header)

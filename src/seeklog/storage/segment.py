@@ -29,8 +29,9 @@ from seeklog.storage.seal import Seal, write_seal
 
 logger = logging.getLogger("seeklog")
 
-# Large enough that the cost of a read is the copy, small enough to stay in a core's cache.
-SCAN_CHUNK = 1 << 20
+# Large enough that the cost of a read is the copy; below the 128 KiB from which on malloc takes fresh pages from
+# the system and gives them back for every chunk, which costs more than the scan.
+SCAN_CHUNK = 96 << 10
 # Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
 # tables in memory have them at once; a process that only reads walks at most so much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
@@ -393,8 +394,10 @@ def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = Fal
     )
 
 
-def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) -> Iterator[tuple[int, bytes]]:
-    """Pass a segment's bytes through `state`, in order; yield (position, whole batches) as they are checked.
+def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) -> Iterator[tuple[int, bytes, int]]:
+    """Pass a segment's bytes through `state`, in order; yield (position, data, size) as they are checked.
+
+    The first `size` bytes of `data`, read at `position`, are whole batches.
 
     Ends at the end of the file, at a batch that is not all there, or at damage (`state.problem`).
     """
@@ -405,7 +408,7 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
         taken = state.scan(data, contiguous_from)
         if taken:
             wanted = SCAN_CHUNK
-            yield position, data[:taken]
+            yield position, data, taken
         elif state.problem is None:
             if position + len(data) >= segment.size:
                 return

@@ -1,14 +1,32 @@
-/* CRC-32C with the CPU's own instruction, for buffers so short that a call into a library costs more than
- * the sum. Longer ones go to fastcrc; where there is no such instruction, all of them do.
+/* What the kernel asks of the CPU: big-endian loads, and a CRC-32C for buffers so short that a call into a
+ * library costs more than the sum. Longer ones go to fastcrc; where there is no CRC instruction, all of them do.
  *
  * Reflected polynomial 0x82F63B78, initial value and final xor 0xFFFFFFFF, as Kafka, iSCSI and ext4 use it.
  */
-#ifndef SEEKLOG_CRC32C_H
-#define SEEKLOG_CRC32C_H
+#ifndef SEEKLOG_NATIVE_H
+#define SEEKLOG_NATIVE_H
 
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+static inline uint32_t big_endian_u32(const unsigned char *data) {
+    uint32_t word;
+    memcpy(&word, data, 4);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap32(word);
+#endif
+    return word;
+}
+
+static inline int64_t big_endian_i64(const unsigned char *data) {
+    uint64_t word;
+    memcpy(&word, data, 8);
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return (int64_t)word;
+}
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
@@ -25,6 +43,13 @@ static uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t siz
     for (; size >= 8; data += 8, size -= 8) {
         memcpy(&word, data, 8);
         sum = _mm_crc32_u64(sum, word);
+    }
+    if (size >= 4) {
+        uint32_t half;
+        memcpy(&half, data, 4);
+        sum = _mm_crc32_u32((uint32_t)sum, half);
+        data += 4;
+        size -= 4;
     }
     for (; size; data++, size--) sum = _mm_crc32_u8((uint32_t)sum, *data);
     return ~(uint32_t)sum;
