@@ -813,8 +813,8 @@ def skip_batches(
     return at, next_offset, walked
 
 
-def walk_batches(data: bytes, next_offset: cython.longlong, stop: cython.longlong, contiguous: cython.bint):
-    """Walk headers over the whole batches that end below `stop`, as far as they can be true.
+def walk_batches(data: bytes, next_offset: cython.longlong, contiguous: cython.bint):
+    """Walk headers over whole batches, as far as they can be true.
 
     For a file that somebody else is writing: what cannot be a batch ends the walk and is no error here.
     Returns (index behind them, next offset there).
@@ -823,16 +823,12 @@ def walk_batches(data: bytes, next_offset: cython.longlong, stop: cython.longlon
     at: cython.Py_ssize_t = 0
     end: cython.Py_ssize_t = len(data)
     size: cython.Py_ssize_t
-    last: cython.longlong
     try:
         while at < end:
             size = batch_size(p, at, end)
             if size <= 0:
                 break
-            last = check_offsets(p, at, next_offset, contiguous, at)
-            if last >= stop:
-                break
-            next_offset = last + 1
+            next_offset = check_offsets(p, at, next_offset, contiguous, at) + 1
             at += size
     except CorruptBatch:
         pass

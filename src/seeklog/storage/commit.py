@@ -29,6 +29,7 @@ class GroupCommit:
         self._lock = threading.Lock()
         self._waiters: list[_Waiter] = []
         self._is_syncing = False
+        self._durable = -1
 
     def wait_for(self, end: int) -> None:
         """Return once every record below `end`, which this thread has appended, is durable.
@@ -37,6 +38,8 @@ class GroupCommit:
         """
         waiter = None
         with self._lock:
+            if end <= self._durable:
+                return
             if self._is_syncing:
                 waiter = _Waiter(end)
                 self._waiters.append(waiter)
@@ -56,6 +59,7 @@ class GroupCommit:
     def _hand_on(self, durable: int) -> None:
         """Wake everybody who is served, and one who is not to lead the next sync."""
         with self._lock:
+            self._durable = max(self._durable, durable)
             served = [waiter for waiter in self._waiters if waiter.end <= durable]
             self._waiters = [waiter for waiter in self._waiters if waiter.end > durable]
             heir = self._waiters.pop(0) if self._waiters else None
@@ -65,3 +69,8 @@ class GroupCommit:
             waiter.gate.release()
         if heir is not None:
             heir.gate.release()
+
+    def forget(self) -> None:
+        """Start over after offsets were given back by a truncation."""
+        with self._lock:
+            self._durable = -1

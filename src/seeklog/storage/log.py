@@ -6,6 +6,7 @@ and of threads in all of them, read it meanwhile.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
     CorruptionError,
+    DiskFull,
     InvalidName,
     LogClosed,
     NotAccessible,
@@ -75,6 +77,8 @@ class Log:
                     directory, config=self.config, files=files, clock=clock, background=background
                 )
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{directory} cannot be opened for writing: the disk is full") from error
             raise NotAccessible(f"{directory} cannot be opened: {error}") from error
         self._limit = self.config.max_decompressed_bytes
         self._is_closed = False
@@ -134,7 +138,10 @@ class Log:
 
     def _fresh(self) -> Partition | Observer:
         if isinstance(self._partition, Observer):
-            self._partition.refresh()
+            try:
+                self._partition.refresh()
+            except OSError as error:
+                raise NotAccessible(f"{self.path} cannot be read: {error}") from error
         return self._partition
 
     # ------------------------------------------------------------ appending

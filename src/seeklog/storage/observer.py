@@ -1,8 +1,7 @@
 """A partition as a process sees it that does not write it, while another one may.
 
 Nothing is locked and nothing on disk is changed. The last segment is walked forward as it grows, to the
-published high watermark or, where that follows the write, to the last whole batch: an incomplete tail is
-"not yet", never an error.
+last whole batch: an incomplete tail is "not yet", never an error. Reads stop at the published high watermark.
 """
 
 from __future__ import annotations
@@ -11,13 +10,14 @@ import threading
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, NotALog
+from seeklog.config import LogConfig
+from seeklog.errors import LostRecords, NotALog
 from seeklog.files import Files
 from seeklog.record import kernel
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import RecoveryReport, list_segments
 from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
@@ -27,6 +27,7 @@ from seeklog.storage.watermark import EXPLICIT, read_watermark
 # How long a follower sleeps between two looks: at first, and at most.
 POLL_FIRST_S = 0.001
 POLL_MOST_S = 0.05
+FOLLOWED_ROLLS = 8
 
 
 class TailSegment(Segment):
@@ -66,20 +67,17 @@ class TailSegment(Segment):
             self.seal = None
             self.contiguous = self.is_exact = self._trusted
 
-    def walk(self, stop: int) -> None:
-        """Go on over the whole batches that lie below `stop`."""
+    def walk(self) -> None:
+        """Go on over the whole batches that are there."""
         file_size = self.file_size()
         if file_size == self._size:
             return
         if not self._is_placed:
             self._place(file_size)
         wanted = SCAN_CHUNK
-        while self._size < file_size and self._next_offset < stop:
+        while self._size < file_size:
             data = self.shared.files.read(self.handle().number, wanted, self._size)
-            try:
-                taken, next_offset, _ = kernel.skip_batches(data, 0, self._size, self._next_offset, stop, self._trusted)
-            except CorruptionError:
-                return  # not yet, or damage that a read of it will name
+            taken, next_offset = kernel.walk_batches(data, self._next_offset, self._trusted)
             if not taken:
                 claimed = whole_batch_size(data) if len(data) >= 12 else 0
                 if not len(data) < claimed <= file_size - self._size:
@@ -154,13 +152,26 @@ class Observer:
         checkpoint = self._checkpoint
         self._tail.notice_growth()
         stop = self._published(checkpoint)
-        self._tail.walk(INT64_MAX if stop is None else stop)
+        self._tail.walk()
         end = self._tail.next_offset
+        if checkpoint is not None and end < checkpoint.recovery_point:
+            self._check_lost(checkpoint, end)
         self.log_end_offset = end
         self.high_watermark = end if stop is None else min(end, stop)
         first = self.view.bases[0]
         self.log_start_offset = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
         self.recovery_point = min(end, checkpoint.recovery_point) if checkpoint is not None else first
+
+    def _check_lost(self, checkpoint: Checkpoint, end: int) -> None:
+        """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
+        if self._has_rolled() or read_checkpoint(self.files, self.directory) != checkpoint:
+            return
+        raise LostRecords(
+            f"no whole batch follows offset {end - 1}, but offsets below {checkpoint.recovery_point} were synced",
+            path=self._tail.path,
+            position=self._tail.size,
+            advice=ADVICE,
+        )
 
     def _published(self, checkpoint: Checkpoint | None) -> int | None:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
@@ -180,17 +191,25 @@ class Observer:
             if self._is_closed:
                 return
             checkpoint = read_checkpoint(self.files, self.directory)
-            rolled = self._shared.path(self._tail.next_offset, names.LOG)
             if (
                 self._tail.file_size() < self._tail.size
-                or (self._tail.next_offset > self._tail.base_offset and self._exists(rolled))
                 or not self._exists(self._tail.path)
                 or self._is_overtaken_by(checkpoint)
             ):
                 self._load()
-                return
-            self._checkpoint = checkpoint
-            self._look()
+            else:
+                self._checkpoint = checkpoint
+                self._look()
+            # The writer may roll while the files are looked at; it is followed a few times, not for ever.
+            for _ in range(FOLLOWED_ROLLS):
+                if not self._has_rolled():
+                    return
+                self._load()
+
+    def _has_rolled(self) -> bool:
+        """Tell whether a segment begins where the last one ends."""
+        tail = self._tail
+        return tail.next_offset > tail.base_offset and self._exists(self._shared.path(tail.next_offset, names.LOG))
 
     def _is_overtaken_by(self, checkpoint: Checkpoint | None) -> bool:
         """Tell whether the log was cut or deleted from since the files were looked at."""

@@ -152,7 +152,9 @@ class Partition:
     def _open_epochs(self, checkpoint: Checkpoint | None, found: Sequence[tuple[int, int]]) -> None:
         self._epochs = LeaderEpochs.read(self.files, self.directory)
         if checkpoint is not None:
-            self._epochs.entries = list(checkpoint.epochs)
+            # Every epoch of ours was in a checkpoint before a batch was stamped with it, so nothing is learnt
+            # from batches, whose epoch no CRC covers.
+            self._epochs.entries, found = list(checkpoint.epochs), ()
         self._epochs.merge(found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if not self._epochs.entries:
             self._epochs.begin(0, self.log_start_offset)
@@ -514,6 +516,7 @@ class Partition:
                 raise self._fail("truncating", error) from error
             self.log_end_offset = self.recovery_point = end
             self.log_start_offset = min(self.log_start_offset, end)
+            self._commit.forget()
             self._epochs.truncate(end)
             self._generation += 1
             self._try_checkpoint()

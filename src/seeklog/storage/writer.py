@@ -167,6 +167,8 @@ class LogWriter:
                 self._room.wait()
             if self._failure is not None:
                 raise self._failure
+            if self._is_closed:
+                raise LogClosed("the writer was closed while this record waited for room")
             gathering = self._gathering
             if gathering is not None and gathering.size + size > self._batch_bytes:
                 self._full.append(gathering)
