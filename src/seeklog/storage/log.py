@@ -21,6 +21,7 @@ from seeklog.errors import (
     InvalidName,
     LogClosed,
     NotAccessible,
+    NotALog,
     OffsetOutOfRange,
     SeeklogError,
     UsageError,
@@ -140,6 +141,8 @@ class Log:
         if isinstance(self._partition, Observer):
             try:
                 self._partition.refresh()
+            except FileNotFoundError as error:
+                raise NotALog(f"there is no log at {self.path} any more") from error
             except OSError as error:
                 raise NotAccessible(f"{self.path} cannot be read: {error}") from error
         return self._partition
@@ -336,7 +339,8 @@ class Log:
     def follow(self, offset: int | None = None, *, timeout_ms: float | None = None) -> Iterator[Record]:
         """Stream records from `offset` (None: the next one to come), and wait for more.
 
-        Ends when nothing has come for `timeout_ms`, or when the log is closed. Works across processes.
+        Ends when nothing has come for `timeout_ms`, or when the log is closed or has failed: nothing more will
+        come then. Works across processes.
         """
         position = self.high_watermark if offset is None else offset
         self._checked_stop(position)
@@ -352,8 +356,10 @@ class Log:
             if position < before:
                 position = self._skip_missing(position, before)
                 continue
+            if self._partition.is_over:
+                return
             self._partition.wait_beyond(position, FOREVER_S if timeout_ms is None else timeout_ms / 1000)
-            if self._partition.high_watermark <= position and timeout_ms is not None:
+            if self._is_closed or (self._partition.high_watermark <= position and timeout_ms is not None):
                 return
 
     def _skip_missing(self, position: int, stop: int) -> int:

@@ -61,6 +61,10 @@ class TailSegment(Segment):
     def file_size(self) -> int:
         return self.shared.files.size(self.handle().number)
 
+    def was_cut(self) -> bool:
+        """Tell whether the file was shortened, or another one has taken its name, or none."""
+        return self.shared.files.file_size(self.path) < self._size
+
     def notice_growth(self) -> None:
         """What a clean close said holds only while the file has the size that it spoke of."""
         if self.seal is not None and self.file_size() != self._size:
@@ -191,15 +195,15 @@ class Observer:
             if self._is_closed:
                 return
             checkpoint = read_checkpoint(self.files, self.directory)
-            if (
-                self._tail.file_size() < self._tail.size
-                or not self._exists(self._tail.path)
-                or self._is_overtaken_by(checkpoint)
-            ):
+            try:
+                if self._is_overtaken_by(checkpoint) or self._tail.was_cut():
+                    self._load()
+                else:
+                    self._checkpoint = checkpoint
+                    self._look()
+            except FileNotFoundError:
+                # The last segment went while it was looked at: one that was cut away, or deleted.
                 self._load()
-            else:
-                self._checkpoint = checkpoint
-                self._look()
             # The writer may roll while the files are looked at; it is followed a few times, not for ever.
             for _ in range(FOLLOWED_ROLLS):
                 if not self._has_rolled():
@@ -254,10 +258,15 @@ class Observer:
         while True:
             self.refresh()
             left = give_up - self.clock.monotonic()
-            if self.high_watermark > offset or left <= 0:
+            if self.high_watermark > offset or left <= 0 or self._is_closed:
                 return
             pause.wait(min(delay, left))
             delay = min(2 * delay, POLL_MOST_S)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be seen any more."""
+        return self._is_closed
 
     def close(self) -> None:
         self._is_closed = True

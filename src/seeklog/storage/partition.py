@@ -207,6 +207,11 @@ class Partition:
         self._sync_lock = threading.RLock()
         self.files.close(self._lock_handle)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be appended any more: the log is closed or has failed."""
+        return self._refusal is not None
+
     def check_usable(self) -> None:
         """Raise if the log is closed or has failed."""
         if self._refusal is not None:
