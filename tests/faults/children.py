@@ -115,7 +115,7 @@ def append_and_report(
                         return
                 else:
                     report(f"{offset + 1}")
-    except (LogFailed, NotAccessible) as error:
+    except (LogFailed, NotAccessible, DiskFull) as error:
         report(type(error).__name__)
 
 

@@ -80,7 +80,7 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledge
             assert not files.failed_path.endswith(names.LOG), number
         else:
             # A log that could not even be opened has not failed: there is none.
-            assert isinstance(failure, NotAccessible if log is None else LogFailed), (number, failure)
+            assert isinstance(failure, (NotAccessible, DiskFull) if log is None else LogFailed), (number, failure)
             assert isinstance(failure.__cause__, OSError), number
         durable = 0
         if log is not None:
@@ -123,7 +123,7 @@ def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int)
         if files.failures == 0:
             break
         failed += 1
-        assert failure is None or isinstance(failure, NotAccessible if log is None else LogFailed), number
+        assert failure is None or isinstance(failure, (NotAccessible, DiskFull) if log is None else LogFailed), number
         if log is not None:
             if failure is not None:
                 with pytest.raises(LogFailed):
@@ -224,7 +224,7 @@ def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_ma
     files = FaultyFiles(sim, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True)
     try:
         log = open_on(files, config=config_of(flush))
-    except NotAccessible:
+    except DiskFull:
         sim.process_crash()
     else:
         with pytest.raises(DiskFull):
@@ -296,7 +296,8 @@ def test_a_real_process_whose_sync_fails_stops_and_keeps_what_it_acknowledged(
     path = tmp_path / "log"
     _, lines = run_under_strace(f"fdatasync:error={error}:when={number}", path, "batch", count=COUNT)
 
-    assert lines[-1] == ("LogFailed" if lines[0] == "open 0" else "NotAccessible")
+    opened_full = "DiskFull" if error == "ENOSPC" else "NotAccessible"
+    assert lines[-1] == ("LogFailed" if lines[0] == "open 0" else opened_full)
     with Log(path, config=kill_config("batch")) as log:
         assert log.log_end_offset >= acknowledged_end(lines)
         assert [record.value for record in read_everything(log)] == [
@@ -311,7 +312,7 @@ def test_a_real_process_on_a_full_disk_loses_nothing_and_goes_on(flush: str, tmp
     for number in range(1, COUNT, 12):
         path = tmp_path / f"{number}"
         _, lines = run_under_strace(f"pwrite64:error=ENOSPC:when={number}..{number + 1}", path, flush, count=COUNT)
-        assert lines[-1] == (str(COUNT) if lines[0] == "open 0" else "NotAccessible"), lines
+        assert lines[-1] == (str(COUNT) if lines[0] == "open 0" else "DiskFull"), lines
         with Log(path, config=kill_config(flush)) as log:
             assert log.log_end_offset >= acknowledged_end(lines)
             assert [record.value for record in read_everything(log)] == [

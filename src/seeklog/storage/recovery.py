@@ -165,10 +165,12 @@ def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segmen
     for swap in segments:
         if not swap.path.endswith(names.SWAP):
             continue
-        for old in replaced_by(swap, originals):
+        # What the swap stands for must be gone for good before it has the name: nothing would tell them apart.
+        for base_offset in {swap.base_offset, *(old.base_offset for old in replaced_by(swap, originals))}:
             for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
                 with contextlib.suppress(FileNotFoundError):
-                    files.remove(shared.path(old.base_offset, suffix))
+                    files.remove(shared.path(base_offset, suffix))
+        files.sync_directory(directory)
         stem = f"{directory}/{swap.base_offset:020d}"
         for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.LOG):
             with contextlib.suppress(FileNotFoundError):
