@@ -44,7 +44,7 @@ from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import SegmentFacts, expired_count
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
 from seeklog.storage.view import View
-from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher
+from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher, read_watermark
 
 logger = logging.getLogger("seeklog")
 
@@ -122,10 +122,10 @@ class Partition:
             self._contiguous_from = checkpoint.contiguous_from
         else:
             self._contiguous_from = end if found.scanned else first
-        self._publisher = Publisher(files, directory)
         self.high_watermark = end
         if config.high_watermark == "manual":
-            self.high_watermark = min(end, checkpoint.high_watermark if checkpoint is not None else first)
+            self.high_watermark = min(end, self._last_watermark(checkpoint, first))
+        self._publisher = Publisher(files, directory)
         self._open_epochs(checkpoint, mended.epochs)
         self._generation = checkpoint.generation if checkpoint is not None else 0
         self._generation += 1 if mended.report.cut_bytes else 0
@@ -135,6 +135,12 @@ class Partition:
         # certain indexes, so the first append makes it void.
         self._checkpointed_at = self.clock.monotonic()
         self._publish()
+
+    def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
+        """Return the high watermark that was last set: the published one may be newer than the checkpoint's."""
+        published = read_watermark(self.files, self.directory)
+        known = checkpoint.high_watermark if checkpoint is not None else first
+        return max(known, published[1]) if published is not None and published[0] == EXPLICIT else known
 
     def _sync_ancestors(self) -> None:
         """Make the directory's own name durable, and those of parents that may be as new.
@@ -167,11 +173,13 @@ class Partition:
         with self._sync_lock:
             if isinstance(self._refusal, LogClosed):
                 return
+            with self._lock:
+                has_failed = self._refusal is not None
+                # No append gets in between the last sync and the clean marker.
+                self._refusal = LogClosed(f"{self.directory} is closed")
             try:
-                if self._refusal is None:
-                    self._flush()
-                    with self._lock:
-                        self._refusal = LogClosed(f"{self.directory} is closed")
+                if not has_failed:
+                    self._sync()
                     self._close_clean()
             finally:
                 self._refusal = LogClosed(f"{self.directory} is closed")
@@ -376,8 +384,13 @@ class Partition:
 
     def _flush(self) -> int:
         with self._sync_lock:
+            self.check_usable()
+            return self._sync()
+
+    def _sync(self) -> int:
+        """Sync all that was appended, seal what was rolled, move the recovery point; return it."""
+        with self._sync_lock:
             with self._lock:
-                self.check_usable()
                 # Before the sync: what is appended meanwhile is not covered by it.
                 end = self.log_end_offset
                 active, rolled, names_dirty = self._active, list(self._rolled), self._names_dirty
