@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -76,13 +77,9 @@ def assert_agreement(raw: bytes, *, start: int = -(2**63), stop: int = INT64_MAX
 def walk_all(raw: bytes) -> None:
     """Let every other reader of batches loose on the bytes."""
     for contiguous in (True, False):
-        outcome(lambda contiguous=contiguous: kernel.skip_batches(raw, 0, 0, 40, INT64_MAX, contiguous))
+        outcome(partial(kernel.skip_batches, raw, 0, 0, 40, INT64_MAX, contiguous))
         for verify in (True, False):
-            outcome(
-                lambda contiguous=contiguous, verify=verify: kernel.take_batches(
-                    raw, 0, 0, 40, contiguous, INT64_MAX, INT64_MAX, True, verify
-                )
-            )
+            outcome(partial(kernel.take_batches, raw, 0, 0, 40, contiguous, INT64_MAX, INT64_MAX, True, verify))
     outcome(lambda: kernel.find_time(raw, 0, 0, INT64_MAX))
     outcome(lambda: kernel.read_header(raw, 0, 0))
     outcome(lambda: kernel.check_batches(raw, INT32_MAX))

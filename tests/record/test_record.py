@@ -11,14 +11,15 @@ from record.batches import INT64_MAX, IS_COMPILED, T
 from seeklog.errors import InvalidRecord
 from seeklog.record.kernel import Record, make_record
 
-FULL = {"key": b"k", "headers": (("h", b"1"), ("n", None)), "timestamp_ms": T, "offset": 7}
+FULL: dict[str, Any] = {"key": b"k", "headers": (("h", b"1"), ("n", None)), "timestamp_ms": T, "offset": 7}
 
 
 def test_a_record_without_more_than_a_value_has_no_offset_no_time_no_key_and_no_headers() -> None:
     record = Record(b"v")
 
     assert (record.value, record.key, record.headers) == (b"v", None, ())
-    assert (record.timestamp_ms, record.offset) == (None, -1)
+    assert record.timestamp_ms is None
+    assert record.offset == -1
 
 
 def test_a_record_keeps_what_it_was_given() -> None:
@@ -60,7 +61,7 @@ def test_records_with_equal_fields_are_equal_and_hash_alike() -> None:
     ],
 )
 def test_records_that_differ_in_one_field_differ(name: str, value: Any) -> None:
-    fields = {"value": b"v", **FULL}
+    fields: dict[str, Any] = {"value": b"v", **FULL}
 
     assert Record(**fields) != Record(**{**fields, name: value})
 

@@ -10,6 +10,7 @@ import importlib.machinery
 import importlib.util
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -144,10 +145,14 @@ def hostile() -> Iterator[bytes]:
         yield seal(bytes(damaged[: len(raw)])) + bytes(damaged[len(raw) :])
 
 
+def apply(reader: Callable[[Any, bytes], Any], raw: bytes, module: Any) -> Any:
+    return reader(module, raw)
+
+
 @pytest.mark.parametrize("reader", READERS)
 def test_both_read_the_same_from_every_batch(twin: ModuleType, reader: str) -> None:
     for raw in hostile():
-        assert_twins(twin, lambda module, raw=raw: READERS[reader](module, raw), raw.hex())
+        assert_twins(twin, partial(apply, READERS[reader], raw), raw.hex())
 
 
 def random_rows(chance: random.Random) -> list[dict[str, Any]]:
@@ -202,28 +207,24 @@ def test_both_refuse_the_same(twin: ModuleType) -> None:
         {"value": b"", "timestamp_ms": 2**63},
         {"value": b"", "timestamp_ms": "1"},
     ]
+
+    def encode(fields: dict[str, Any], module: Any) -> Any:
+        return module.encode_records([module.Record(**fields)], T, 0, 0, 0, (-1, -1, -1))
+
     for fields in wrong:
-        assert_twins(
-            twin,
-            lambda module, fields=fields: module.encode_records([module.Record(**fields)], T, 0, 0, 0, (-1, -1, -1)),
-            repr(fields),
-        )
+        assert_twins(twin, partial(encode, fields), repr(fields))
 
 
 def test_both_find_the_same_entries(twin: ModuleType) -> None:
+    def find(table: bytes, target: int, module: Any) -> Any:
+        floors = module.floor_entry(table, 8, False, target), module.floor_entry(table, 12, True, target)
+        return floors, module.entries_around(table, target)
+
     chance = random.Random(SEED)
     for _ in range(200):
         table = chance.randbytes(chance.randrange(100))
         target = chance.choice([0, 5, INT32_MAX, -1, chance.randrange(-(2**31), 2**31)])
-        assert_twins(
-            twin,
-            lambda module, table=table, target=target: (
-                module.floor_entry(table, 8, False, target),
-                module.floor_entry(table, 12, True, target),
-                module.entries_around(table, target),
-            ),
-            f"seed {SEED}: {table.hex()} {target}",
-        )
+        assert_twins(twin, partial(find, table, target), f"seed {SEED}: {table.hex()} {target}")
 
 
 @pytest.mark.parametrize("size", [0, 1, 8, 2047, 2048, 2049])

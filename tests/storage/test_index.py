@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -117,12 +118,13 @@ def test_the_index_of_a_sealed_segment_does_not_change() -> None:
         TimeIndex(100, bytes(time_index(2).table)),
     )
 
-    for change in (
+    changes: list[Callable[[], None]] = [
         lambda: offsets.append(200, 200),
         lambda: offsets.truncate(0),
         lambda: times.append(START_MS * 2, 200),
         lambda: times.truncate(0),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(UsageError, match="sealed"):
             change()
     assert (len(offsets), len(times)) == (2, 2)

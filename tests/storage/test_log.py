@@ -63,7 +63,7 @@ from storage.workbench import (
 pa = pytest.importorskip("pyarrow")
 FIRST = f"{0:020d}.log"
 by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in CODECS])
-SEVEN_SEGMENTS = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+SEVEN_SEGMENTS: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
 
 
 @pytest.fixture
@@ -336,7 +336,7 @@ def test_a_scan_ends_at_what_was_visible_when_it_was_asked_for(filled: Log, scan
 def test_scan_reverse_is_the_scan_turned_round(tmp_path: Path, codec: str, interval: int) -> None:
     """Batches of all sizes, small segments and large ones."""
     chance = random.Random(5)
-    words = {"compression_type": codec, "index_interval_bytes": interval, "segment_bytes": 200_000}
+    words: dict[str, Any] = {"compression_type": codec, "index_interval_bytes": interval, "segment_bytes": 200_000}
     with open_log(tmp_path, **words) as log:
         for _ in range(60):
             log.append_many(
@@ -555,7 +555,11 @@ def test_offset_at_time_is_what_a_linear_search_finds(tmp_path: Path, seed: int,
     """Times that grow, jump, repeat or are not there, in batches of one and of several."""
     chance = random.Random(seed)
     stamps: list[int] = []
-    words = {"segment_bytes": 900, "index_interval_bytes": chance.choice([0, 100, 4096]), "compression_type": codec}
+    words: dict[str, Any] = {
+        "segment_bytes": 900,
+        "index_interval_bytes": chance.choice([0, 100, 4096]),
+        "compression_type": codec,
+    }
     with open_log(tmp_path, **words) as log:
         for number in range(80):
             spread = chance.choice([1, 50, 2000])
@@ -1128,8 +1132,9 @@ def test_files_are_readable_by_the_group_and_nobody_else(log: Log) -> None:
 # ---------------------------------------------------------------- bad input: nothing on disk changes
 
 
-Refused = tuple[Callable[[Log], Any], type[SeeklogError], str]
+Refused = tuple[Callable[[Any], Any], type[SeeklogError], str]
 BIG = bytes(600)
+TEXT: Any = "text"
 BOMB = Sketch((HandMade(bytes(100_000)),), codec=4).encode()
 
 BAD_APPENDS: dict[str, Refused] = {
@@ -1145,7 +1150,7 @@ BAD_APPENDS: dict[str, Refused] = {
     "time is text": (lambda log: log.append(b"v", timestamp_ms="now"), InvalidRecord, "timestamp_ms"),
     "time is negative": (lambda log: log.append(b"v", timestamp_ms=-2), InvalidRecord, "timestamp_ms"),
     "time is too large": (lambda log: log.append(b"v", timestamp_ms=2**63), InvalidRecord, "timestamp_ms"),
-    "many: value is text": (lambda log: log.append_many([Record(b""), Record("v")]), InvalidRecord, "value must"),
+    "many: value is text": (lambda log: log.append_many([Record(b""), Record(TEXT)]), InvalidRecord, "value must"),
     "many: no record": (lambda log: log.append_many([Record(b""), b"v"]), InvalidRecord, "item 1 is bytes"),
     "many: nothing": (lambda log: log.append_many([]), InvalidRecord, "at least one record"),
     "too large": (lambda log: log.append(BIG), RecordTooLarge, "max_message_bytes is 500"),

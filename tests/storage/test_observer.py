@@ -348,6 +348,18 @@ def test_the_manual_watermark_is_still_there_after_the_close(tmp_path: Path) -> 
         assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
 
 
+def test_a_reader_sees_the_manual_watermark_move_under_a_writer_that_has_only_reopened(tmp_path: Path) -> None:
+    """The checkpoint still speaks of the clean close; the published watermark is newer."""
+    with open_log(tmp_path, high_watermark="manual") as log:
+        fill(log, 5)
+        log.advance_high_watermark(2)
+    with open_log(tmp_path, high_watermark="manual") as log:
+        log.advance_high_watermark(4)
+
+        with open_log(tmp_path, read_only=True) as reader:
+            assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
+
+
 def test_where_the_published_watermark_is_damaged_the_checkpoint_counts(tmp_path: Path) -> None:
     with open_log(tmp_path / "writer", high_watermark="manual") as log:
         fill(log, 5)

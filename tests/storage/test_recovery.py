@@ -6,6 +6,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ from storage.workbench import (
     values,
 )
 
-SEGMENT = {"segment_bytes": 10 * BATCH_BYTES}
+SEGMENT: dict[str, Any] = {"segment_bytes": 10 * BATCH_BYTES}
 FIRST, SECOND, LAST = (f"{base:020d}.log" for base in (0, 10, 20))
 
 
@@ -282,15 +283,16 @@ def test_after_a_cut_the_log_goes_on_where_it_was_cut(crashed: Path) -> None:
 # ---------------------------------------------------------------- refusals
 
 
-def remove(path: Path) -> None:
-    path.unlink()
+def remove(*paths: Path) -> None:
+    for path in paths:
+        path.unlink()
 
 
 CLEAN_DAMAGES: dict[str, Callable[[Path], object]] = {
     "first segment missing": lambda log: remove(log / FIRST),
     "middle segment missing": lambda log: remove(log / SECOND),
     "last segment missing": lambda log: remove(log / LAST),
-    "every segment missing": lambda log: [remove(path) for path in log.glob("*.log")],
+    "every segment missing": lambda log: remove(*log.glob("*.log")),
     "first segment short by a byte": lambda log: cut(log / FIRST, 10 * BATCH_BYTES - 1),
     "first segment short by a batch": lambda log: cut(log / FIRST, 9 * BATCH_BYTES),
     "middle segment empty": lambda log: cut(log / SECOND, 0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -187,7 +188,7 @@ def test_a_clock_that_jumps_back_deletes_nothing(tmp_path: Path) -> None:
 
 
 def test_retention_waits_for_the_high_watermark(tmp_path: Path) -> None:
-    words = {"segment_bytes": BATCH_BYTES, "retention_bytes": 0, "high_watermark": "manual"}
+    words: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_bytes": 0, "high_watermark": "manual"}
     with open_log(tmp_path, **words) as log:
         fill(log, 5)
 

@@ -97,7 +97,7 @@ def test_the_time_of_a_segment_counts_from_its_first_batch_also_after_a_reopen(t
 
 def test_with_append_time_the_logs_clock_rolls_and_not_the_callers(tmp_path: Path) -> None:
     clock = FakeClock()
-    words = {"segment_ms": SECOND_MS, "message_timestamp_type": "LogAppendTime"}
+    words: dict[str, Any] = {"segment_ms": SECOND_MS, "message_timestamp_type": "LogAppendTime"}
     with open_log(tmp_path, clock=clock, **words) as log:
         for number in range(5):
             log.append(b"", timestamp_ms=START_MS + number * 10**6)
