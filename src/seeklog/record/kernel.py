@@ -681,11 +681,15 @@ def header_error(p: cython.p_uchar, at: cython.Py_ssize_t, position: cython.long
 def check_crc(
     data: bytes, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, position: cython.longlong
 ) -> cython.int:
-    stored: cython.longlong = load_u32(p, at + 17)
     computed: cython.longlong = crc_of(data, p, at + 21, size - 21, 0)
-    if stored != computed:
-        raise CorruptBatch(f"stored CRC {stored:#010x}, computed {computed:#010x}", position=position)
+    if load_u32(p, at + 17) != computed:
+        raise crc_error(load_u32(p, at + 17), computed, position)
     return 0
+
+
+@cython.cfunc
+def crc_error(stored: cython.longlong, computed: cython.longlong, position: cython.longlong):
+    return CorruptBatch(f"stored CRC {stored:#010x}, computed {computed:#010x}", position=position)
 
 
 @cython.cfunc
@@ -698,7 +702,8 @@ def check_counts(
     count: cython.longlong = load_i32(p, at + 57)
     if count < 0 or last_delta < 0 or count > last_delta + 1:
         raise CorruptBatch(f"{count} records cannot have a last offset delta of {last_delta}", position=position)
-    if not p[at + 22] & _CODEC_MASK and count > (size - _HEADER) // _RECORD_MIN:
+    # Multiplied, not divided: this stands in the loop that recovers a log.
+    if not p[at + 22] & _CODEC_MASK and count * _RECORD_MIN > size - _HEADER:
         raise CorruptBatch(f"{count} records cannot fit in {size - _HEADER} bytes", position=position)
     return 0
 

@@ -15,7 +15,7 @@ from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
-from seeklog.storage.segment import SCAN_CHUNK, Segment, check_fits, whole_batch_size
+from seeklog.storage.segment import Segment, check_fits, whole_batch_size
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -23,6 +23,8 @@ logger = logging.getLogger("seeklog")
 # One read covers what lies between two index entries at the default interval, and the batch behind it.
 POINT_READ = 8192
 READ_CHUNK = 64 << 10
+# Records are made from a chunk at once; it stays below the 128 KiB from which on malloc takes fresh pages for each.
+SCAN_CHUNK = 96 << 10
 # The record of a time lies within an index interval or two of the entry.
 TIME_CHUNK = 16 << 10
 # From this distance on, two neighbouring entries most likely enclose one large batch.
