@@ -21,6 +21,7 @@ from record.batches import (
     seal,
     with_field,
 )
+from record.columns import make
 from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
 from seeklog.record import kernel
 from seeklog.record.codec import CODEC_NAMES
@@ -198,6 +199,19 @@ def test_an_error_names_the_place_in_the_file(place: int) -> None:
         read(bytes(damaged), origin=5000)
 
     assert caught.value.position == 5000 + EDGES[place]
+
+
+@by_codec
+def test_an_error_inside_the_records_names_the_place_of_its_batch(codec: int) -> None:
+    """The second batch claims one record more than it has."""
+    bad = batch_of(BATCHES[1].body(), codec=codec, base_offset=13, last_delta=1, record_count=2)
+
+    with pytest.raises(CorruptBatch, match=r"record 1|cannot fit") as caught:
+        read(BATCHES[0].encode() + bad, origin=5000)
+    assert caught.value.position == 5000 + EDGES[1]
+    with pytest.raises(CorruptBatch) as caught:
+        make().add(BATCHES[0].encode() + bad, 0, 5000, 10, True, 0, INT64_MAX)
+    assert caught.value.position == 5000 + EDGES[1]
 
 
 @pytest.mark.parametrize("magic", [0, 1])

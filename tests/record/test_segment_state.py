@@ -418,6 +418,11 @@ def test_a_segment_rolls_when_its_timestamps_would_span_more_than_its_time(times
     assert filled(T, T + 50, segment_ms=100).must_roll_before(incoming(timestamp=timestamp)) == rolls
 
 
+@pytest.mark.parametrize(("timestamp", "rolls"), [(100, False), (101, True)])
+def test_a_segment_that_began_in_1970_has_a_time(timestamp: int, rolls: bool) -> None:
+    assert filled(0, segment_ms=100).must_roll_before(incoming(timestamp=timestamp)) == rolls
+
+
 def test_a_segment_that_began_without_a_time_does_not_roll_by_time() -> None:
     assert not filled(-1, segment_ms=100).must_roll_before(incoming(timestamp=T))
 
