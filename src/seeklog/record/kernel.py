@@ -475,13 +475,12 @@ def finish_batch(
     last_delta: cython.longlong,
     base_timestamp: cython.longlong,
     max_timestamp: cython.longlong,
-    producer: tuple,
+    producer_id: cython.longlong,
+    producer_epoch: cython.longlong,
+    base_sequence: cython.longlong,
     record_count: cython.longlong,
 ):
     """Write the header in front of the records that stand in `batch`, from `new_bytes`, and return it."""
-    producer_id: cython.longlong = producer[0]
-    producer_epoch: cython.longlong = producer[1]
-    base_sequence: cython.longlong = producer[2]
     p: cython.p_uchar = new_pointer(batch)
     size: cython.Py_ssize_t = len(batch)
     store_i64(p, 0, base_offset)
@@ -500,9 +499,6 @@ def finish_batch(
     store_i32(p, 57, record_count)
     store_i32(p, 17, crc_of(batch, p, 21, size - 21, 0))
     return batch if cython.compiled else bytes(batch)
-
-
-_NO_PRODUCER = (-1, -1, -1)
 
 
 def encode_one(
@@ -526,7 +522,7 @@ def encode_one(
         raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
     batch = new_bytes(_HEADER + varint_size(body) + body)
     store_record(new_pointer(batch), _HEADER, body, 0, 0, key, value, encoded)
-    return finish_batch(batch, base_offset, leader_epoch, attributes, 0, now_ms, now_ms, _NO_PRODUCER, 1)
+    return finish_batch(batch, base_offset, leader_epoch, attributes, 0, now_ms, now_ms, -1, -1, -1, 1)
 
 
 def encode_records(
@@ -603,7 +599,9 @@ def encode_records(
         count - 1,
         base_timestamp,
         max_timestamp,
-        producer,
+        producer[0],
+        producer[1],
+        producer[2],
         count,
     )
 

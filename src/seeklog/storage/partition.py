@@ -59,6 +59,48 @@ _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
 class Partition:
     """The one writer of a partition directory."""
 
+    # More attributes than CPython keeps in its fast layout (30): slots keep appends and reads quick.
+    __slots__ = (
+        "__weakref__",
+        "_active",
+        "_arrived",
+        "_attributes",
+        "_checkpointed_at",
+        "_codec",
+        "_commit",
+        "_contiguous_from",
+        "_epochs",
+        "_flusher",
+        "_follows_write",
+        "_generation",
+        "_largest",
+        "_lock",
+        "_lock_handle",
+        "_names_dirty",
+        "_notifies",
+        "_now_ms",
+        "_publisher",
+        "_refusal",
+        "_rolled",
+        "_shared",
+        "_stamps_append_time",
+        "_sync_lock",
+        "_syncs_each",
+        "_syncs_later",
+        "_waiting",
+        "clock",
+        "config",
+        "directory",
+        "files",
+        "high_watermark",
+        "leader_epoch",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery",
+        "recovery_point",
+        "view",
+    )
+
     def __init__(self, directory: str, *, config: LogConfig, files: Files, clock: Clock, background: bool) -> None:
         self.directory = directory
         self.config = config
@@ -76,6 +118,8 @@ class Partition:
         self._largest = min(config.max_message_bytes, config.segment_bytes)
         self._syncs_each = config.flush == "batch"
         self._syncs_later = config.flush == "interval"
+        # Whether an append has anybody to tell: followers that wait, or the thread that syncs on an interval.
+        self._notifies = self._syncs_later
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
         check_directory(files, directory, create=True)
         self._lock_handle = lock_directory(files, directory)
@@ -248,9 +292,9 @@ class Partition:
             if self._refusal is not None:
                 self.check_usable()
             segment = self._active
-            now_ms = self._now_ms()
+            offset = self.log_end_offset
             batch = encode_one(
-                value, key, headers, timestamp_ms, now_ms, self.log_end_offset, self.leader_epoch, self._attributes
+                value, key, headers, timestamp_ms, self._now_ms(), offset, self.leader_epoch, self._attributes
             )
             if segment.state.must_roll_before(batch) or len(batch) > self._largest:
                 segment = self._segment_for(batch)
@@ -258,11 +302,10 @@ class Partition:
                 segment.append(batch)
             except OSError as error:
                 raise self._write_failed(error) from error
-            offset = self.log_end_offset
             end = self.log_end_offset = offset + 1
             if self._follows_write:
                 self.high_watermark = end
-            if self._waiting or self._syncs_later:
+            if self._notifies:
                 self._notify()
         if self._syncs_each:
             self._commit.wait_for(end)
@@ -326,7 +369,7 @@ class Partition:
         self.log_end_offset = end
         if self._follows_write:
             self.high_watermark = end
-        if self._waiting or self._syncs_later:
+        if self._notifies:
             self._notify()
 
     def _notify(self) -> None:
@@ -496,10 +539,12 @@ class Partition:
         """Wait until the high watermark is above `offset`, the log ends, or the time is over."""
         with self._arrived:
             self._waiting += 1
+            self._notifies = True
             try:
                 self._arrived.wait_for(lambda: self.high_watermark > offset or self._refusal is not None, timeout)
             finally:
                 self._waiting -= 1
+                self._notifies = self._syncs_later or self._waiting > 0
 
     def wake_followers(self) -> None:
         with self._arrived:

@@ -228,7 +228,7 @@ class ActiveSegment(Segment):
 
     def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
         super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
-        self._files = shared.files
+        self._write = shared.files.write
         self._handle = handle
         self._number = handle.number
         self._become(state)
@@ -290,9 +290,9 @@ class ActiveSegment(Segment):
         """
         state = self.state
         try:
-            self._files.write(self._number, batches, state.size)
+            self._write(self._number, batches, state.size)
         except BaseException:
-            self._files.truncate(self._number, state.size)
+            self.shared.files.truncate(self._number, state.size)
             raise
         if state.append(batches) and len(state.offset_table) - self._written[0] >= INDEX_WRITE_BYTES:
             self.write_indexes()
