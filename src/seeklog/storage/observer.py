@@ -181,13 +181,12 @@ class Observer:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
         if checkpoint is None:
             return None  # a broker's directory
-        if checkpoint.active is not None and self._tail.seal is not None:
-            return checkpoint.high_watermark
         published = read_watermark(self.files, self.directory)
         if published is None:
             return checkpoint.high_watermark
         mode, high_watermark = published
-        return high_watermark if mode == EXPLICIT else None
+        # The side file is not synced: after a power loss the checkpoint may know better.
+        return max(high_watermark, checkpoint.high_watermark) if mode == EXPLICIT else None
 
     def refresh(self) -> None:
         """See what the writer has done since: appended, rolled, deleted, truncated, recovered."""
