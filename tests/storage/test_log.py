@@ -622,9 +622,9 @@ def test_an_empty_log_has_no_last_record(log: Log) -> None:
 class Follower(threading.Thread):
     """Follows a log in a thread until it has found `count` records; daemonic, for when it hangs."""
 
-    def __init__(self, log: Log, offset: int | None, *, count: int = 10**9) -> None:
+    def __init__(self, log: Log, offset: int | None, *, count: int = 10**9, timeout_ms: float | None = None) -> None:
         super().__init__(daemon=True)
-        self.records = log.follow(offset)
+        self.records = log.follow(offset, timeout_ms=timeout_ms)
         self.count = count
         self.found: list[int] = []
         self.error: BaseException | None = None
@@ -663,6 +663,18 @@ def test_follow_without_an_offset_begins_with_the_next_record(log: Log) -> None:
 
     assert follower.has_ended()
     assert follower.found == [3]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_follow_waits_for_as_long_as_it_was_told(log: Log, read_only: bool) -> None:
+    fill(log, 2)
+    with open_log(log.path, clock=SystemClock(), read_only=True) as reader:
+        follower = Follower(reader if read_only else log, 0, count=3, timeout_ms=1000 * PATIENCE_S)
+        wait_until(lambda: len(follower.found) == 2, "the first records")
+        fill(log, 1)
+
+        assert follower.has_ended()
+        assert follower.found == [0, 1, 2]
 
 
 def test_follow_ends_when_nothing_comes_in_time(filled: Log) -> None:

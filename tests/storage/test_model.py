@@ -2,7 +2,7 @@
 
 Hypothesis draws a configuration and then steps: appends of all kinds, reads of all kinds, rolls (segments are
 small), flushes, retention with a clock that jumps, deletes, truncations, clean reopens, crashes, and a reader
-beside the writer. After every step the log must say what the list says. 100 runs of 30 steps by default;
+beside the writer. After every step the log must say what the list says. 300 runs of 30 steps by default;
 SEEKLOG_MODEL_EXAMPLES asks for more.
 """
 
@@ -35,7 +35,7 @@ from seeklog.errors import OffsetOutOfRange
 from seeklog.record.batch import encode_batch
 from storage.workbench import START_MS, FakeClock, QuickFiles, crashed_copy, offsets, segment_bases
 
-EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 100
+EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 300
 STEPS = 30
 DAY_MS = 24 * 3600 * 1000
 

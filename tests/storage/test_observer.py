@@ -4,6 +4,7 @@ up to the published watermark, and changes nothing on disk.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,19 @@ def test_a_reader_survives_the_close_and_reopen_of_the_writer(tmp_path: Path) ->
             with open_log(path, **SMALL) as writer:
                 fill(writer, 7)
                 assert_same(reader, writer)
+
+
+def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_log(tmp_path, 23, **SMALL)
+
+    with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=True, **SMALL) as reader:
+        for offset in range(23):
+            assert offsets(reader.read(offset, max_records=1)) == [offset]
+            assert reader.offset_at_time(START_MS + offset * 1000) == offset
+
+    assert caplog.records == []
 
 
 def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> None:

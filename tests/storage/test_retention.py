@@ -59,6 +59,13 @@ def test_by_time_a_segment_goes_when_its_newest_record_is_older(now_ms: int, exp
     )
 
 
+def test_a_time_of_zero_keeps_only_what_is_not_past() -> None:
+    sealed = [facts(10 * n, max_timestamp_ms=100 * n, sealed_at_ms=10**6) for n in (1, 2, 3)]
+    config = config_of(retention_ms=0)
+
+    assert expired_count(sealed, active_size=50, high_watermark=35, now_ms=200, config=config) == 1
+
+
 def test_a_segment_that_must_stay_keeps_all_behind_it() -> None:
     """Only the oldest go, or the log would have a hole."""
     sealed = [facts(10, max_timestamp_ms=9000, sealed_at_ms=9000), facts(20), facts(30)]
