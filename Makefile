@@ -8,7 +8,7 @@ KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/s
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check bench bench-large clean
+.PHONY: help setup demo test test-slow check bench bench-large clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -28,6 +28,9 @@ demo: $(READY) ## a tour of the engine, about 20 seconds; leaves its files in ./
 test: $(READY) ## all tests, then those of the record room again with the kernel interpreted
 	$(BIN)/pytest -n $(JOBS)
 	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) tests/record
+
+test-slow: $(READY) ## the long versions: 100,000 crash states, every bit, 10,000 kills (about 15 minutes)
+	$(BIN)/pytest -n $(JOBS) -m slow
 
 check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
 	$(BIN)/ruff format --check
