@@ -331,9 +331,11 @@ class LogMachine(RuleBasedStateMachine):
         total = sum(sizes.values())
         for base, following in itertools.pairwise(bases[: deleted + 1]):
             assert following <= self.model.high_watermark
-            assert self.is_too_large(total, sizes[base]) or self.may_be_too_old(base, following)
+            is_below = following <= self.model.start
+            assert is_below or self.is_too_large(total, sizes[base]) or self.may_be_too_old(base, following)
             total -= sizes[base]
         if len(left) > 1 and left[1] <= self.model.high_watermark:
+            assert left[1] > self.model.start
             assert not self.is_too_large(total, sizes[left[0]])
             assert not self.is_too_old(left[0], left[1])
         if deleted:

@@ -205,6 +205,20 @@ def test_retention_waits_for_the_high_watermark(tmp_path: Path) -> None:
         assert log.log_start_offset == 2
 
 
+def test_a_segment_that_came_to_lie_below_the_start_goes_whatever_retention_says(tmp_path: Path) -> None:
+    """It was the active one when the start was raised behind its last record, and has been rolled since."""
+    with open_log(tmp_path, segment_bytes=2 * BATCH_BYTES) as log:
+        fill(log, 2)
+        log.delete_before(2)
+        assert segment_bases(tmp_path) == [0]
+        fill(log, 1)
+        assert segment_bases(tmp_path) == [0, 2]
+
+        assert log.retain() == 1
+        assert segment_bases(tmp_path) == [2]
+        assert (log.log_start_offset, offsets(log.scan())) == (2, [2])
+
+
 def test_what_retention_deleted_stays_deleted_after_a_reopen(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=BATCH_BYTES, retention_bytes=0) as log:
         fill(log, 5)
