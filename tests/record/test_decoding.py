@@ -306,6 +306,32 @@ def test_skipping_refuses_offsets_that_do_not_follow(next_offset: int, contiguou
         kernel.skip_batches(RAW, 0, 0, next_offset, 17, contiguous)
 
 
+@pytest.mark.parametrize("size", range(len(RAW) + 1))
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_walking_goes_as_far_as_batches_are_whole(size: int, contiguous: bool) -> None:
+    whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
+
+    assert kernel.walk_batches(RAW[:size], 10, contiguous) == (EDGES[whole], [10, 13, 14, 18][whole])
+
+
+@pytest.mark.parametrize(
+    "junk", [bytes(100), b"\xff" * 100, with_field(RAW, "magic", 1), with_field(RAW, "last_delta", -1)]
+)
+@pytest.mark.parametrize("contiguous", [True, False])
+def test_walking_ends_at_what_cannot_be_a_batch_without_an_error(junk: bytes, contiguous: bool) -> None:
+    assert kernel.walk_batches(RAW + junk, 10, contiguous) == (len(RAW), 18)
+
+
+@pytest.mark.parametrize(
+    ("base_offset", "contiguous", "walks"), [(17, False, False), (19, True, False), (19, False, True)]
+)
+def test_walking_ends_where_offsets_do_not_follow(base_offset: int, contiguous: bool, walks: bool) -> None:
+    more = with_field(BATCHES[1].encode(), "base_offset", base_offset)
+
+    expected = (len(RAW + more), base_offset + 1) if walks else (len(RAW), 18)
+    assert kernel.walk_batches(RAW + more, 10, contiguous) == expected
+
+
 @pytest.mark.parametrize("stop", range(9, 20))
 @pytest.mark.parametrize("max_bytes", [0, 1, *(edge + step for edge in EDGES[1:] for step in (-1, 0, 1)), 10**6])
 @pytest.mark.parametrize("at_least_one", [True, False])

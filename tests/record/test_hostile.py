@@ -78,6 +78,8 @@ def walk_all(raw: bytes) -> None:
     """Let every other reader of batches loose on the bytes."""
     for contiguous in (True, False):
         outcome(partial(kernel.skip_batches, raw, 0, 0, 40, INT64_MAX, contiguous))
+        end, _ = kernel.walk_batches(raw, 40, contiguous)
+        assert 0 <= end <= len(raw)
         for verify in (True, False):
             outcome(partial(kernel.take_batches, raw, 0, 0, 40, contiguous, INT64_MAX, INT64_MAX, True, verify))
     outcome(lambda: kernel.find_time(raw, 0, 0, INT64_MAX))

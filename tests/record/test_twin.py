@@ -116,6 +116,7 @@ READERS: dict[str, Callable[[Any, bytes], Any]] = {
     "check": lambda m, raw: m.check_batches(raw, INT32_MAX),
     "skip": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, False),
     "skip contiguous": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, True),
+    "walk": lambda m, raw: (m.walk_batches(raw, 40, True), m.walk_batches(raw, 40, False)),
     "take": lambda m, raw: m.take_batches(raw, 0, 9, 40, False, INT64_MAX, INT64_MAX, True, True),
     "time": lambda m, raw: m.find_time(raw, 0, 9, T + 1),
     "entry": lambda m, raw: (m.entry_base(raw, 43, True), m.entry_base(raw, 43, False)),
