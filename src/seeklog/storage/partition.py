@@ -652,6 +652,9 @@ class Partition:
         """Delete the segments that retention no longer keeps; return how many."""
         with self._sync_lock:
             self._flush()
+            with self._lock:
+                # A segment may have been the active one when the start was raised past its end.
+                dropped = self._drop_segments_below(self.log_start_offset)
             view = self.view
             sealed = []
             for segment, following in pairwise(view.segments):
@@ -672,7 +675,7 @@ class Partition:
                 now_ms=self.clock.now_ms(),
                 config=self.config,
             )
-            return self.delete_before(sealed[count - 1].next_offset) if count else 0
+            return dropped + (self.delete_before(sealed[count - 1].next_offset) if count else 0)
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(offset, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
