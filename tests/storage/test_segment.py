@@ -177,8 +177,9 @@ def test_batches_whose_offsets_do_not_fit_in_one_segment_are_not_lost(tmp_path: 
 
 
 def test_the_batches_of_one_call_stand_in_one_segment(tmp_path: Path) -> None:
+    """Each may be as large as max_message_bytes; what is too large together is named after the segment."""
     raw = encode_batch([Record(b"0123456789", timestamp_ms=T)])
-    with open_log(tmp_path, segment_bytes=4 * BATCH_BYTES) as log:
+    with open_log(tmp_path, segment_bytes=4 * BATCH_BYTES, max_message_bytes=BATCH_BYTES) as log:
         log.append_batches(raw * 3)
         log.append_batches(raw * 3)
         with pytest.raises(RecordTooLarge, match="segment_bytes"):
