@@ -356,8 +356,9 @@ class Partition:
 
     def _segment_for(self, batches: bytes, largest: int | None = None) -> ActiveSegment:
         """Return the segment to write batches to, a new one if Kafka's rules ask for it. Holds the lock."""
-        if len(batches) > (self._largest if largest is None else largest):
-            raise self._too_large(len(batches))
+        limit = self._largest if largest is None else largest
+        if len(batches) > limit:
+            raise self._too_large(len(batches), limit)
         return self.roll() if self._active.state.must_roll_before(batches) else self._active
 
     def _write(self, segment: ActiveSegment, batches: bytes, end: int) -> None:
@@ -390,9 +391,8 @@ class Partition:
         except OSError:
             return False
 
-    def _too_large(self, size: int) -> RecordTooLarge:
-        word = "max_message_bytes" if size > self.config.max_message_bytes else "segment_bytes"
-        limit = getattr(self.config, word)
+    def _too_large(self, size: int, limit: int) -> RecordTooLarge:
+        word = "segment_bytes" if limit == self.config.segment_bytes else "max_message_bytes"
         return RecordTooLarge(f"the batch has {size:,} bytes, {word} is {limit:,}; nothing was written")
 
     def roll(self) -> ActiveSegment:
