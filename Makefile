@@ -29,7 +29,7 @@ test: $(READY) ## all tests, then those of the record room again with the kernel
 	$(BIN)/pytest -n $(JOBS)
 	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) tests/record
 
-test-slow: $(READY) ## the long versions: 100,000 crash states, every bit, 10,000 kills (about 15 minutes)
+test-slow: $(READY) ## the long versions: 100,000 crash states, every bit, kills at every system call (7 minutes)
 	$(BIN)/pytest -n $(JOBS) -m slow
 
 check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs

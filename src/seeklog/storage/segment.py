@@ -29,7 +29,7 @@ from seeklog.storage.seal import Seal, write_seal
 
 logger = logging.getLogger("seeklog")
 
-# Measured on recovery: smaller chunks lose to the cost of a call, larger ones gain nothing more.
+# Measured on recovery (docs/decisions/0008): 96 and 256 KiB are slower; larger ones were not compared in the bench.
 SCAN_CHUNK = 512 << 10
 # Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
 # tables in memory have them at once; a process that only reads walks at most so much further.
