@@ -12,6 +12,7 @@ Flush = Literal["os", "interval", "batch"]
 HighWatermark = Literal["auto", "manual"]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete"]
 
 # Relative offsets and positions are int32 in Kafka's index.
 INT32_MAX: Final = 2**31 - 1
@@ -22,6 +23,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "high_watermark": ("auto", "manual"),
     "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
     "message_timestamp_type": ("CreateTime", "LogAppendTime"),
+    "cleanup_policy": ("delete", "compact", "compact,delete"),
 }
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     # A segment holds at least one header; Kafka's own lower bound is 14, ours is a whole batch header.
@@ -55,6 +57,8 @@ class LogConfig:
     """An index entry is written for the first batch after more than this many bytes of log."""
     index_interval_records: int = 0
     """An index entry is also written after this many records; 0: by bytes alone, as Kafka."""
+    cleanup_policy: CleanupPolicy = "delete"
+    """What becomes of old records: deleted by age and size, or kept as the latest of each key, or both."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     """`retain` deletes segments whose newest record is older than this; -1: never."""
     retention_bytes: int = -1
@@ -90,9 +94,17 @@ class LogConfig:
             if not low <= value <= high:
                 raise InvalidConfig(f"{name} must be between {low} and {high}, not {value}")
 
+    @property
+    def deletes(self) -> bool:
+        """Whether records go by age and size."""
+        return "delete" in self.cleanup_policy
+
     @classmethod
     def from_mapping(cls, words: Mapping[str, Any]) -> LogConfig:
-        """Return a config made of words, with dots or underscores; an unknown one names the nearest known."""
+        """Return a config made of words, with dots or underscores; an unknown one names the nearest known.
+
+        Numbers may be given as text, as Kafka's tools do.
+        """
         known = [field.name for field in fields(cls)]
         values = {}
         for word, value in words.items():
@@ -103,5 +115,10 @@ class LogConfig:
                 nearest = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean {nearest[0]}?" if nearest else f"; known words: {', '.join(known)}"
                 raise InvalidConfig(f"unknown configuration word {word!r}{hint}")
+            if name in _BOUNDS and isinstance(value, str):
+                try:
+                    value = int(value)
+                except ValueError:
+                    raise InvalidConfig(f"{word} must be a whole number, not {value!r}") from None
             values[name] = value
         return cls(**values)

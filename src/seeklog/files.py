@@ -11,10 +11,13 @@ import fcntl
 import mmap
 import os
 import stat
+import struct
+import sys
 from os import pread, pwrite
-from typing import Protocol, TypeAlias
+from typing import Literal, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
+Kind: TypeAlias = Literal["file", "directory", "link", "other"]
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
@@ -61,6 +64,10 @@ class Files(Protocol):
         """Return the names in a directory, in no order."""
         ...
 
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        """Return the names in a directory with what each is; a link is not followed."""
+        ...
+
     def file_size(self, path: str) -> int:
         """Return the size of a file by its name; a link or a directory is none."""
         ...
@@ -75,6 +82,10 @@ class Files(Protocol):
         """Make a directory and its parents, unless it is there."""
         ...
 
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+        ...
+
     def sync_directory(self, path: str) -> None:
         """Make the names in a directory durable."""
         ...
@@ -83,6 +94,13 @@ class Files(Protocol):
         """Take the lock file at `path` without waiting, write `owner` into it, and return its handle.
 
         Raises `BlockingIOError` if another holder has it. The lock goes with the handle or its process.
+        """
+        ...
+
+    def lock_out_broker(self, path: str) -> int:
+        """Take the file that a Kafka broker locks alone, as one of many that do; return its handle.
+
+        Raises `BlockingIOError` if a broker has it. While the handle is open none can start.
         """
         ...
 
@@ -147,6 +165,10 @@ class OsFiles:
     def list(self, directory: str) -> list[str]:
         return os.listdir(directory)
 
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        with os.scandir(directory) as entries:
+            return {entry.name: _kind(entry) for entry in entries}
+
     def file_size(self, path: str) -> int:
         status = os.stat(path, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
@@ -166,6 +188,9 @@ class OsFiles:
             if not os.path.isdir(path):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -183,3 +208,24 @@ class OsFiles:
             os.close(handle)
             raise
         return handle
+
+    def lock_out_broker(self, path: str) -> int:
+        handle = self.open(path, write=True, create=True)
+        try:
+            if sys.platform == "linux":
+                # Java locks with fcntl. A lock of the open file description, unlike a plain one, is not lost
+                # when another handle of the same file is closed in this process.
+                whole_file = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, whole_file)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
+
+
+def _kind(entry: os.DirEntry[str]) -> Kind:
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"

@@ -1,22 +1,31 @@
-"""Every file name in a partition directory, and the rules for names.
+"""Every file and topic name, and the rules for them.
 
-Kafka's own:
+Kafka's own, in a partition's directory:
     %020d.log .index .timeindex   a segment, named after its base offset
     leader-epoch-checkpoint       where each leader epoch starts
     .deleted .cleaned .swap       suffixes of segments that are leaving or arriving
 
-seeklog's, which Kafka ignores inside a partition directory:
+seeklog's, which Kafka ignores there:
     %020d.seal                    proof of a sealed segment
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
     seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
     seeklog-watermark             the high watermark, published for other processes
+    seeklog-member-<id>           held by a member of a consumer group, in a partition of __consumer_offsets
     .lock                         held by the one writer, holds its pid
+
+In the root of a store, Kafka's: a directory `<topic>-<partition>` for each partition, `.lock`, and the offset
+checkpoints of all of them. seeklog's, which are files only, because a broker refuses to start on a directory that
+is no partition:
+    seeklog-topics                the topics, their partitions and configurations
+    seeklog-topics.lock           held while the former changes
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
+
+from seeklog.errors import InvalidName
 
 LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
@@ -33,12 +42,29 @@ WATERMARK: Final = "seeklog-watermark"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK: Final = ".lock"
+MEMBER: Final = "seeklog-member-"
+
+TOPICS: Final = "seeklog-topics"
+TOPICS_LOCK: Final = "seeklog-topics.lock"
+RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
+LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
+HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
+META_PROPERTIES: Final = "meta.properties"
+DELETED_DIRECTORY: Final = "-delete"
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TOPIC_NAME_MOST: Final = 249
+FILE_NAME_MOST: Final = 255
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
+_TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
+# No leading zeros: a partition has one name.
+_PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
+_DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete\Z", re.ASCII)
 _KNOWN_NAME: Final = re.compile(
     r"(\d{20}\..+"
     r"|seeklog-(checkpoint|watermark)(\.tmp)?"
+    r"|seeklog-member-.+"
     r"|leader-epoch-checkpoint(\.tmp)?"
     r"|partition\.metadata(\.tmp)?"
     r"|\.lock)\Z",
@@ -66,3 +92,45 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
 def is_known(name: str) -> bool:
     """Tell whether a name in a directory speaks for a partition."""
     return _KNOWN_NAME.match(name) is not None
+
+
+class TopicPartition(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        """Return the name of the partition's directory."""
+        return f"{self.topic}-{self.partition}"
+
+
+def check_topic_name(name: str) -> None:
+    """Refuse what cannot name a topic. The rule is Kafka's."""
+    if not isinstance(name, str):
+        raise InvalidName(f"a topic's name is a str, not {type(name).__name__}")
+    if name in (".", "..") or len(name) > TOPIC_NAME_MOST or not _TOPIC_NAME.match(name):
+        shown = name if len(name) <= 80 else f"{name[:77]}..."
+        raise InvalidName(
+            f"{shown!r} cannot name a topic: 1 to {TOPIC_NAME_MOST} of the characters A-Z a-z 0-9 . _ - "
+            'are allowed, and neither "." nor ".."'
+        )
+
+
+def parse_partition_name(name: str) -> TopicPartition | None:
+    """Return which partition a directory of this name holds, or None if it is no partition's."""
+    match = _PARTITION_NAME.match(name)
+    if match is None or not _TOPIC_NAME.match(match[1]) or int(match[2]) >= 2**31:
+        return None
+    return TopicPartition(match[1], int(match[2]))
+
+
+def deleted_directory(partition: TopicPartition, unique: str) -> str:
+    """Return what Kafka calls the directory of a partition that is being deleted; it fits in a file's name."""
+    suffix = f".{unique}{DELETED_DIRECTORY}"
+    return f"{str(partition)[: FILE_NAME_MOST - len(suffix)]}{suffix}"
+
+
+def is_deleted_directory(name: str) -> bool:
+    """Tell whether a directory in a store's root waits for its removal."""
+    return _DELETED_NAME.match(name) is not None

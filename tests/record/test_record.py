@@ -90,7 +90,7 @@ def test_a_record_survives_a_pickle(record: Record) -> None:
 
 
 def test_a_record_can_be_made_from_positional_fields() -> None:
-    assert make_record(b"v", b"k", FULL["headers"], T, 7) == Record(b"v", **FULL)
+    assert make_record(b"v", b"k", FULL["headers"], T, 7, None) == Record(b"v", **FULL)
 
 
 @pytest.mark.parametrize("timestamp_ms", [-2, -(2**63), 2**63, 2**100])
@@ -108,3 +108,16 @@ def test_a_timestamp_that_is_no_int_is_refused(timestamp_ms: Any) -> None:
 @pytest.mark.parametrize("timestamp_ms", [-1, 0, 1, T, INT64_MAX])
 def test_a_timestamp_at_its_bounds_is_kept(timestamp_ms: int) -> None:
     assert Record(b"v", timestamp_ms=timestamp_ms).timestamp_ms == timestamp_ms
+
+
+def test_a_record_says_which_partition_it_was_read_from() -> None:
+    record = make_record(b"v", b"k", (), T, 7, ("payments", 3))
+
+    assert (record.topic, record.partition) == ("payments", 3)
+    assert pickle.loads(pickle.dumps(record)) == record
+    assert record != make_record(b"v", b"k", (), T, 7, ("payments", 4))
+    assert repr(record).startswith("Record(topic='payments', partition=3, offset=7, ")
+
+
+def test_a_record_of_no_store_has_no_topic() -> None:
+    assert (Record(b"v").topic, Record(b"v").partition) == (None, None)

@@ -272,6 +272,47 @@ def crc32c(data, initial: cython.longlong = 0):
         return iscsi(view, initial)
 
 
+# ---------------------------------------------------------------- keys
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def load_little_u32(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
+    return p[at] | (p[at + 1] << 8) | (p[at + 2] << 16) | (cython.cast(cython.ulonglong, p[at + 3]) << 24)
+
+
+def murmur2(key: bytes):
+    """Return the 32-bit hash, as an unsigned number, by which Kafka's clients place keys on partitions."""
+    p: cython.p_uchar = pointer(key)
+    size: cython.Py_ssize_t = len(key)
+    at: cython.Py_ssize_t = 0
+    # Computed in 64 bits and cut to 32 after each product, so that both ways to run it agree.
+    cut: cython.ulonglong = 0xFFFFFFFF
+    factor: cython.ulonglong = 0x5BD1E995
+    mixed: cython.ulonglong = (0x9747B28C ^ cython.cast(cython.ulonglong, size)) & cut
+    word: cython.ulonglong
+    while size - at >= 4:
+        word = (load_little_u32(p, at) * factor) & cut
+        word = ((word ^ (word >> 24)) * factor) & cut
+        mixed = ((mixed * factor) & cut) ^ word
+        at += 4
+    if size - at >= 3:
+        mixed ^= cython.cast(cython.ulonglong, p[at + 2]) << 16
+    if size - at >= 2:
+        mixed ^= cython.cast(cython.ulonglong, p[at + 1]) << 8
+    if size - at >= 1:
+        mixed = ((mixed ^ p[at]) * factor) & cut
+    mixed = ((mixed ^ (mixed >> 13)) * factor) & cut
+    return mixed ^ (mixed >> 15)
+
+
+def partition_of(key: bytes, count: cython.longlong):
+    """Return the partition, of `count`, that Kafka's default partitioner gives a key."""
+    hashed: cython.longlong = murmur2(key)
+    return (hashed & 0x7FFFFFFF) % count
+
+
 # ---------------------------------------------------------------- records
 
 
@@ -281,7 +322,8 @@ def crc32c(data, initial: cython.longlong = 0):
 class Record:
     """One record. `offset` is -1 and `timestamp_ms` None until a log has given them.
 
-    A value of None is a tombstone. Headers are a tuple of (str, bytes or None) in the order given.
+    A value of None is a tombstone. Headers are a tuple of (str, bytes or None) in the order given. `topic` and
+    `partition` are None unless the record was read out of a store.
     """
 
     offset = cython.declare(cython.longlong, visibility="readonly")
@@ -289,9 +331,12 @@ class Record:
     value = cython.declare(object, visibility="readonly")
     headers = cython.declare(tuple, visibility="readonly")
     _timestamp: cython.longlong
+    # (topic, partition): one reference, shared by all records of a partition, costs a decode next to nothing.
+    _source: tuple | None
 
     def __init__(self, value, *, key=None, headers=(), timestamp_ms=None, offset=-1):
         self.offset = offset
+        self._source = None
         self.key = key
         self.value = value
         self.headers = header_tuple(headers)
@@ -301,6 +346,16 @@ class Record:
     def timestamp_ms(self):
         """Milliseconds since 1970, or None if none was given yet."""
         return None if self._timestamp == _UNSET else self._timestamp
+
+    @property
+    def topic(self):
+        """The topic that the record was read from, or None."""
+        return None if self._source is None else self._source[0]
+
+    @property
+    def partition(self):
+        """The partition that the record was read from, or None."""
+        return None if self._source is None else self._source[1]
 
     def __eq__(self, other):
         if not isinstance(other, Record):
@@ -312,23 +367,26 @@ class Record:
 
     def __repr__(self):
         headers = f", headers={self.headers!r}" if self.headers else ""
+        source = "" if self._source is None else f"topic={self._source[0]!r}, partition={self._source[1]}, "
         return (
-            f"Record(offset={self.offset}, timestamp_ms={self.timestamp_ms}, "
+            f"Record({source}offset={self.offset}, timestamp_ms={self.timestamp_ms}, "
             f"key={self.key!r}, value={self.value!r}{headers})"
         )
 
     def __reduce__(self):
-        return make_record, (self.value, self.key, self.headers, self.timestamp_ms, self.offset)
+        return make_record, (self.value, self.key, self.headers, self.timestamp_ms, self.offset, self._source)
 
 
-def make_record(value, key, headers, timestamp_ms, offset):
-    """Return a record from positional fields: what a pickle calls."""
-    return Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms, offset=offset)
+def make_record(value, key, headers, timestamp_ms, offset, source):
+    """Return a record from positional fields: what a pickle calls. `source` is (topic, partition) or None."""
+    record: Record = Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms, offset=offset)
+    record._source = source
+    return record
 
 
 @cython.cfunc
 def record_fields(record: Record):
-    return record.offset, record._timestamp, record.key, record.value, record.headers
+    return record._source, record.offset, record._timestamp, record.key, record.value, record.headers
 
 
 @cython.cfunc
@@ -1007,6 +1065,7 @@ def decode_batch(
     max_records: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
     out: list,
+    source: tuple | None,
 ) -> cython.int:
     """Add the records of one checked batch that lie in [start, stop) to `out`, while it has room."""
     p: cython.p_uchar = pointer(data)
@@ -1066,6 +1125,7 @@ def decode_batch(
         record = Record.__new__(Record)
         record.offset = base_offset + offset_delta
         record._timestamp = timestamp
+        record._source = source
         field, at = load_varint(p, at, record_end)
         if at < 0 or field < -1 or field > record_end - at:
             raise record_error("its key overruns the record", index, position)
@@ -1106,6 +1166,7 @@ def read_records(
     enough_bytes: cython.longlong,
     limit: cython.Py_ssize_t,
     out: list,
+    source: tuple | None = None,
 ):
     """Decode records with offsets in [start, stop) from consecutive batches into `out`.
 
@@ -1130,7 +1191,7 @@ def read_records(
         if last >= start:
             check_counts(p, at, size, origin + at)
             if load_i64(p, at) < stop:
-                decode_batch(data, at, size, origin + at, start, stop, max_records, limit, out)
+                decode_batch(data, at, size, origin + at, start, stop, max_records, limit, out, source)
             taken += size
         next_offset = last + 1
         at += size

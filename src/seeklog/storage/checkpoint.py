@@ -46,6 +46,8 @@ class Checkpoint:
     generation: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
     active: tuple[int, ...] | None = None
+    foreign: bool = False
+    """Made of what a broker's own checkpoints say: gaps are lawful, epochs and the end are told by the files."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -75,7 +77,7 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
         epochs = tuple(zip(pairs, pairs, strict=True))
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
-    return Checkpoint(**numbers, epochs=epochs, active=active)
+    return Checkpoint(**numbers, epochs=epochs, active=active, foreign=False)
 
 
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:

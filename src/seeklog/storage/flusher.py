@@ -5,20 +5,12 @@ from __future__ import annotations
 import logging
 import threading
 import weakref
-from typing import Protocol
 
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, SeeklogError
+from seeklog.storage.host import Flushes
 
 logger = logging.getLogger("seeklog")
-
-
-class Flushes(Protocol):
-    """What the thread calls."""
-
-    directory: str
-
-    def flush(self) -> None: ...
 
 
 class Flusher:

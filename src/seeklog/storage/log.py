@@ -32,6 +32,8 @@ from seeklog.record.batch import Batch
 from seeklog.record.kernel import Record
 from seeklog.storage import reading
 from seeklog.storage.columns import scan_arrow
+from seeklog.storage.flusher import Flusher
+from seeklog.storage.host import Host
 from seeklog.storage.observer import Observer
 from seeklog.storage.partition import Partition
 from seeklog.storage.reading import FileRange, Seek
@@ -61,6 +63,7 @@ class Log:
         clock: Clock | None = None,
         files: Files | None = None,
         background: bool = True,
+        host: Host | None = None,
     ) -> None:
         self.config = config or LogConfig()
         files = files or OsFiles()
@@ -72,10 +75,16 @@ class Log:
         self._partition: Partition | Observer
         try:
             if read_only:
-                self._partition = Observer(directory, config=self.config, files=files, clock=clock)
+                self._partition = Observer(directory, config=self.config, files=files, clock=clock, host=host)
             else:
+                syncs = host.background if host is not None else Flusher
                 self._partition = self._writing = Partition(
-                    directory, config=self.config, files=files, clock=clock, background=background
+                    directory,
+                    config=self.config,
+                    files=files,
+                    clock=clock,
+                    background=syncs if background else None,
+                    host=host,
                 )
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -416,6 +425,10 @@ class Log:
     def retain(self) -> int:
         """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
         return (self._writing or self._writer_only()).retain()
+
+    def roll_if_due(self) -> bool:
+        """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""
+        return (self._writing or self._writer_only()).roll_if_due()
 
     # ------------------------------------------------------------ leader epochs
 

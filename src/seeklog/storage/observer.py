@@ -17,6 +17,7 @@ from seeklog.record import kernel
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.host import Host
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import RecoveryReport, list_segments
 from seeklog.storage.seal import Seal, read_seal
@@ -115,20 +116,27 @@ class TailSegment(Segment):
 class Observer:
     """A partition opened read-only. Any thread may use it."""
 
-    def __init__(self, directory: str, *, config: LogConfig, files: Files, clock: Clock) -> None:
+    def __init__(
+        self, directory: str, *, config: LogConfig, files: Files, clock: Clock, host: Host | None = None
+    ) -> None:
         check_directory(files, directory, create=False)
         self.directory = directory
         self.config = config
         self.files = files
         self.clock = clock
         self.recovery = RecoveryReport()
-        self._shared = Shared(files, directory, config, writable=False)
+        self._shared = Shared(files, directory, config, writable=False, host=host)
+        self._inherited = host.inherited if host is not None else None
         self._lock = threading.Lock()
         self._is_closed = False
         self._load()
 
+    def _read_checkpoint(self) -> Checkpoint | None:
+        own = read_checkpoint(self.files, self.directory)
+        return own if own is not None else self._inherited
+
     def _load(self) -> None:
-        self._checkpoint = read_checkpoint(self.files, self.directory)
+        self._checkpoint = self._read_checkpoint()
         segments = list_segments(self._shared, self.files.list(self.directory))
         if not segments:
             raise NotALog(f"there is no log at {self.directory}: it holds no segment")
@@ -168,7 +176,7 @@ class Observer:
 
     def _check_lost(self, checkpoint: Checkpoint, end: int) -> None:
         """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
-        if self._has_rolled() or read_checkpoint(self.files, self.directory) != checkpoint:
+        if self._has_rolled() or self._read_checkpoint() != checkpoint:
             return
         raise LostRecords(
             f"no whole batch follows offset {end - 1}, but offsets below {checkpoint.recovery_point} were synced",
@@ -179,7 +187,7 @@ class Observer:
 
     def _published(self, checkpoint: Checkpoint | None) -> int | None:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
-        if checkpoint is None:
+        if checkpoint is None or checkpoint.foreign:
             return None  # a broker's directory
         published = read_watermark(self.files, self.directory)
         if published is None:
@@ -193,7 +201,7 @@ class Observer:
         with self._lock:
             if self._is_closed:
                 return
-            checkpoint = read_checkpoint(self.files, self.directory)
+            checkpoint = self._read_checkpoint()
             try:
                 if self._is_overtaken_by(checkpoint) or self._tail.was_cut():
                     self._load()
@@ -237,7 +245,7 @@ class Observer:
 
     @property
     def _epochs(self) -> LeaderEpochs:
-        if self._checkpoint is not None:
+        if self._checkpoint is not None and not self._checkpoint.foreign:
             return LeaderEpochs(self._checkpoint.epochs)
         return LeaderEpochs.read(self.files, self.directory)
 

@@ -39,12 +39,12 @@ from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkp
 from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory
 from seeklog.storage.epochs import LeaderEpochs
-from seeklog.storage.flusher import Flusher
+from seeklog.storage.host import BackgroundOf, Host
 from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import SegmentFacts, expired_count
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
 from seeklog.storage.view import View
-from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher, read_watermark
+from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, publish_watermark, read_watermark
 
 logger = logging.getLogger("seeklog")
 
@@ -65,12 +65,12 @@ class Partition:
         "_active",
         "_arrived",
         "_attributes",
+        "_background",
         "_checkpointed_at",
         "_codec",
         "_commit",
         "_contiguous_from",
         "_epochs",
-        "_flusher",
         "_follows_write",
         "_generation",
         "_largest",
@@ -79,7 +79,6 @@ class Partition:
         "_names_dirty",
         "_notifies",
         "_now_ms",
-        "_publisher",
         "_refusal",
         "_rolled",
         "_shared",
@@ -101,7 +100,16 @@ class Partition:
         "view",
     )
 
-    def __init__(self, directory: str, *, config: LogConfig, files: Files, clock: Clock, background: bool) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        config: LogConfig,
+        files: Files,
+        clock: Clock,
+        background: BackgroundOf | None,
+        host: Host | None = None,
+    ) -> None:
         self.directory = directory
         self.config = config
         self.files = files
@@ -124,20 +132,21 @@ class Partition:
         check_directory(files, directory, create=True)
         self._lock_handle = lock_directory(files, directory)
         try:
-            self._open()
+            self._open(host)
         except BaseException:
             files.close(self._lock_handle)
             raise
         self._commit = GroupCommit(self._flush)
-        self._flusher = Flusher(self, config) if background and config.flush != "batch" else None
+        self._background = background(self, config) if background is not None and config.flush != "batch" else None
         _open_partitions.add(self)
 
     # ------------------------------------------------------------ opening and closing
 
-    def _open(self) -> None:
+    def _open(self, host: Host | None) -> None:
         files, directory, config = self.files, self.directory, self.config
-        self._shared = Shared(files, directory, config, writable=True)
-        checkpoint = read_checkpoint(files, directory)
+        self._shared = Shared(files, directory, config, writable=True, host=host)
+        own = read_checkpoint(files, directory)
+        checkpoint = own if own is not None or host is None else host.inherited
         listing = files.list(directory)
         found = survey(self._shared, listing, checkpoint)
         initial = checkpoint.recovery_point if checkpoint is not None else config.initial_offset
@@ -149,7 +158,7 @@ class Partition:
             initial_offset=initial,
             now_ms=self.clock.now_ms(),
         )
-        if checkpoint is None:
+        if own is None:
             self._sync_ancestors()
         self.recovery = mended.report
         self._active = mended.active
@@ -162,23 +171,22 @@ class Partition:
         self.log_start_offset = min(start, end)
         self.log_end_offset = end
         self.recovery_point = end
-        if checkpoint is not None:
-            self._contiguous_from = checkpoint.contiguous_from
+        if own is not None:
+            self._contiguous_from = own.contiguous_from
         else:
             self._contiguous_from = end if found.scanned else first
         self.high_watermark = end
         if config.high_watermark == "manual":
             self.high_watermark = min(end, self._last_watermark(checkpoint, first))
-        self._publisher = Publisher(files, directory)
-        self._open_epochs(checkpoint, mended.epochs)
-        self._generation = checkpoint.generation if checkpoint is not None else 0
+        self._open_epochs(own, mended.epochs)
+        self._generation = own.generation if own is not None else 0
         self._generation += 1 if mended.report.cut_bytes else 0
-        if checkpoint is None or not mended.report.clean or self._checkpoint() != replace(checkpoint, active=None):
+        if own is None or not mended.report.clean or self._checkpoint() != replace(own, active=None):
             self._write_checkpoint()
         # Otherwise the clean marker stays until the next checkpoint. It speaks of a file of a certain size with
         # certain indexes, so the first append makes it void.
         self._checkpointed_at = self.clock.monotonic()
-        self._publish()
+        self._publish_watermark()
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
         """Return the high watermark that was last set: the published one may be newer than the checkpoint's."""
@@ -212,8 +220,8 @@ class Partition:
 
     def close(self) -> None:
         """Sync everything, mark the log as cleanly closed and let it go. Closing twice is nothing."""
-        if self._flusher is not None:
-            self._flusher.stop()
+        if self._background is not None:
+            self._background.stop()
         with self._sync_lock:
             if isinstance(self._refusal, LogClosed):
                 return
@@ -244,7 +252,6 @@ class Partition:
         self._shared.clear()
         for segment in (*self._rolled, self._active):
             segment.close_files()
-        self._publisher.close()
         self.files.close(self._lock_handle)
 
     def abandon(self) -> None:
@@ -376,8 +383,8 @@ class Partition:
     def _notify(self) -> None:
         if self._waiting:
             self.wake_followers()
-        if self._syncs_later and self._flusher is not None:
-            self._flusher.appended()
+        if self._syncs_later and self._background is not None:
+            self._background.appended()
 
     def _write_failed(self, error: OSError) -> SeeklogError:
         if error.errno in _FULL and self._trimmed():
@@ -411,8 +418,8 @@ class Partition:
         self._active = new
         self.view = self.view.with_last(new)
         logger.debug("%s: rolled at offset %d", self.directory, new.base_offset)
-        if self._flusher is not None:
-            self._flusher.rolled()
+        if self._background is not None:
+            self._background.rolled()
         return new
 
     # ------------------------------------------------------------ durability
@@ -509,10 +516,13 @@ class Partition:
 
     # ------------------------------------------------------------ watermark and followers
 
-    def _publish(self) -> None:
+    def _publish_watermark(self) -> None:
         mode = FOLLOWS_WRITE if self._follows_write else EXPLICIT
+        publish_watermark(self.files, self.directory, mode, self.high_watermark)
+
+    def _publish(self) -> None:
         try:
-            self._publisher.publish(mode, self.high_watermark)
+            self._publish_watermark()
         except OSError as error:
             logger.warning("%s: the watermark was not published: %s", self.directory, error)
 
@@ -647,6 +657,25 @@ class Partition:
         for suffix in (names.LOG + names.DELETED, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
             with contextlib.suppress(FileNotFoundError):
                 self.files.remove(self._shared.path(segment.base_offset, suffix))
+
+    def roll_if_due(self) -> bool:
+        """Start a new segment if the active one spans `segment_ms`, or if retention keeps none of its records.
+
+        Appends roll by the timestamps that they bring; this is for a log that nobody appends to any more.
+        """
+        config, now_ms = self.config, self.clock.now_ms()
+        with self._lock:
+            self.check_usable()
+            state = self._active.state
+            if not state.size:
+                return False
+            if state.max_timestamp < 0:
+                return False  # no record has a time
+            has_expired = config.deletes and 0 <= config.retention_ms < now_ms - state.max_timestamp
+            if not has_expired and now_ms - state.first_timestamp <= config.segment_ms:
+                return False
+            self.roll()
+            return True
 
     def retain(self) -> int:
         """Delete the segments that retention no longer keeps; return how many."""

@@ -216,6 +216,7 @@ class Cursor:
                 enough_bytes,
                 limit,
                 out,
+                self.segment.shared.source,
             )
         except CorruptionError as error:
             raise located(error, self.segment) from error
@@ -251,6 +252,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
                 max_bytes,
                 limit,
                 out,
+                segment.shared.source,
             )
         except CorruptionError as error:
             raise located(error, segment) from error

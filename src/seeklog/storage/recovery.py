@@ -209,7 +209,7 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
             continue
         scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
         found.scanned.append(scanned)
-        if isinstance(scanned.state.problem, UnsupportedMagic) and checkpoint is None:
+        if isinstance(scanned.state.problem, UnsupportedMagic) and (checkpoint is None or checkpoint.foreign):
             # A broker's old format is not damage, and nothing of it may be cut.
             raise scanned.state.problem.located(segment.path)
         if scanned.action is Action.REFUSE:
@@ -242,7 +242,7 @@ def _check_not_lost(shared: Shared, segments: list[Segment], checkpoint: Checkpo
                 path=shared.directory,
                 advice=REFUSED,
             )
-    elif segments[0].base_offset > checkpoint.log_start_offset:
+    elif segments[0].base_offset > checkpoint.log_start_offset and not checkpoint.foreign:
         raise LostRecords(
             f"the first segment starts at offset {segments[0].base_offset}, but the log starts at "
             f"{checkpoint.log_start_offset}",
@@ -377,7 +377,7 @@ def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSe
     if found.clean_active is not None:
         segment, state = found.clean_active
         active = ActiveSegment(shared, state, Handle(shared.files, segment.path, write=True))
-        active.open_indexes()
+        active.adopt_indexes()
         return active
     if found.scanned:
         last = found.scanned[-1]

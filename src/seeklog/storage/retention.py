@@ -34,6 +34,8 @@ def expired_count(
     sealed: Sequence[SegmentFacts], *, active_size: int, high_watermark: int, now_ms: int, config: LogConfig
 ) -> int:
     """Return how many of the oldest sealed segments may be deleted."""
+    if not config.deletes:
+        return 0
     excess = active_size + sum(facts.size for facts in sealed) - config.retention_bytes
     count = 0
     for facts in sealed:

@@ -12,8 +12,6 @@ import contextlib
 import errno
 import logging
 import os
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -24,6 +22,7 @@ from seeklog.files import Buffer, Files
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
+from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.seal import Seal, write_seal
 
@@ -46,26 +45,27 @@ class Indexes(NamedTuple):
 class Shared:
     """What the segments of one log share: the door to the disk, and a bound on how many stand open."""
 
-    def __init__(self, files: Files, directory: str, config: LogConfig, *, writable: bool) -> None:
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        *,
+        writable: bool,
+        host: Host | None = None,
+    ) -> None:
         self.files = files
         self.directory = directory
         self.config = config
         self.writable = writable
-        self._open: OrderedDict[int, Segment] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def opened(self, segment: Segment) -> None:
-        """Note that a segment holds a file or a map open; the one that did so for longest lets go."""
-        with self._lock:
-            self._open[id(segment)] = segment
-            while len(self._open) > self.config.max_open_segments:
-                self._open.popitem(last=False)[1].release()
+        self.source = host.source if host is not None else None
+        """What records that are read say they come from."""
+        self._open_segments = host.open_segments if host is not None else OpenSegments(config.max_open_segments)
+        self.opened = self._open_segments.opened
 
     def clear(self) -> None:
         """Let every segment go."""
-        with self._lock:
-            while self._open:
-                self._open.popitem()[1].release()
+        self._open_segments.forget(self)
 
     def path(self, base_offset: int, suffix: str) -> str:
         return f"{self.directory}/{names.segment_name(base_offset, suffix)}"
@@ -232,7 +232,8 @@ class ActiveSegment(Segment):
         self._handle = handle
         self._number = handle.number
         self._become(state)
-        self._index_handles: tuple[Handle, ...] = ()
+        self._has_indexes = False
+        """Whether the index files are this segment's, and not yet to be written anew."""
         self._written = [0, 0]
 
     def _become(self, state: SegmentState) -> None:
@@ -254,7 +255,7 @@ class ActiveSegment(Segment):
         if shared.files.size(handle.number):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG))
         segment = cls(shared, shared.new_state(base_offset), handle)
-        segment.open_indexes()
+        segment.adopt_indexes()
         return segment
 
     @classmethod
@@ -298,41 +299,57 @@ class ActiveSegment(Segment):
             self.write_indexes()
 
     def write_indexes(self) -> None:
-        """Bring the index files up to date with the tables; what finds no room waits."""
-        state = self.state
-        if not self._index_handles:
+        """Bring the index files up to date with the tables; what finds no room waits.
+
+        They are opened for each write: a log of many partitions would otherwise hold two files more in each.
+        """
+        if not self._has_indexes:
             try:
                 self.replace_indexes()
             except OSError as error:
                 logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
             return
-        for number, table in enumerate((state.offset_table, state.time_table)):
+        for number, (path, table) in enumerate(self._index_tables()):
             done = self._written[number]
             if len(table) == done:
                 continue
             try:
-                self.shared.files.write(self._index_handles[number].number, bytes(table[done:]), done)
+                handle = Handle(self.shared.files, path, write=True, create=True)
+                self.shared.files.write(handle.number, bytes(table[done:]), done)
             except OSError as error:
                 logger.warning("%s: an index entry waits for the disk: %s", self.path, error)
             else:
                 self._written[number] = len(table)
 
-    def open_indexes(self) -> None:
-        """Open the index files to go on writing them. They hold what the tables hold."""
-        self._index_handles = tuple(
-            Handle(self.shared.files, self.shared.path(self.base_offset, suffix), write=True, create=True)
-            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
-        )
-        self._written = [len(self.state.offset_table), len(self.state.time_table)]
+    def _index_tables(self) -> Iterator[tuple[str, bytearray]]:
+        for suffix, table in (
+            (names.OFFSET_INDEX, self.state.offset_table),
+            (names.TIME_INDEX, self.state.time_table),
+        ):
+            yield self.shared.path(self.base_offset, suffix), table
+
+    def adopt_indexes(self) -> None:
+        """Go on with the index files that are there: they hold what the tables hold. Missing ones are made."""
+        for path, _ in self._index_tables():
+            Handle(self.shared.files, path, write=True, create=True)
+        self._have_written_all()
 
     def replace_indexes(self) -> None:
         """Write the index files anew and go on with those."""
         self.write_indexes_of(self.state)
-        self.open_indexes()
+        self._have_written_all()
+
+    def _have_written_all(self) -> None:
+        self._has_indexes = True
+        self._written = [len(self.state.offset_table), len(self.state.time_table)]
+
+    def _sync_index_files(self) -> None:
+        for path, _ in self._index_tables():
+            handle = Handle(self.shared.files, path, write=True)
+            self.shared.files.sync(handle.number)
 
     def close_files(self) -> None:
-        """Let the files go. Nothing is written any more."""
-        self._index_handles = ()
+        """Let the file go. Nothing is written any more."""
         self._handle = None
         self._number = -1
 
@@ -344,8 +361,7 @@ class ActiveSegment(Segment):
         """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
         self.state.finish_times()
         self.write_indexes()
-        for handle in self._index_handles:
-            self.shared.files.sync(handle.number)
+        self._sync_index_files()
 
     def seal_up(self, *, sealed_at_ms: int) -> Segment:
         """Write the seal of a segment that was rolled away and synced; return it as a sealed segment.
@@ -356,8 +372,7 @@ class ActiveSegment(Segment):
             self.shared, self.base_offset, size=self.state.size, next_offset=self.state.next_offset, seal=None
         )
         if self._written == [len(self.state.offset_table), len(self.state.time_table)]:
-            for handle in self._index_handles:
-                self.shared.files.sync(handle.number)
+            self._sync_index_files()
             seal = seal_of(self.state, sealed_at_ms=sealed_at_ms)
             write_seal(self.shared.files, self.shared.directory, seal)
             sealed.attach(seal)
@@ -371,8 +386,7 @@ class ActiveSegment(Segment):
         self._become(state)
         self.shared.files.truncate(self.handle().number, state.size)
         self.shared.files.sync(self.handle().number)
-        self._index_handles = ()
-        self._written = [0, 0]
+        self._has_indexes = False
         self.write_indexes()
 
 

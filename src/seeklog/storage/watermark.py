@@ -44,20 +44,10 @@ def decode_watermark(data: bytes) -> tuple[int, int] | None:
     return mode, high_watermark
 
 
-class Publisher:
-    """The writer's side."""
-
-    def __init__(self, files: Files, directory: str) -> None:
-        self._files = files
-        self._handle: Handle | None = Handle(files, f"{directory}/{names.WATERMARK}", write=True, create=True)
-
-    def publish(self, mode: int, high_watermark: int) -> None:
-        """Tell other processes how far they may read."""
-        if self._handle is not None:
-            self._files.write(self._handle.number, encode_watermark(mode, high_watermark), 0)
-
-    def close(self) -> None:
-        self._handle = None
+def publish_watermark(files: Files, directory: str, mode: int, high_watermark: int) -> None:
+    """Tell other processes how far they may read."""
+    handle = Handle(files, f"{directory}/{names.WATERMARK}", write=True, create=True)
+    files.write(handle.number, encode_watermark(mode, high_watermark), 0)
 
 
 def read_watermark(files: Files, directory: str) -> tuple[int, int] | None:

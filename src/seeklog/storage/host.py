@@ -1,0 +1,86 @@
+"""What a store gives to the logs that lie in it. A lone log has no host."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from seeklog.config import LogConfig
+from seeklog.names import TopicPartition
+from seeklog.storage.checkpoint import Checkpoint
+
+
+class Opened(Protocol):
+    """A segment that holds files or maps open."""
+
+    @property
+    def shared(self) -> object:
+        """What the segments of its log share, and no other."""
+        ...
+
+    def release(self) -> None:
+        """Let them go; they are opened again when they are needed."""
+        ...
+
+
+class OpenSegments:
+    """A bound on how many segments keep their files open for reading; one log has it, or many share it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._open: OrderedDict[int, Opened] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def opened(self, segment: Opened) -> None:
+        """Note that a segment holds a file or a map open; the one that did so for longest lets go."""
+        with self._lock:
+            self._open[id(segment)] = segment
+            while len(self._open) > self._most:
+                self._open.popitem(last=False)[1].release()
+
+    def forget(self, shared: object) -> None:
+        """Let every segment of one log go."""
+        with self._lock:
+            for key in [key for key, segment in self._open.items() if segment.shared is shared]:
+                self._open.pop(key).release()
+
+
+class Flushes(Protocol):
+    """What syncs in the background ask of a log."""
+
+    directory: str
+
+    def flush(self) -> None: ...
+
+
+class Background(Protocol):
+    """What a log tells to whoever syncs it in the background. Called with the log's lock held: it must be quick."""
+
+    def appended(self) -> None:
+        """Records wait for a sync on the interval."""
+        ...
+
+    def rolled(self) -> None:
+        """A segment waits for its seal."""
+        ...
+
+    def stop(self) -> None:
+        """Let the log go; a sync that runs is finished first."""
+        ...
+
+
+BackgroundOf = Callable[[Flushes, LogConfig], Background]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the logs of a store share."""
+
+    source: TopicPartition
+    open_segments: OpenSegments
+    inherited: Checkpoint | None = None
+    """What a broker's checkpoints say of a partition that has none of ours."""
+    background: BackgroundOf | None = None
