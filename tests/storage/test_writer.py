@@ -371,8 +371,8 @@ def test_an_append_that_waited_for_room_while_the_writer_was_closed_is_refused(
     files, closed = GatedFiles(), threading.Event()
     with open_log(tmp_path, files=files) as log, ThreadPoolExecutor(1) as pool:
         writer = log.writer(batch_bytes=1000, linger_ms=0, buffer_bytes=1000)
-        room = LateRoom(writer._lock, closed)
-        monkeypatch.setattr(writer, "_room", room)
+        room = LateRoom(writer._sender._lock, closed)
+        monkeypatch.setattr(writer._sender, "_room", room)
         files.gate.clear()
         writer.append(bytes(900))
         blocked = pool.submit(writer.append, bytes(900))
