@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
 
 from seeklog.errors import InvalidConfig
@@ -105,20 +105,44 @@ class LogConfig:
 
         Numbers may be given as text, as Kafka's tools do.
         """
-        known = [field.name for field in fields(cls)]
-        values = {}
-        for word, value in words.items():
-            name = word.replace(".", "_")
-            if name not in known:
-                import difflib  # only to word an error: it would cost every import 5 ms
+        return cls(**_values(words, [field.name for field in fields(cls)]))
 
-                nearest = difflib.get_close_matches(name, known, n=1)
-                hint = f"; did you mean {nearest[0]}?" if nearest else f"; known words: {', '.join(known)}"
-                raise InvalidConfig(f"unknown configuration word {word!r}{hint}")
-            if name in _BOUNDS and isinstance(value, str):
-                try:
-                    value = int(value)
-                except ValueError:
-                    raise InvalidConfig(f"{word} must be a whole number, not {value!r}") from None
-            values[name] = value
-        return cls(**values)
+    def with_words(self, words: Mapping[str, Any]) -> LogConfig:
+        """Return this config with the words of a topic's own configuration in place of its values."""
+        return replace(self, **_values(words, TOPIC_WORDS))
+
+
+# What one topic may have otherwise than its store. The rest belongs to a process, or to a log that is made by hand.
+TOPIC_WORDS: Final = tuple(
+    field.name
+    for field in fields(LogConfig)
+    if field.name not in ("initial_offset", "high_watermark", "max_open_segments")
+)
+
+
+def canonical_word(word: str) -> str:
+    """Return a configuration word as Kafka spells it, with dots."""
+    return word.replace("_", ".")
+
+
+def _values(words: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for word, value in words.items():
+        name = str(word).replace(".", "_")
+        if name not in known:
+            import difflib  # only to word an error: it would cost every import 5 ms
+
+            nearest = difflib.get_close_matches(name, known, n=1)
+            spelt = "." if "." in str(word) else "_"
+            hint = nearest[0].replace("_", spelt) if nearest else ""
+            raise InvalidConfig(
+                f"unknown configuration word {word!r}; "
+                + (f"did you mean {hint}?" if nearest else f"known words: {', '.join(known)}")
+            )
+        if name in _BOUNDS and isinstance(value, str):
+            try:
+                value = int(value)
+            except ValueError:
+                raise InvalidConfig(f"{word} must be a whole number, not {value!r}") from None
+        values[name] = value
+    return values

@@ -47,8 +47,36 @@ class OffsetOutOfRange(SeeklogError, LookupError):
         super().__init__(f"{what or 'offset'} {offset} is out of range: {holds}")
 
 
+class TopicNotFound(SeeklogError, LookupError):
+    """The store has no such topic, or not that partition of it."""
+
+
+class TopicExists(SeeklogError):
+    """The store has a topic of that name already; nothing was changed."""
+
+
+class GroupNotFound(SeeklogError, LookupError):
+    """No such consumer group has committed or joined."""
+
+
+class GroupInUse(SeeklogError):
+    """The group has members that consume; nothing was changed."""
+
+
+class CommitRefused(SeeklogError):
+    """The partition belongs to another member of the group: its offset is not this one's to commit."""
+
+
+class NoOffset(SeeklogError, LookupError):
+    """Nothing says where to begin: the group has no offset there, and `auto_offset_reset` is "error"."""
+
+
 class NotALog(SeeklogError):
     """The path holds something else, or nothing."""
+
+
+class UnsafePath(NotALog):
+    """A symbolic link, or something that is neither file nor directory, inside a store; nothing was changed."""
 
 
 class NotAccessible(SeeklogError):

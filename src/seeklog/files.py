@@ -68,6 +68,10 @@ class Files(Protocol):
         """Return the names in a directory with what each is; a link is not followed."""
         ...
 
+    def kind(self, path: str) -> Kind:
+        """Return what a name stands for; a link is not followed."""
+        ...
+
     def file_size(self, path: str) -> int:
         """Return the size of a file by its name; a link or a directory is none."""
         ...
@@ -167,7 +171,10 @@ class OsFiles:
 
     def kinds(self, directory: str) -> dict[str, Kind]:
         with os.scandir(directory) as entries:
-            return {entry.name: _kind(entry) for entry in entries}
+            return {entry.name: _kind_of(entry.stat(follow_symlinks=False).st_mode) for entry in entries}
+
+    def kind(self, path: str) -> Kind:
+        return _kind_of(os.lstat(path).st_mode)
 
     def file_size(self, path: str) -> int:
         status = os.stat(path, follow_symlinks=False)
@@ -223,9 +230,9 @@ class OsFiles:
         return handle
 
 
-def _kind(entry: os.DirEntry[str]) -> Kind:
-    if entry.is_symlink():
+def _kind_of(mode: int) -> Kind:
+    if stat.S_ISLNK(mode):
         return "link"
-    if entry.is_dir(follow_symlinks=False):
+    if stat.S_ISDIR(mode):
         return "directory"
-    return "file" if entry.is_file(follow_symlinks=False) else "other"
+    return "file" if stat.S_ISREG(mode) else "other"

@@ -169,10 +169,13 @@ class Log:
         """Append one record and return its offset; how durable it then is, `LogConfig.flush` says."""
         return (self._writing or self._writer_only()).append(value, key, headers, timestamp_ms)
 
-    def append_many(self, records: Iterable[Record]) -> range:
-        """Append records as one batch with one write, and return their offsets; all of them or none."""
+    def append_many(self, records: Iterable[Record], *, wait: bool = True) -> range:
+        """Append records as one batch with one write, and return their offsets; all of them or none.
+
+        With `wait=False` the sync that `flush="batch"` promises is left to a `flush` of the caller's.
+        """
         return (self._writing or self._writer_only()).append_records(
-            records if isinstance(records, list) else list(records)
+            records if isinstance(records, list) else list(records), wait=wait
         )
 
     def append_batches(self, raw: bytes | bytearray | memoryview) -> range:

@@ -81,6 +81,7 @@ class Partition:
         "_now_ms",
         "_refusal",
         "_rolled",
+        "_saved",
         "_shared",
         "_stamps_append_time",
         "_sync_lock",
@@ -129,7 +130,8 @@ class Partition:
         # Whether an append has anybody to tell: followers that wait, or the thread that syncs on an interval.
         self._notifies = self._syncs_later
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
-        check_directory(files, directory, create=True)
+        # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
+        check_directory(files, directory, create=host is None)
         self._lock_handle = lock_directory(files, directory)
         try:
             self._open(host)
@@ -145,7 +147,7 @@ class Partition:
     def _open(self, host: Host | None) -> None:
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True, host=host)
-        own = read_checkpoint(files, directory)
+        own = self._saved = read_checkpoint(files, directory)
         checkpoint = own if own is not None or host is None else host.inherited
         listing = files.list(directory)
         found = survey(self._shared, listing, checkpoint)
@@ -239,6 +241,8 @@ class Partition:
                 self.wake_followers()
 
     def _close_clean(self) -> None:
+        if self._saved == replace(self._checkpoint(), active=self._active.state.save()):
+            return  # nothing has happened since the clean marker on disk was written
         try:
             self._active.sync_indexes()
             if not self._rolled:
@@ -493,7 +497,9 @@ class Partition:
 
     def _write_checkpoint(self, checkpoint: Checkpoint | None = None) -> None:
         self._epochs.write(self.files, self.directory)
-        write_checkpoint(self.files, self.directory, checkpoint or self._checkpoint())
+        checkpoint = checkpoint or self._checkpoint()
+        write_checkpoint(self.files, self.directory, checkpoint)
+        self._saved = checkpoint
         self._checkpointed_at = self.clock.monotonic()
 
     def _try_checkpoint(self) -> None:

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from seeklog.clock import Clock
 from seeklog.errors import DiskFull, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
-from seeklog.record.kernel import HEADER_SIZE, Record, record_bound
+from seeklog.record.kernel import HEADER_SIZE, Record
 
 logger = logging.getLogger("seeklog")
 
@@ -146,9 +146,11 @@ class Sender:
         self._thread.start()
         _open_senders.add(self)
 
-    def put(self, lane: Lane, record: Record) -> tuple[Delivery, int]:
-        """Take a record; waits while the buffer is full. Return its batch's fate and its place in it."""
-        size = record_bound(record)
+    def put(self, lane: Lane, record: Record, size: int) -> tuple[Delivery, int]:
+        """Take a record, which takes `size` bytes at most, into a batch; return the batch's fate and the place in it.
+
+        Waits while the buffer is full.
+        """
         with self._lock:
             if self._buffered + size > self._buffer_bytes and self._buffered:
                 self._wait_for_room(lane, size)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 
 from seeklog.errors import SeeklogError, UsageError
-from seeklog.record.kernel import Record
+from seeklog.record.kernel import Record, record_bound
 from seeklog.storage.partition import Partition
 from seeklog.storage.sender import Delivery, Lane, Sender
 
@@ -89,7 +89,7 @@ class LogWriter:
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         record = Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
-        return AppendFuture(*self._put(self._lane, record))
+        return AppendFuture(*self._put(self._lane, record, record_bound(record)))
 
     def flush(self) -> None:
         """Send what has gathered and wait until all of it is written; errors are in the futures."""

@@ -1,0 +1,1 @@
+"""Consumer groups: their offsets and members, in the records that Kafka keeps in `__consumer_offsets`."""

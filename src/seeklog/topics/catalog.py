@@ -1,0 +1,128 @@
+"""The catalog of a store: its topics, and what is being done to them.
+
+`seeklog-topics` is text: a first line, a JSON object a topic in the order of their names, and the CRC-32C of all
+before it:
+
+    seeklog-topics 1
+    {"topic": "payments", "id": "5JdNGzCmQmupZbKTTsDZjQ", "partitions": [0, 1, 2, 3], "config": {"retention.ms": 1000}}
+    crc32c 5d1c9ad2
+
+A topic that is being made, taken away or lengthened says so, and with which partitions:
+
+    "change": "create" | "delete" | "grow", "partitions_changing": [4, 5]
+
+The file is replaced whole. A change is written before the first directory is touched and taken out after the last
+one: so a crash in between leaves a note of what to undo (create, grow) or to finish (delete), and a topic that is
+being created or deleted is not there for anybody.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from seeklog import names
+from seeklog.errors import CorruptionError
+from seeklog.files import Files
+from seeklog.record.kernel import crc32c
+from seeklog.storage.checkpoint import replace_file
+
+VERSION = 1
+_FIRST_LINE = f"seeklog-topics {VERSION}\n".encode()
+_DAMAGED = (
+    "Restore the file from a copy. Without it the topics are found by their directories, but the configurations "
+    "in it are gone."
+)
+Change: TypeAlias = Literal["create", "delete", "grow"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One topic as the catalog has it."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[int, ...]
+    """The partitions that lie in this store: all of them, unless a broker shared them out among several."""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """What was configured for this topic; the rest is the store's."""
+    change: Change | None = None
+    partitions_changing: tuple[int, ...] = ()
+
+    @property
+    def partition_count(self) -> int:
+        """How many partitions the topic has: keys are spread over so many."""
+        return self.partitions[-1] + 1 if self.partitions else 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the topic exists for a user: whole, and not going."""
+        return self.change is None or self.change == "grow"
+
+
+Catalog: TypeAlias = dict[str, Topic]
+
+
+def new_topic_id() -> str:
+    """Return a random topic id as Kafka writes one: 22 characters of base64url."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+
+
+def encode_catalog(catalog: Catalog) -> bytes:
+    """Return the bytes of the file."""
+    lines = [_FIRST_LINE]
+    for _, topic in sorted(catalog.items()):
+        entry: dict[str, Any] = {
+            "topic": topic.name,
+            "id": topic.topic_id,
+            "partitions": topic.partitions,
+            "config": dict(topic.config),
+        }
+        if topic.change is not None:
+            entry |= {"change": topic.change, "partitions_changing": topic.partitions_changing}
+        lines.append(json.dumps(entry).encode("ascii") + b"\n")
+    body = b"".join(lines)
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def decode_catalog(data: bytes, *, path: str) -> Catalog:
+    """Return what the bytes say, or raise `CorruptionError`."""
+    body, separator, last = data.rpartition(b"crc32c ")
+    if not separator or last != b"%08x\n" % crc32c(body):
+        raise CorruptionError("the catalog of topics fails its CRC", path=path, advice=_DAMAGED)
+    if not body.startswith(_FIRST_LINE):
+        raise CorruptionError("the catalog is not in a version that this seeklog reads", path=path)
+    try:
+        topics = [_topic(json.loads(line)) for line in body[len(_FIRST_LINE) :].splitlines()]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"the catalog does not parse: {error}", path=path, advice=_DAMAGED) from error
+    return {topic.name: topic for topic in topics}
+
+
+def _topic(entry: Mapping[str, Any]) -> Topic:
+    return Topic(
+        name=entry["topic"],
+        topic_id=entry["id"],
+        partitions=tuple(entry["partitions"]),
+        config=entry["config"],
+        change=entry.get("change"),
+        partitions_changing=tuple(entry.get("partitions_changing", ())),
+    )
+
+
+def read_catalog_bytes(files: Files, root: str) -> bytes | None:
+    """Return the catalog's bytes, or None if there is none: a broker's directory, or a new one."""
+    try:
+        return files.read_file(f"{root}/{names.TOPICS}")
+    except FileNotFoundError:
+        return None
+
+
+def write_catalog(files: Files, root: str, catalog: Catalog) -> None:
+    """Replace the catalog; durable on return."""
+    replace_file(files, root, names.TOPICS, encode_catalog(catalog))
+    files.sync_directory(root)

@@ -1,0 +1,138 @@
+"""The directories of partitions: making them, taking them away, and finding those that a broker left."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.config import LogConfig
+from seeklog.errors import NotALog, UnsafePath
+from seeklog.files import Files, Kind
+from seeklog.names import TopicPartition
+from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.directory import lock_directory
+from seeklog.storage.log import Log
+from seeklog.topics.catalog import Topic, new_topic_id
+
+# Nothing is known of how long a broker meant to keep its records, so nothing of them is deleted by age.
+ADOPTED_CONFIG: Mapping[str, object] = {"retention.ms": -1}
+_OURS = (names.TOPICS, names.META_PROPERTIES, names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
+
+
+def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
+    """Make sure that `root` is, or with `create` may become, a store; return what is in it.
+
+    Refuses a directory that holds only other things, one partition's own directory, and links.
+    """
+    try:
+        if create:
+            files.make_directory(root)
+        kinds = files.kinds(root)
+    except NotADirectoryError as error:
+        raise NotALog(f"{root} is a file; a store is a directory") from error
+    except FileNotFoundError as error:
+        raise NotALog(f"there is no store at {root}") from error
+    for name, kind in kinds.items():
+        if kind in ("link", "other") and (names.parse_partition_name(name) or name in _OURS):
+            raise UnsafePath(
+                f"{root}/{name} is {'a symbolic link' if kind == 'link' else 'no file or directory'}, and a store "
+                "follows none; move what it points to in its place. Nothing was changed"
+            )
+    if any(names.parse_segment_name(name) for name in kinds):
+        raise NotALog(f"{root} is the directory of one partition; open it with seeklog.Log, or its parent as a store")
+    speaks = any(name in _OURS or names.parse_partition_name(name) for name in kinds)
+    if kinds and not speaks and not all(map(_is_beginning, kinds)):
+        other = next(name for name in kinds if not _is_beginning(name))
+        raise NotALog(f"{root} holds other things, such as {other!r}; give the store a directory of its own")
+    if not create and not speaks:
+        raise NotALog(f"there is no store at {root}: it holds no topic")
+    return kinds
+
+
+def _is_beginning(name: str) -> bool:
+    """Tell whether a name is one that a store has before its catalog: a crash may have ended its creation there."""
+    return name in (names.TOPICS_LOCK, names.LOCK, names.TOPICS + names.TEMPORARY)
+
+
+def partition_path(root: str, partition: TopicPartition) -> str:
+    return f"{root}/{partition}"
+
+
+def make_partition(
+    files: Files, clock: Clock, root: str, partition: TopicPartition, *, topic_id: str, config: LogConfig
+) -> None:
+    """Make the directory of a new partition with an empty log in it. Its name is durable once `root` is synced."""
+    path = partition_path(root, partition)
+    files.make_directory(path)
+    replace_file(files, path, names.PARTITION_METADATA, f"version: 0\ntopic_id: {topic_id}".encode("ascii"))
+    Log(path, config=config, files=files, clock=clock, background=False).close()
+
+
+@contextlib.contextmanager
+def locked_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+    """Hold the writer's lock of every partition that is there, and yield those; all of them or an error."""
+    present = [partition for partition in partitions if _is_directory(files, partition_path(root, partition))]
+    with contextlib.ExitStack() as locks:
+        for partition in present:
+            locks.callback(files.close, lock_directory(files, partition_path(root, partition)))
+        yield present
+
+
+def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> None:
+    """Take partitions away for good: rename their directories as Kafka does. The caller holds their locks."""
+    for partition in partitions:
+        unique = uuid.uuid4().hex
+        files.rename(partition_path(root, partition), f"{root}/{names.deleted_directory(partition, unique)}")
+    files.sync_directory(root)
+
+
+def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None:
+    """Remove the directories of partitions that were taken away, whoever did it."""
+    for name, kind in kinds.items():
+        if kind == "directory" and names.is_deleted_directory(name):
+            path = f"{root}/{name}"
+            for file_name in files.list(path):
+                with contextlib.suppress(FileNotFoundError):
+                    files.remove(f"{path}/{file_name}")
+            with contextlib.suppress(FileNotFoundError):
+                files.remove_directory(path)
+
+
+def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: Iterable[str]) -> dict[str, Topic]:
+    """Return the topics whose directories hold logs but that no catalog knows: a broker's."""
+    found: dict[str, list[int]] = {}
+    known = set(known)
+    for name, kind in kinds.items():
+        partition = names.parse_partition_name(name)
+        if partition is None or kind != "directory" or partition.topic in known:
+            continue
+        if any(file_name.endswith(names.LOG) for file_name in files.list(f"{root}/{name}")):
+            found.setdefault(partition.topic, []).append(partition.partition)
+    return {
+        topic: Topic(
+            name=topic,
+            topic_id=_topic_id(files, partition_path(root, TopicPartition(topic, min(partitions)))),
+            partitions=tuple(sorted(partitions)),
+            config=ADOPTED_CONFIG,
+        )
+        for topic, partitions in found.items()
+    }
+
+
+def _topic_id(files: Files, path: str) -> str:
+    """Return the id that a partition's metadata has, or a new one: brokers before 2.8 gave none."""
+    try:
+        words = files.read_file(f"{path}/{names.PARTITION_METADATA}").decode("ascii", "replace").split()
+    except FileNotFoundError:
+        words = []
+    return words[3] if len(words) == 4 and words[2] == "topic_id:" else new_topic_id()
+
+
+def _is_directory(files: Files, path: str) -> bool:
+    try:
+        return files.kind(path) == "directory"
+    except FileNotFoundError:
+        return False

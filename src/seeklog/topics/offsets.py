@@ -1,0 +1,100 @@
+"""Kafka's offset checkpoints in the root of a store, a line for each partition.
+
+    0                        version
+    2                        how many lines follow
+    payments 0 1042          topic, partition, offset
+    payments 1 977
+
+`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `replication-offset-checkpoint` (the high
+watermarks) are copies for a broker that takes over: each partition's own checkpoint is the truth. Where a
+partition has none, because a broker wrote it, they are what is known of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from seeklog import names
+from seeklog.config import INT64_MAX
+from seeklog.files import Files
+from seeklog.names import TopicPartition
+from seeklog.storage.checkpoint import Checkpoint, replace_file
+
+Offsets = dict[TopicPartition, int]
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Return the bytes of a checkpoint file."""
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+
+
+def decode_offsets(data: bytes) -> Offsets | None:
+    """Return the offsets, or None if the bytes are no such file."""
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        rows = [line.split() for line in lines]
+        offsets = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
+        if int(version) != 0 or int(count) != len(rows):
+            return None
+    except ValueError:
+        return None
+    return offsets
+
+
+@dataclass(frozen=True, slots=True)
+class RootOffsets:
+    """What the three files say."""
+
+    recovery_points: Offsets
+    log_start_offsets: Offsets
+    high_watermarks: Offsets
+
+    @classmethod
+    def read(cls, files: Files, root: str) -> RootOffsets:
+        """Read the files; one that is missing or does not parse says nothing."""
+        return cls(*(_read(files, root, name) for name in _NAMES))
+
+    def of(self, partition: TopicPartition) -> Checkpoint | None:
+        """Return what is known of a partition that a broker wrote, or None."""
+        values = [table.get(partition) for table in self._tables]
+        if all(value is None for value in values):
+            return None
+        recovery_point, log_start_offset, high_watermark = (max(value or 0, 0) for value in values)
+        return Checkpoint(
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            contiguous_from=INT64_MAX,
+            foreign=True,
+        )
+
+    def update(self, known: Mapping[TopicPartition, tuple[int, int, int]], gone: Collection[TopicPartition]) -> None:
+        """Take in (recovery point, log start offset, high watermark) of partitions, and drop those that are gone."""
+        for partition in gone:
+            for table in self._tables:
+                table.pop(partition, None)
+        for partition, values in known.items():
+            for table, value in zip(self._tables, values, strict=True):
+                table[partition] = value
+
+    def write(self, files: Files, root: str) -> None:
+        """Replace the files. Each is whole after a crash; they need not be of one moment."""
+        for name, table in zip(_NAMES, self._tables, strict=True):
+            replace_file(files, root, name, encode_offsets(table))
+        files.sync_directory(root)
+
+    @property
+    def _tables(self) -> tuple[Offsets, Offsets, Offsets]:
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks
+
+
+_NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
+
+
+def _read(files: Files, root: str, name: str) -> Offsets:
+    try:
+        return decode_offsets(files.read_file(f"{root}/{name}")) or {}
+    except FileNotFoundError:
+        return {}

@@ -1,0 +1,281 @@
+"""The logs of a store that stand open, so few of them at a time that their files stay within a bound.
+
+A partition is open for writing, from the first append on, until it is the one that was left alone for longest and
+room is needed; or it is open for reading only; or it is lent: opened for one commit, and closed again. Whoever reads
+gets the writing log where this process has one, because that one knows more and asks no file.
+
+Thread contract: any thread may call anything. Each entry has a lock, which is held while its log is opened or
+closed; `_lock` guards the table alone and is never held while a file is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from seeklog.clock import Clock
+from seeklog.config import LogConfig
+from seeklog.errors import LogClosed, LogLocked, NotALog, SeeklogError, TopicNotFound, UnsafePath, UsageError
+from seeklog.files import Files
+from seeklog.names import TopicPartition
+from seeklog.storage.host import BackgroundOf, Host, OpenSegments
+from seeklog.storage.log import Log
+from seeklog.topics.layout import partition_path
+from seeklog.topics.offsets import RootOffsets
+from seeklog.topics.topics import Topics
+
+# A log that is written holds its lock and its last segment open.
+FILES_PER_WRITER = 2
+PAUSE_FIRST_S = 0.001
+PAUSE_MOST_S = 0.02
+
+
+class _Entry:
+    """One partition."""
+
+    __slots__ = ("config", "lock", "partition", "pins", "reader", "writer")
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.lock = threading.RLock()
+        self.writer: Log | None = None
+        self.reader: Log | None = None
+        self.config: LogConfig | None = None
+        """What the writer was opened with."""
+        self.pins = 0
+        """How many use the writer just now: it stays open for them."""
+
+
+class PartitionTable:
+    """Opens and closes the logs of a store."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        *,
+        files: Files,
+        clock: Clock,
+        read_only: bool,
+        max_open_files: int,
+        background: BackgroundOf | None,
+    ) -> None:
+        self._topics = topics
+        self._root = topics.root
+        self._files = files
+        self._clock = clock
+        self._read_only = read_only
+        self._background = background
+        self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
+        self._open_segments = OpenSegments(max(1, max_open_files // 2))
+        self._root_offsets = RootOffsets.read(files, topics.root)
+        self._lock = threading.Lock()
+        self._entries: dict[TopicPartition, _Entry] = {}
+        # Those with a writer, the one that was left alone for longest first.
+        self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
+        self._changed: dict[TopicPartition, tuple[int, int, int]] = {}
+        """What the root's checkpoints do not know yet, of logs that were closed."""
+        self._is_closed = False
+
+    # ------------------------------------------------------------ using logs
+
+    def reading(self, partition: TopicPartition) -> Log:
+        """Return a log to read from. It may be closed at any time after; ask again then."""
+        entry = self._entries.get(partition)
+        if entry is not None:
+            log = entry.writer or entry.reader
+            if log is not None:
+                return log
+        entry = self._entry(partition)
+        with entry.lock:
+            log = entry.writer or entry.reader
+            if log is None:
+                log = entry.reader = self._open(partition, read_only=True)
+            return log
+
+    @contextlib.contextmanager
+    def writing(self, partition: TopicPartition) -> Iterator[Log]:
+        """Give a log to append to. It stays open afterwards, and its partition locked."""
+        entry = self._entry(partition)
+        with entry.lock:
+            if entry.writer is None:
+                self._open_writer(entry)
+            log = entry.writer
+            assert log is not None
+            entry.pins += 1
+        try:
+            yield log
+        finally:
+            with entry.lock:
+                entry.pins -= 1
+            self._close_idle(entry)
+
+    @contextlib.contextmanager
+    def lent(self, partition: TopicPartition, *, patience_s: float) -> Iterator[Log]:
+        """Give a log for one commit: its lock is taken, its end is found anew, and it is let go of afterwards.
+
+        Waits while another process holds it, as it does for a commit of its own. A log that this process has open
+        for writing is given as it is. All that was appended is durable at the end.
+        """
+        entry = self._entry(partition)
+        with entry.lock:
+            if entry.writer is not None:
+                yield entry.writer
+                entry.writer.flush()
+                return
+            log = self._open_patiently(partition, patience_s)
+            try:
+                yield log
+            finally:
+                log.close()
+
+    def _open_patiently(self, partition: TopicPartition, patience_s: float) -> Log:
+        give_up = self._clock.monotonic() + patience_s
+        pause = PAUSE_FIRST_S
+        while True:
+            try:
+                return self._open(partition, read_only=False)
+            except LogLocked:
+                if self._clock.monotonic() >= give_up:
+                    raise
+            time.sleep(pause)
+            pause = min(2 * pause, PAUSE_MOST_S)
+
+    def _entry(self, partition: TopicPartition) -> _Entry:
+        self._topics.check(partition)
+        with self._lock:
+            if self._is_closed:
+                raise LogClosed(f"the store at {self._root} is closed")
+            entry = self._entries.get(partition)
+            if entry is None:
+                entry = self._entries[partition] = _Entry(partition)
+            return entry
+
+    def _open_writer(self, entry: _Entry) -> None:
+        log = self._open(entry.partition, read_only=False, background=self._background)
+        entry.writer, entry.config = log, log.config
+        reader, entry.reader = entry.reader, None
+        if reader is not None:
+            reader.close()
+
+    def _open(self, partition: TopicPartition, *, read_only: bool, background: BackgroundOf | None = None) -> Log:
+        if self._read_only and not read_only:
+            raise UsageError(f"the store at {self._root} is open read-only")
+        path = partition_path(self._root, partition)
+        topic = self._topics.check(partition)
+        with contextlib.suppress(FileNotFoundError):
+            if self._files.kind(path) == "link":
+                raise UnsafePath(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
+        host = Host(
+            source=partition,
+            open_segments=self._open_segments,
+            inherited=self._root_offsets.of(partition),
+            background=background,
+        )
+        try:
+            return Log(
+                path,
+                config=self._topics.config_of(topic),
+                read_only=read_only,
+                clock=self._clock,
+                files=self._files,
+                background=background is not None,
+                host=host,
+            )
+        except NotALog as error:
+            self._topics.refresh()
+            if not self._topics.has(partition.topic):
+                raise TopicNotFound(f"topic {partition.topic!r} was deleted") from error
+            raise
+
+    # ------------------------------------------------------------ closing logs
+
+    def _close_idle(self, used: _Entry) -> None:
+        """Note that a writer was used; close the ones that were left alone for longest if there are too many."""
+        with self._lock:
+            if used.writer is not None:
+                self._writers[used.partition] = used
+                self._writers.move_to_end(used.partition)
+            excess = len(self._writers) - self._writers_most
+            idle = [entry for entry in self._writers.values() if not entry.pins][:excess] if excess > 0 else []
+        for entry in idle:
+            self._close_writer(entry)
+
+    def _close_writer(self, entry: _Entry) -> None:
+        with entry.lock:
+            if entry.pins or entry.writer is None:
+                return
+            log, entry.writer = entry.writer, None
+            try:
+                log.close()
+            finally:
+                with self._lock:
+                    self._writers.pop(entry.partition, None)
+                    self._changed[entry.partition] = _offsets_of(log)
+
+    def drop(self, topic: str) -> None:
+        """Close every log of a topic, to be opened anew when it is needed."""
+        with self._lock:
+            entries = [entry for entry in self._entries.values() if entry.partition.topic == topic]
+        for entry in entries:
+            with entry.lock:
+                if entry.pins:
+                    raise UsageError(f"{entry.partition} is being written to in this process; flush its producer first")
+                self._close_writer(entry)
+                reader, entry.reader = entry.reader, None
+                if reader is not None:
+                    reader.close()
+
+    def drop_changed(self) -> None:
+        """Close the writers whose topic is configured otherwise since, and the logs of topics that are gone."""
+        with self._lock:
+            entries = list(self._entries.values())
+        for entry in entries:
+            try:
+                topic = self._topics.check(entry.partition)
+                stale = entry.config is not None and entry.config != self._topics.config_of(topic)
+            except TopicNotFound:
+                stale = True
+            if stale:
+                with contextlib.suppress(SeeklogError):
+                    self.drop(entry.partition.topic)
+
+    def open_writers(self) -> list[Log]:
+        """Return the logs that are open for writing."""
+        with self._lock:
+            return [entry.writer for entry in self._writers.values() if entry.writer is not None]
+
+    def take_changed(self) -> dict[TopicPartition, tuple[int, int, int]]:
+        """Return recovery point, log start offset and high watermark of the partitions written to since last asked."""
+        with self._lock:
+            changed, self._changed = self._changed, {}
+            writers = list(self._writers.items())
+        for partition, entry in writers:
+            log = entry.writer
+            if log is not None:
+                changed[partition] = _offsets_of(log)
+        return changed
+
+    def close(self) -> None:
+        """Close every log. The first error is raised when all of them were tried."""
+        with self._lock:
+            self._is_closed = True
+            entries = list(self._entries.values())
+        first_error: SeeklogError | None = None
+        for entry in entries:
+            with entry.lock:
+                entry.pins = 0
+                try:
+                    self._close_writer(entry)
+                except SeeklogError as error:
+                    first_error = first_error or error
+                if entry.reader is not None:
+                    entry.reader.close()
+        if first_error is not None:
+            raise first_error
+
+
+def _offsets_of(log: Log) -> tuple[int, int, int]:
+    return log.recovery_point, log.log_start_offset, log.high_watermark

@@ -1,0 +1,369 @@
+"""The topics of one store: asking for them, and changing them so that a crash leaves each whole or not there.
+
+Thread contract: any thread may call anything. What changes the catalog holds, besides a lock of this process, the
+file `seeklog-topics.lock`, for the moment of the change; the catalog is read anew under it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.config import LogConfig, canonical_word
+from seeklog.errors import (
+    DiskFull,
+    LogLocked,
+    NotAccessible,
+    SeeklogError,
+    TopicExists,
+    TopicNotFound,
+    UsageError,
+)
+from seeklog.files import Files
+from seeklog.names import TopicPartition
+from seeklog.topics import layout
+from seeklog.topics.catalog import (
+    Catalog,
+    Topic,
+    decode_catalog,
+    encode_catalog,
+    new_topic_id,
+    read_catalog_bytes,
+    write_catalog,
+)
+
+logger = logging.getLogger("seeklog")
+
+# How long a change waits for another process's change, and how long it sleeps between two tries.
+PATIENCE_S = 10.0
+PAUSE_S = 0.005
+# Kafka has no limit; this one keeps a slip of the keyboard from filling the disk with directories.
+PARTITIONS_MOST = 10_000
+
+
+class Topics:
+    """Which topics there are, and what becomes of them."""
+
+    def __init__(self, root: str, *, files: Files, clock: Clock, defaults: LogConfig, read_only: bool) -> None:
+        self.root = root
+        self._files = files
+        self._clock = clock
+        self._defaults = defaults
+        self._read_only = read_only
+        self._lock = threading.RLock()
+        self._bytes: bytes | None = None
+        self._catalog: Catalog = {}
+        self.version = 0
+        """Grows whenever this process learns that the topics are not as they were."""
+        layout.check_root(files, root, create=not read_only)
+        if read_only:
+            self._take_in(self._adopt_only())
+        else:
+            with self._changing():
+                self._settle()
+
+    # ------------------------------------------------------------ asking
+
+    def refresh(self) -> bool:
+        """Read the catalog again if another process has changed it; tell whether it had."""
+        with self._lock:
+            data = read_catalog_bytes(self._files, self.root)
+            if data == self._bytes and data is not None:
+                return False
+            before = self._catalog
+            self._take_in(decode_catalog(data, path=self._path) if data is not None else self._adopt_only())
+            self._bytes = data
+            return self._catalog != before
+
+    @property
+    def _path(self) -> str:
+        return f"{self.root}/{names.TOPICS}"
+
+    def _take_in(self, catalog: Catalog) -> None:
+        if catalog != self._catalog:
+            self._catalog = catalog
+            self.version += 1
+
+    def _adopt_only(self) -> Catalog:
+        """Return the topics that are seen without changing anything: the catalog's, and a broker's directories."""
+        data = read_catalog_bytes(self._files, self.root)
+        catalog = decode_catalog(data, path=self._path) if data is not None else {}
+        self._bytes = data
+        kinds = layout.check_root(self._files, self.root, create=False)
+        return catalog | layout.find_topics(self._files, self.root, kinds, known=catalog)
+
+    def all(self) -> list[Topic]:
+        """Return every topic, in the order of their names."""
+        return [topic for _, topic in sorted(self._catalog.items()) if topic.is_there]
+
+    def find(self, name: str) -> Topic:
+        """Return a topic; one that is not there is looked for again, then the nearest name is told."""
+        topic = self._catalog.get(name)
+        if topic is None or not topic.is_there:
+            names.check_topic_name(name)
+            self.refresh()
+            topic = self._catalog.get(name)
+            if topic is None or not topic.is_there:
+                raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
+        return topic
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a topic."""
+        with contextlib.suppress(TopicNotFound):
+            self.find(name)
+            return True
+        return False
+
+    def check(self, partition: TopicPartition) -> Topic:
+        """Return the topic of a partition that lies in this store."""
+        topic = self.find(partition.topic)
+        if partition.partition not in topic.partitions:
+            self.refresh()
+            topic = self.find(partition.topic)
+        if partition.partition not in topic.partitions:
+            there = ", ".join(map(str, topic.partitions[:12])) + (", ..." if len(topic.partitions) > 12 else "")
+            raise TopicNotFound(f"topic {topic.name!r} has no partition {partition.partition} here, only {there}")
+        return topic
+
+    def config_of(self, topic: Topic) -> LogConfig:
+        """Return the configuration of a topic's partitions: its own words over the store's."""
+        return self._defaults.with_words(topic.config)
+
+    def _nearest(self, name: str) -> str:
+        import difflib  # only to word an error: it would cost every import 5 ms
+
+        there = [topic.name for topic in self.all()]
+        nearest = difflib.get_close_matches(name, there, n=1)
+        if nearest:
+            return f"; did you mean {nearest[0]!r}?"
+        return f"; it has {', '.join(there[:8])}{', ...' if len(there) > 8 else ''}" if there else "; it has none yet"
+
+    # ------------------------------------------------------------ changing
+
+    @contextlib.contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Hold the catalog's lock, with the catalog as it is on disk. A failing disk is told in our own words."""
+        if self._read_only:
+            raise UsageError(f"{self.root} is open read-only")
+        with self._lock:
+            lock = self._take_lock()
+            try:
+                data = read_catalog_bytes(self._files, self.root)
+                if data != self._bytes or data is None:
+                    self._take_in(decode_catalog(data, path=self._path) if data is not None else {})
+                    self._bytes = data
+                yield
+            except OSError as error:
+                if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise DiskFull(f"{self.root}: the disk is full; the topics are as they were") from error
+                raise NotAccessible(f"{self.root} cannot be changed: {error}") from error
+            finally:
+                self._files.close(lock)
+
+    def _take_lock(self) -> int:
+        path = f"{self.root}/{names.TOPICS_LOCK}"
+        give_up = self._clock.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return self._files.lock(path, str(os.getpid()))
+            except BlockingIOError:
+                if self._clock.monotonic() >= give_up:
+                    owner = self._files.read_file(path)
+                    raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
+                time.sleep(PAUSE_S)
+            except OSError as error:
+                raise NotAccessible(f"{path} cannot be locked: {error}") from error
+
+    def _write(self, catalog: Catalog) -> None:
+        write_catalog(self._files, self.root, catalog)
+        self._take_in(catalog)
+        self._bytes = encode_catalog(catalog)
+
+    def _put(self, topic: Topic) -> None:
+        self._write(self._catalog | {topic.name: topic})
+
+    def _drop(self, name: str) -> None:
+        self._write({key: topic for key, topic in self._catalog.items() if key != name})
+
+    def _settle(self) -> None:
+        """Undo or finish what a crash interrupted, and take in the directories that a broker left."""
+        for topic in list(self._catalog.values()):
+            if topic.change in ("create", "grow"):
+                self._undo(topic)
+        self._remove_discarded()
+        kinds = layout.check_root(self._files, self.root, create=True)
+        found = layout.find_topics(self._files, self.root, kinds, known=self._catalog)
+        if found:
+            logger.info("%s: found topics that no catalog had: %s", self.root, ", ".join(sorted(found)))
+        if found or self._bytes is None:
+            self._write(self._catalog | found)
+            self._sync_ancestors()
+
+    def _sync_ancestors(self) -> None:
+        ancestor = os.path.dirname(self.root)
+        while True:
+            with contextlib.suppress(PermissionError):
+                self._files.sync_directory(ancestor)
+            if ancestor == os.path.dirname(ancestor):
+                return
+            ancestor = os.path.dirname(ancestor)
+
+    def _undo(self, topic: Topic) -> None:
+        with self._locked(topic) as present:
+            layout.discard_partitions(self._files, self.root, present)
+        if topic.change == "create":
+            self._drop(topic.name)
+        else:
+            self._put(replace(topic, change=None, partitions_changing=()))
+
+    def _locked(self, topic: Topic) -> contextlib.AbstractContextManager[list[TopicPartition]]:
+        """Hold the locks of the partitions that change."""
+        partitions = [TopicPartition(topic.name, number) for number in topic.partitions_changing]
+        return layout.locked_partitions(self._files, self.root, partitions)
+
+    def _remove_discarded(self) -> None:
+        """Remove what was taken away. It has no meaning any more, so what fails here is left for the next open."""
+        try:
+            layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
+        except OSError as error:
+            logger.warning("%s: deleted partitions still take room: %s", self.root, error)
+
+    def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
+        """Make a topic: whole, or not at all."""
+        names.check_topic_name(name)
+        _check_count(partitions)
+        made = Topic(
+            name=name,
+            topic_id=new_topic_id(),
+            partitions=tuple(range(partitions)),
+            config=self._checked_config({}, config),
+        )
+        with self._changing():
+            if name in self._catalog:
+                what = "has just been deleted and is not gone yet" if not self._catalog[name].is_there else "exists"
+                raise TopicExists(f"topic {name!r} {what} in {self.root}")
+            self._check_no_directory(name)
+            self._put(replace(made, change="create", partitions=(), partitions_changing=made.partitions))
+            self._make(made, made.partitions)
+        return made
+
+    def _check_no_directory(self, name: str) -> None:
+        for entry in self._files.kinds(self.root):
+            partition = names.parse_partition_name(entry)
+            if partition is not None and partition.topic == name:
+                raise TopicExists(
+                    f"{self.root}/{entry} is there, though the catalog has no topic {name!r}; move it away, or open "
+                    "the store anew to take it in"
+                )
+
+    def _make(self, topic: Topic, partitions: Collection[int]) -> None:
+        """Make partitions that the catalog has as changing, then show the topic; undo it if that fails."""
+        config = self.config_of(topic)
+        try:
+            for number in partitions:
+                layout.make_partition(
+                    self._files,
+                    self._clock,
+                    self.root,
+                    TopicPartition(topic.name, number),
+                    topic_id=topic.topic_id,
+                    config=config,
+                )
+            self._files.sync_directory(self.root)
+            self._put(topic)
+        except (OSError, SeeklogError):
+            # Where this fails too, the note in the catalog stays, and the next open undoes it.
+            with contextlib.suppress(OSError, SeeklogError):
+                self._undo(self._catalog[topic.name])
+                self._remove_discarded()
+            raise
+
+    def grow(self, name: str, *, partitions: int) -> Topic:
+        """Give a topic more partitions, so that it has `partitions` in all."""
+        _check_count(partitions)
+        with self._changing():
+            topic = self._changeable(name)
+            if partitions <= topic.partition_count:
+                raise UsageError(
+                    f"topic {name!r} has {topic.partition_count} partitions; it can get more, never fewer, so "
+                    f"{partitions} cannot be"
+                )
+            added = tuple(range(topic.partition_count, partitions))
+            self._put(replace(topic, change="grow", partitions_changing=added))
+            grown = replace(topic, partitions=topic.partitions + added)
+            self._make(grown, added)
+        return grown
+
+    def alter(self, name: str, config: Mapping[str, Any]) -> Topic:
+        """Change words of a topic's configuration; None takes one back to the store's."""
+        with self._changing():
+            topic = self._changeable(name)
+            altered = replace(topic, config=self._checked_config(topic.config, config))
+            self._put(altered)
+        return altered
+
+    def delete(self, name: str, *, forget: Callable[[str], None]) -> None:
+        """Take a topic away with all of its records; `forget` drops what others know of it.
+
+        It is gone for everybody with the first write of the catalog; a crash after that is finished by the next
+        open. Fails whole if another process writes one of its partitions.
+        """
+        with self._changing():
+            topic = self._changeable(name)
+            going = replace(topic, change="delete", partitions_changing=topic.partitions)
+            with self._locked(going) as present:
+                self._put(going)
+                self._finish_delete(going, present, forget)
+            self._remove_discarded()
+
+    def finish_deletes(self, forget: Callable[[str], None]) -> None:
+        """Finish the deletions that a crash interrupted."""
+        if not any(topic.change == "delete" for topic in self._catalog.values()):
+            return
+        with self._changing():
+            for topic in list(self._catalog.values()):
+                if topic.change == "delete":
+                    with self._locked(topic) as present:
+                        self._finish_delete(topic, present, forget)
+            self._remove_discarded()
+
+    def _finish_delete(self, topic: Topic, present: list[TopicPartition], forget: Callable[[str], None]) -> None:
+        forget(topic.name)
+        layout.discard_partitions(self._files, self.root, present)
+        self._drop(topic.name)
+
+    def _changeable(self, name: str) -> Topic:
+        names.check_topic_name(name)
+        topic = self._catalog.get(name)
+        if topic is None or topic.change is not None:
+            raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
+        return topic
+
+    def _checked_config(self, before: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a topic's words with others put in; checks that together they make a configuration."""
+        merged = dict(before)
+        given = self._defaults.with_words({word: value for word, value in words.items() if value is not None})
+        for word, value in words.items():
+            name = str(word).replace(".", "_")
+            if value is None:
+                # An unknown word is refused here too: it is as likely a slip.
+                self._defaults.with_words({word: getattr(self._defaults, name, None)})
+                merged.pop(canonical_word(name), None)
+            else:
+                merged[canonical_word(name)] = getattr(given, name)
+        self._defaults.with_words(merged)
+        return merged
+
+
+def _check_count(partitions: int) -> None:
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= PARTITIONS_MOST:
+        raise UsageError(f"a topic has 1 to {PARTITIONS_MOST:,} partitions, not {partitions!r}")
