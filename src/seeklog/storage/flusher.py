@@ -44,9 +44,11 @@ class Flusher:
     def _run(self) -> None:
         while True:
             self._work.wait()
-            if self._stopping.wait(self._interval or 0):
-                return
+            self._stopping.wait(self._interval or 0)
+            # Asked after the clear, which may wipe out the wake-up of a `stop`: that one said so first.
             self._work.clear()
+            if self._stopping.is_set():
+                return
             log = self._log()
             if log is None:
                 return

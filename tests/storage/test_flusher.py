@@ -1,0 +1,82 @@
+"""The background thread: whenever it is told to stop, it ends."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from seeklog import LogConfig
+from seeklog.errors import LogClosed
+from seeklog.storage.flusher import Flusher
+from storage.workbench import PATIENCE_S
+
+
+class TwoFlushes:
+    """A log with work for two rounds of its thread; the second round finds it closed. Once stopped it has none."""
+
+    directory = "log"
+
+    def __init__(self, config: LogConfig) -> None:
+        self.flusher = Flusher(self, config)
+        self.flushes = 0
+        self.is_stopped = False
+
+    def flush(self) -> None:
+        if self.is_stopped:
+            return  # nothing is appended any more that would wake the thread again
+        self.flushes += 1
+        if self.flushes == 2:
+            raise LogClosed("closed")
+        self.flusher.rolled()
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        self.flusher.stop()
+
+
+class StopAtLine:
+    """A trace that stops the flusher just before the nth line that its thread runs of `_run`.
+
+    `stop` is called in the thread itself, where it waits for nothing: so no other line runs in between.
+    """
+
+    def __init__(self, log: TwoFlushes, number: int) -> None:
+        self.log = log
+        self.number = number
+        self.lines = 0
+
+    def __call__(self, frame: FrameType, event: str, argument: Any) -> StopAtLine | None:
+        if frame.f_code is not Flusher._run.__code__:
+            return None
+        if event == "line":
+            self.lines += 1
+            if self.lines == self.number:
+                self.log.stop()
+        return self
+
+
+@pytest.mark.parametrize("flush", ["os", "interval"])
+def test_a_stop_before_any_line_of_the_thread_ends_it(flush: str) -> None:
+    """Goal: no moment at which a stop is forgotten and `close`, which waits for the thread, waits for ever."""
+    config = LogConfig.from_mapping({"flush": flush, "flush_interval_ms": 1})
+    before = threading.gettrace()  # a coverage tool may have one
+    for number in itertools.count(1):
+        log = TwoFlushes(config)
+        trace = StopAtLine(log, number)
+        threading.settrace(trace)
+        try:
+            log.flusher.rolled()
+        finally:
+            threading.settrace(before)
+        thread = log.flusher._thread
+        assert thread is not None
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive(), f"stopped before line {number}, the thread goes on"
+        if trace.lines < number:
+            break
+    print(f"flush={flush}: stopped before each of {number - 1} lines")
+    assert number > 10
