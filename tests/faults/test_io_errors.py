@@ -306,8 +306,7 @@ def test_a_real_process_whose_sync_fails_stops_and_keeps_what_it_acknowledged(
 
 
 @needs_strace
-# Not "interval": under strace its child, which has a background thread, sometimes does not end. Not understood yet.
-@pytest.mark.parametrize("flush", ["os", "batch"])
+@pytest.mark.parametrize("flush", POLICIES)
 def test_a_real_process_on_a_full_disk_loses_nothing_and_goes_on(flush: str, tmp_path: Path) -> None:
     """Goal: at every twelfth write; the two writes after it fail as well, then there is room again."""
     for number in range(1, COUNT, 12):
