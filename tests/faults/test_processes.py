@@ -111,6 +111,27 @@ def test_a_forked_child_cannot_append_and_the_parent_goes_on(tmp_path: Path) -> 
         assert [record.value for record in log.scan()] == [b"before", b"after"]
 
 
+def test_a_forked_child_closes_the_log_though_the_background_thread_held_a_lock_at_the_fork(tmp_path: Path) -> None:
+    """Goal: a lock that was held at the fork is never let go in the child, where its holder does not exist."""
+    with Log(tmp_path / "log", config=replace(CONFIG, flush="interval")) as log:
+        log.append(b"before")
+
+        def close(report: Callable[[str], None]) -> None:
+            log.close()
+            report("closed")
+
+        assert log._writing is not None
+        flusher = log._writing._flusher
+        assert flusher is not None
+        with flusher._work._cond:
+            child = Child(close)
+        try:
+            assert child.line() == "closed"
+        finally:
+            child.kill()
+            child.wait()
+
+
 def test_a_child_forked_from_a_writer_does_not_keep_the_lock_after_the_writer_closed(tmp_path: Path) -> None:
     """Goal: a child shares the lock's open file; it must not keep a log locked that its parent has left."""
     log = Log(tmp_path / "log", config=CONFIG)

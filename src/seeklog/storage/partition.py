@@ -268,6 +268,8 @@ class Partition:
         self._refusal = LogClosed(f"{self.directory} belongs to the process that this one was forked from")
         self._lock = threading.Lock()
         self._sync_lock = threading.RLock()
+        # Its thread is not in the child, but a lock of its events that was held at the fork is held for good.
+        self._flusher = None
         self.files.close(self._lock_handle)
 
     @property
