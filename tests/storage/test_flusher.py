@@ -80,3 +80,23 @@ def test_a_stop_before_any_line_of_the_thread_ends_it(flush: str) -> None:
             break
     print(f"flush={flush}: stopped before each of {number - 1} lines")
     assert number > 10
+
+
+def test_a_stop_while_the_thread_is_being_started_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: a `close` beside the first append neither fails, as a join before the start does, nor leaves a thread."""
+    log = TwoFlushes(LogConfig(flush="os"))
+    start = threading.Thread.start
+    threads: list[threading.Thread] = []
+
+    def stop_and_start(thread: threading.Thread) -> None:
+        log.stop()
+        start(thread)
+        threads.append(thread)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", stop_and_start)
+        log.flusher.rolled()
+
+    (thread,) = threads
+    thread.join(PATIENCE_S)
+    assert not thread.is_alive()

@@ -37,8 +37,10 @@ class Flusher:
 
     def _wake(self) -> None:
         if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="seeklog-flush", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="seeklog-flush", daemon=True)
+            thread.start()
+            # Not before the start: a `stop` in between would join a thread that does not run yet, an error.
+            self._thread = thread
         self._work.set()
 
     def _run(self) -> None:
