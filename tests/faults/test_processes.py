@@ -121,7 +121,7 @@ def test_a_forked_child_closes_the_log_though_the_background_thread_held_a_lock_
             report("closed")
 
         assert log._writing is not None
-        flusher = log._writing._flusher
+        flusher = log._writing._background
         assert flusher is not None
         with flusher._work._cond:
             child = Child(close)

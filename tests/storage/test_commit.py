@@ -163,3 +163,25 @@ def test_a_failed_sync_fails_every_append_that_waited_for_it(tmp_path: Path) -> 
     log.close()
 
     assert all(isinstance(error, LogFailed) for error in errors)
+
+
+def test_a_sync_that_a_truncation_overtakes_vouches_for_nothing(tmp_path: Path) -> None:
+    """Its offsets were given back, and the next append gets one of them: that one must be synced itself."""
+    files = CountingFiles()
+    with open_log(tmp_path, files=files, flush="batch") as log:
+        for _ in range(10):
+            log.append(b"v")
+        commit = log._writing._commit
+        sync = commit._sync
+
+        def sync_then_truncate() -> int:
+            end = sync()
+            commit._sync = sync
+            log.truncate_to(5)
+            return end
+
+        commit._sync = sync_then_truncate
+        log.append(b"v")
+        log.append(b"v")
+
+        assert log.log_end_offset == log.recovery_point == 6

@@ -30,6 +30,7 @@ class GroupCommit:
         self._waiters: list[_Waiter] = []
         self._is_syncing = False
         self._durable = -1
+        self._truncations = 0
 
     def wait_for(self, end: int) -> None:
         """Return once every record below `end`, which this thread has appended, is durable.
@@ -51,14 +52,17 @@ class GroupCommit:
                 return
         # This thread leads: nobody was syncing, or the last leader has woken it to go on.
         durable = -1
+        truncations = self._truncations
         try:
             durable = self._sync()
         finally:
-            self._hand_on(durable)
+            self._hand_on(durable, truncations)
 
-    def _hand_on(self, durable: int) -> None:
+    def _hand_on(self, durable: int, truncations: int) -> None:
         """Wake everybody who is served, and one who is not to lead the next sync."""
         with self._lock:
+            if truncations != self._truncations:
+                durable = -1  # it speaks of offsets that other records have got since: nobody is served by it
             self._durable = max(self._durable, durable)
             served = [waiter for waiter in self._waiters if waiter.end <= durable]
             self._waiters = [waiter for waiter in self._waiters if waiter.end > durable]
@@ -73,4 +77,5 @@ class GroupCommit:
     def forget(self) -> None:
         """Start over after offsets were given back by a truncation."""
         with self._lock:
+            self._truncations += 1
             self._durable = -1

@@ -269,7 +269,7 @@ class Partition:
         self._lock = threading.Lock()
         self._sync_lock = threading.RLock()
         # Its thread is not in the child, but a lock of its events that was held at the fork is held for good.
-        self._flusher = None
+        self._background = None
         self.files.close(self._lock_handle)
 
     @property
