@@ -1,7 +1,10 @@
 """A commit log in Kafka's own file format, inside your Python process."""
 
+from seeklog.clients.consumer import Consumer
+from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
 from seeklog.config import LogConfig
 from seeklog.errors import SeeklogError
+from seeklog.names import TopicPartition
 from seeklog.record.batch import Batch, BatchHeader
 from seeklog.record.kernel import Record
 from seeklog.storage.log import Log
@@ -9,6 +12,8 @@ from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
 from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
 from seeklog.storage.writer import AppendFuture, LogWriter
+from seeklog.store import Store
+from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
 
 __version__ = "0.1.0"
 
@@ -16,15 +21,22 @@ __all__ = [
     "AppendFuture",
     "Batch",
     "BatchHeader",
+    "Consumer",
     "FileRange",
     "IndexProblem",
     "Log",
     "LogConfig",
     "LogWriter",
+    "Producer",
     "Record",
+    "RecordMetadata",
     "RecoveryReport",
     "Seek",
     "SeeklogError",
+    "SendFuture",
+    "Store",
+    "TopicPartition",
+    "open",
     "rebuild_index",
     "recover_or_rebuild",
     "validate_index",

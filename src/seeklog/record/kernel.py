@@ -332,7 +332,7 @@ class Record:
     headers = cython.declare(tuple, visibility="readonly")
     _timestamp: cython.longlong
     # (topic, partition): one reference, shared by all records of a partition, costs a decode next to nothing.
-    _source: tuple | None
+    _source: object
 
     def __init__(self, value, *, key=None, headers=(), timestamp_ms=None, offset=-1):
         self.offset = offset
@@ -1065,7 +1065,7 @@ def decode_batch(
     max_records: cython.Py_ssize_t,
     limit: cython.Py_ssize_t,
     out: list,
-    source: tuple | None,
+    source: object,
 ) -> cython.int:
     """Add the records of one checked batch that lie in [start, stop) to `out`, while it has room."""
     p: cython.p_uchar = pointer(data)
@@ -1166,7 +1166,7 @@ def read_records(
     enough_bytes: cython.longlong,
     limit: cython.Py_ssize_t,
     out: list,
-    source: tuple | None = None,
+    source: object = None,
 ):
     """Decode records with offsets in [start, stop) from consecutive batches into `out`.
 

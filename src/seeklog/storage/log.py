@@ -137,6 +137,15 @@ class Log:
         return self._fresh().recovery_point
 
     @property
+    def size_bytes(self) -> int:
+        """How many bytes of batches there are."""
+        return sum(segment.size for segment in self._fresh().view.segments)
+
+    @property
+    def segment_count(self) -> int:
+        return len(self._fresh().view.segments)
+
+    @property
     def recovery(self) -> RecoveryReport:
         """What the open of this log found and did."""
         return self._partition.recovery

@@ -70,14 +70,12 @@ class RootOffsets:
             foreign=True,
         )
 
-    def update(self, known: Mapping[TopicPartition, tuple[int, int, int]], gone: Collection[TopicPartition]) -> None:
-        """Take in (recovery point, log start offset, high watermark) of partitions, and drop those that are gone."""
-        for partition in gone:
-            for table in self._tables:
-                table.pop(partition, None)
-        for partition, values in known.items():
-            for table, value in zip(self._tables, values, strict=True):
-                table[partition] = value
+    def update(self, known: Mapping[TopicPartition, tuple[int, int, int]], there: Collection[TopicPartition]) -> None:
+        """Take in (recovery point, log start offset, high watermark) of partitions; keep only those that are there."""
+        for place, table in enumerate(self._tables):
+            table |= {partition: values[place] for partition, values in known.items()}
+            for partition in table.keys() - set(there):
+                del table[partition]
 
     def write(self, files: Files, root: str) -> None:
         """Replace the files. Each is whole after a crash; they need not be of one moment."""

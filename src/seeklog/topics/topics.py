@@ -40,6 +40,7 @@ from seeklog.topics.catalog import (
     read_catalog_bytes,
     write_catalog,
 )
+from seeklog.topics.offsets import RootOffsets
 
 logger = logging.getLogger("seeklog")
 
@@ -340,6 +341,13 @@ class Topics:
         forget(topic.name)
         layout.discard_partitions(self._files, self.root, present)
         self._drop(topic.name)
+
+    def write_root_offsets(self, known: Mapping[TopicPartition, tuple[int, int, int]]) -> None:
+        """Put recovery points, start offsets and high watermarks into Kafka's checkpoints; other lines stay."""
+        with self._changing():
+            offsets = RootOffsets.read(self._files, self.root)
+            offsets.update(known, there=[TopicPartition(t.name, n) for t in self.all() for n in t.partitions])
+            offsets.write(self._files, self.root)
 
     def _changeable(self, name: str) -> Topic:
         names.check_topic_name(name)

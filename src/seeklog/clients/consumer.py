@@ -1,0 +1,473 @@
+"""The consumer: reads topics from where its group left off, alone or sharing them with others of the group.
+
+It holds a position for each partition that is its own: the offset of the next record it will hand out. `poll` hands
+out records and moves the positions; a commit keeps them for the group. Whatever was handed out before a call of
+`poll` counts as dealt with, so that is what an automatic commit keeps: after a crash records are read again, never
+left out.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from operator import length_hint
+from types import TracebackType
+from typing import Literal
+
+from seeklog.clock import Clock
+from seeklog.errors import LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, UsageError
+from seeklog.files import Files
+from seeklog.groups.groups import Groups, check_group_name
+from seeklog.groups.membership import Membership
+from seeklog.names import TopicPartition
+from seeklog.record.kernel import Record
+from seeklog.storage.log import Log
+from seeklog.topics.table import PartitionTable
+from seeklog.topics.topics import Topics
+
+logger = logging.getLogger("seeklog")
+
+AutoOffsetReset = Literal["earliest", "latest", "error"]
+Partitions = frozenset[TopicPartition]
+Listener = Callable[[Partitions], object]
+
+# How long an idle `poll` sleeps between two looks: at first, and at most.
+PAUSE_FIRST_S = 0.001
+PAUSE_MOST_S = 0.02
+FOREVER_S = float("inf")
+# What is read at a time: about the chunk at which decoding is quickest, some pages of the next one wasted.
+FETCH_RECORDS = 8192
+FETCH_BYTES = 256 << 10
+
+
+class _Position:
+    """Where a consumer stands in one partition."""
+
+    __slots__ = ("fetched", "is_paused", "next_offset", "partition")
+
+    def __init__(self, partition: TopicPartition, next_offset: int) -> None:
+        self.partition = partition
+        self.next_offset = next_offset
+        """Of the record that is handed out next."""
+        self.fetched: list[Record] = []
+        """Read, but not handed out yet; from `next_offset` on."""
+        self.is_paused = False
+
+    def take(self, most: int) -> list[Record]:
+        """Hand out what was fetched, at most so many."""
+        taken, self.fetched = self.fetched[:most], self.fetched[most:]
+        self.next_offset = taken[-1].offset + 1
+        return taken
+
+    def go_to(self, offset: int) -> None:
+        self.next_offset = offset
+        self.fetched = []
+
+
+class Consumer:
+    """Reads the records of topics. One thread at a time; close it, or use it as a context manager.
+
+    Iterating over it hands out records one by one and waits for more, for `consumer_timeout_ms` if that is given.
+    """
+
+    def __init__(
+        self,
+        topics: Topics,
+        table: PartitionTable,
+        groups: Groups,
+        *,
+        files: Files,
+        clock: Clock,
+        subscribed: Collection[str],
+        group: str | None,
+        auto_offset_reset: AutoOffsetReset,
+        enable_auto_commit: bool,
+        auto_commit_interval_ms: int,
+        max_poll_records: int,
+        max_poll_interval_ms: int,
+        heartbeat_interval_ms: int,
+        consumer_timeout_ms: float | None,
+        client_id: str,
+        on_assign: Listener | None,
+        on_revoke: Listener | None,
+    ) -> None:
+        if auto_offset_reset not in ("earliest", "latest", "error"):
+            raise UsageError(f'auto_offset_reset is "earliest", "latest" or "error", not {auto_offset_reset!r}')
+        if max_poll_records < 1 or max_poll_interval_ms < 1 or heartbeat_interval_ms < 1 or auto_commit_interval_ms < 1:
+            raise UsageError("max_poll_records and the intervals must be at least 1")
+        for topic in subscribed:
+            topics.find(topic)
+        self._topics = topics
+        self._table = table
+        self._groups = groups
+        self._clock = clock
+        self._group = group
+        self._subscribed = frozenset(subscribed)
+        self._reset_policy = auto_offset_reset
+        self._auto_commits = enable_auto_commit and group is not None
+        self._commit_interval_s = auto_commit_interval_ms / 1000
+        self._next_commit = clock.monotonic() + self._commit_interval_s
+        self._max_poll_records = max_poll_records
+        self._timeout_s = FOREVER_S if consumer_timeout_ms is None else consumer_timeout_ms / 1000
+        self._on_assign = on_assign
+        self._on_revoke = on_revoke
+        self._positions: dict[TopicPartition, _Position] = {}
+        self._turn = 0
+        self._iterated: tuple[_Position, list[Record], Iterator[Record]] | None = None
+        self._closing = threading.Event()
+        self._version = -1
+        self._membership: Membership | None = None
+        if group is not None:
+            check_group_name(group)
+        if group is not None and subscribed:
+            self._membership = Membership(
+                groups,
+                topics,
+                files=files,
+                clock=clock,
+                group=group,
+                subscribed=self._subscribed,
+                client_id=client_id,
+                heartbeat_interval_ms=heartbeat_interval_ms,
+                max_poll_interval_ms=max_poll_interval_ms,
+                on_revoke=self._give_up,
+            )
+            self._membership.join()
+        self._follow_assignment()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A record that could not be dealt with must come again: nothing more is committed then.
+        self._close(commit=kind is None)
+
+    # ------------------------------------------------------------ partitions
+
+    @property
+    def assignment(self) -> Partitions:
+        """The partitions that this consumer reads."""
+        return frozenset(self._positions)
+
+    @property
+    def member_id(self) -> str | None:
+        """What the group knows this consumer by."""
+        return self._membership.member_id if self._membership is not None else None
+
+    def assign(self, partitions: Iterable[TopicPartition | tuple[str, int]]) -> None:
+        """Read just these partitions, whatever others of the group read; only without subscribed topics."""
+        if self._subscribed:
+            raise UsageError("a consumer that subscribes to topics is given its partitions; make it without topics")
+        self._check_open()
+        chosen = frozenset(TopicPartition(*partition) for partition in partitions)
+        for partition in chosen:
+            self._topics.check(partition)
+        self._assign(chosen)
+
+    def _follow_assignment(self) -> None:
+        """Read the partitions that are this consumer's now."""
+        if self._membership is not None:
+            if self._membership.assignment != self._positions.keys():
+                self._assign(self._membership.assignment)
+        elif self._subscribed and self._version != self._topics.version:
+            self._version = self._topics.version
+            everything = [self._topics.find(name) for name in self._subscribed]
+            self._assign(
+                frozenset(TopicPartition(topic.name, number) for topic in everything for number in topic.partitions)
+            )
+
+    def _assign(self, partitions: Partitions) -> None:
+        for partition in [known for known in self._positions if known not in partitions]:
+            self._settle_iteration(partition)
+            del self._positions[partition]
+        added = sorted(partitions - self._positions.keys())
+        if not added:
+            return
+        group = self._groups.look(self._group) if self._group is not None else None
+        for partition in added:
+            committed = group.offsets.get(partition) if group is not None else None
+            start = committed.offset if committed is not None else self._reset(partition, why="")
+            self._positions[partition] = _Position(partition, start)
+        if self._on_assign is not None:
+            self._on_assign(frozenset(added))
+
+    def _give_up(self, partitions: Partitions) -> None:
+        """Commit what was dealt with in partitions that another member will read on; they are still this one's."""
+        for partition in partitions:
+            self._settle_iteration(partition)
+        if self._auto_commits:
+            self._commit_positions(partitions)
+        if self._on_revoke is not None:
+            self._on_revoke(partitions)
+
+    def _reset(self, partition: TopicPartition, *, why: str) -> int:
+        if self._reset_policy == "error":
+            raise NoOffset(
+                f"group {self._group!r} has no offset for {partition}{why}, and auto_offset_reset is "
+                '"error": seek, or reset the group'
+            )
+        log = self._log(partition)
+        return log.log_start_offset if self._reset_policy == "earliest" else log.high_watermark
+
+    def _log(self, partition: TopicPartition) -> Log:
+        return self._table.reading(partition)
+
+    def _position(self, topic: str, partition: int) -> _Position:
+        self._check_open()
+        wanted = TopicPartition(topic, partition)
+        position = self._positions.get(wanted)
+        if position is None:
+            self._topics.check(wanted)
+            raise UsageError(f"{wanted} is not assigned to this consumer; it reads {self._shown()}")
+        self._settle_iteration(wanted)
+        return position
+
+    def _shown(self) -> str:
+        return ", ".join(map(str, sorted(self._positions)[:12])) or "nothing"
+
+    def position(self, topic: str, partition: int) -> int:
+        """Return the offset of the record that is handed out next."""
+        return self._position(topic, partition).next_offset
+
+    def seek(self, topic: str, partition: int, *, offset: int) -> None:
+        """Go on reading at an offset."""
+        position = self._position(topic, partition)
+        log = self._log(position.partition)
+        start, end = log.log_start_offset, log.log_end_offset
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, log_start_offset=start, log_end_offset=end + 1, what="seek to offset")
+        position.go_to(offset)
+
+    def seek_to_time(self, timestamp_ms: int, *, topic: str | None = None, partition: int | None = None) -> None:
+        """Go on reading at the first record stamped at or after a time, or at the end where there is none.
+
+        In all partitions of this consumer, or in those of a topic, or in one.
+        """
+        if partition is not None and topic is None:
+            raise UsageError("a partition needs its topic")
+        chosen = [
+            known for known in self._positions if topic in (None, known.topic) and partition in (None, known.partition)
+        ]
+        if topic is not None and not chosen:
+            raise UsageError(f"{topic!r} is not assigned to this consumer; it reads {self._shown()}")
+        for known in chosen:
+            position = self._position(*known)
+            log = self._log(known)
+            found = log.offset_at_time(timestamp_ms)
+            position.go_to(log.high_watermark if found is None else found)
+
+    def seek_to_beginning(self) -> None:
+        """Go on reading at the first record that is kept, in all partitions of this consumer."""
+        for known in list(self._positions):
+            self._position(*known).go_to(self._log(known).log_start_offset)
+
+    def seek_to_end(self) -> None:
+        """Go on reading behind the last record, in all partitions of this consumer."""
+        for known in list(self._positions):
+            self._position(*known).go_to(self._log(known).high_watermark)
+
+    def pause(self, topic: str, partition: int) -> None:
+        """Hand out nothing of a partition until `resume`; its position stays."""
+        self._position(topic, partition).is_paused = True
+
+    def resume(self, topic: str, partition: int) -> None:
+        """Hand out records of a paused partition again."""
+        self._position(topic, partition).is_paused = False
+
+    @property
+    def paused(self) -> Partitions:
+        """The partitions that are paused."""
+        return frozenset(partition for partition, position in self._positions.items() if position.is_paused)
+
+    # ------------------------------------------------------------ records
+
+    def poll(self, timeout_ms: float = 0, *, max_records: int | None = None) -> list[Record]:
+        """Return the next records, waiting for some at most so long; each has its topic, partition and offset.
+
+        What was handed out before counts as dealt with: an automatic commit may keep it now.
+        """
+        most = self._max_poll_records if max_records is None else max_records
+        if most < 1:
+            raise UsageError("max_records must be at least 1")
+        self._settle_all()
+        give_up = self._clock.monotonic() + timeout_ms / 1000
+        pause = PAUSE_FIRST_S
+        while True:
+            self._keep_up()
+            records: list[Record] = []
+            for position in self._in_turn():
+                if position.fetched or self._fetch(position):
+                    # The list itself is passed on where that is all there is to hand out.
+                    taken = position.take(most - len(records))
+                    records = [*records, *taken] if records else taken
+                    if len(records) >= most:
+                        break
+            if records:
+                return records
+            left = give_up - self._clock.monotonic()
+            if left <= 0 or self._closing.wait(min(pause, left)):
+                return []
+            pause = min(2 * pause, PAUSE_MOST_S)
+
+    def __iter__(self) -> Iterator[Record]:
+        while True:
+            position = self._next_chunk()
+            if position is None:
+                return
+            chunk = position.take(FETCH_RECORDS)
+            records = iter(chunk)
+            # Positions are those of the last record of the chunk from here on; `_settle_iteration` takes back what
+            # was not handed out. So a record costs no more than a step of a list's iterator.
+            self._iterated = (position, chunk, records)
+            yield from records
+            self._settle_all()
+
+    def _next_chunk(self) -> _Position | None:
+        """Wait for a partition that has records; None when the time is over or the consumer is closed."""
+        self._settle_all()
+        give_up = self._clock.monotonic() + self._timeout_s
+        pause = PAUSE_FIRST_S
+        while not self._closing.is_set():
+            self._keep_up()
+            for position in self._in_turn():
+                if position.fetched or self._fetch(position):
+                    return position
+            left = give_up - self._clock.monotonic()
+            if left <= 0 or self._closing.wait(min(pause, left)):
+                return None
+            pause = min(2 * pause, PAUSE_MOST_S)
+        return None
+
+    def _settle_iteration(self, partition: TopicPartition) -> None:
+        """Put a partition's position behind the last record that an iteration has handed out, and end its chunk."""
+        if self._iterated is not None and self._iterated[0].partition == partition:
+            self._settle_all()
+
+    def _settle_all(self) -> None:
+        if self._iterated is None:
+            return
+        position, chunk, records = self._iterated
+        self._iterated = None
+        left = length_hint(records)
+        if left:
+            position.go_to(chunk[len(chunk) - left].offset)
+            # The iterator of a list ends where the list does: what is left of this chunk is read again.
+            chunk.clear()
+
+    def _in_turn(self) -> list[_Position]:
+        """Return the positions that may be read, another one first each time."""
+        positions = [position for position in self._positions.values() if not position.is_paused]
+        self._turn += 1
+        first = self._turn % len(positions) if positions else 0
+        return positions[first:] + positions[:first]
+
+    def _fetch(self, position: _Position) -> bool:
+        """Read on in a partition; tell whether there was anything."""
+        while True:
+            log = self._log(position.partition)
+            try:
+                end = log.high_watermark
+                if position.next_offset == end:
+                    return False
+                position.fetched = list(
+                    log.read(position.next_offset, max_records=FETCH_RECORDS, max_bytes=FETCH_BYTES)
+                )
+                if position.fetched:
+                    return True
+                if position.next_offset < end:
+                    # Nothing but markers, or what compaction left none of: there is no record below `end`.
+                    position.next_offset = end
+                return False
+            except LogClosed:
+                self._check_open()
+                continue  # the table has opened it otherwise; a closed store refuses to give it
+            except OffsetOutOfRange as error:
+                offset = self._reset(position.partition, why=f" that is still there ({error})")
+                logger.warning("%s: %s; reading on at offset %d", position.partition, error, offset)
+                position.go_to(offset)
+
+    # ------------------------------------------------------------ the group
+
+    def _keep_up(self) -> None:
+        """Take part in the group, commit if it is time, and read what is assigned now."""
+        self._check_open()
+        if self._auto_commits and self._clock.monotonic() >= self._next_commit:
+            self._commit_positions(self._positions.keys())
+        if self._membership is not None:
+            self._membership.heartbeat()
+        self._follow_assignment()
+
+    def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
+        """Commit automatically. A failure is no reason to stop reading: the next commit makes up for it."""
+        self._next_commit = self._clock.monotonic() + self._commit_interval_s
+        offsets = {partition: self._positions[partition].next_offset for partition in partitions}
+        try:
+            self._commit(self._changed(offsets))
+        except SeeklogError as error:
+            logger.warning("group %s: the automatic commit failed: %s", self._group, error)
+
+    def _changed(self, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Leave out what the group has already."""
+        group = self._groups.look(self._group) if self._group is not None else None
+        known = group.offsets if group is not None else {}
+        return {
+            partition: offset
+            for partition, offset in offsets.items()
+            if partition not in known or known[partition].offset != offset
+        }
+
+    def commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]] | None = None) -> None:
+        """Keep the positions, or the given offsets, for the group; durable on return.
+
+        An offset is that of the record to be read next; with a text beside it that is kept as its metadata.
+        """
+        self._check_open()
+        self._check_group("commit")
+        self._settle_all()
+        if offsets is None:
+            offsets = {partition: position.next_offset for partition, position in self._positions.items()}
+        self._commit({TopicPartition(*partition): value for partition, value in offsets.items()})
+
+    def _commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]]) -> None:
+        assert self._group is not None
+        self._groups.commit(self._group, offsets, member_id=self.member_id)
+
+    def committed(self, topic: str, partition: int) -> int | None:
+        """Return the offset that the group has committed for a partition, or None."""
+        self._check_open()
+        wanted = TopicPartition(topic, partition)
+        self._topics.check(wanted)
+        group = self._groups.look(self._check_group("committed"))
+        found = group.offsets.get(wanted) if group is not None else None
+        return None if found is None else found.offset
+
+    def _check_group(self, what: str) -> str:
+        if self._group is None:
+            raise UsageError(f"{what} needs a group: make the consumer with group=...")
+        return self._group
+
+    def _check_open(self) -> None:
+        if self._closing.is_set():
+            raise LogClosed("the consumer is closed")
+
+    def close(self) -> None:
+        """Commit what was dealt with, if commits are automatic, and leave the group. Closing twice is nothing.
+
+        Another thread may call it to end a `poll` that waits, when that one is told so by its own means.
+        """
+        self._close(commit=True)
+
+    def _close(self, *, commit: bool) -> None:
+        if self._closing.is_set():
+            return
+        try:
+            self._settle_all()
+            if commit and self._auto_commits:
+                self._commit_positions(self._positions.keys())
+        finally:
+            self._closing.set()
+            if self._membership is not None:
+                self._membership.leave()

@@ -1,0 +1,308 @@
+"""The consumer groups of a store: their committed offsets and members, kept in `__consumer_offsets`.
+
+A group's records lie in one partition, chosen as Kafka does by the hash of its name. The state of a group is what
+its records add up to, the last one of each key counting. Whoever changes a group holds the lock of that partition
+for that moment: takes it, reads what others have added, decides, appends, and lets it go. So processes change a
+group one after the other, each knowing what the one before did, and nobody needs a server.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from seeklog.clock import Clock
+from seeklog.errors import (
+    CommitRefused,
+    CorruptionError,
+    GroupInUse,
+    GroupNotFound,
+    InvalidName,
+    LogClosed,
+    OffsetOutOfRange,
+    TopicExists,
+    UsageError,
+)
+from seeklog.groups import records
+from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, OffsetKey
+from seeklog.names import CONSUMER_OFFSETS, TopicPartition
+from seeklog.record.kernel import Record
+from seeklog.storage.log import Log
+from seeklog.topics.table import PartitionTable
+from seeklog.topics.topics import Topics
+
+logger = logging.getLogger("seeklog")
+
+# Kafka makes 50, one directory each, so that brokers can share them out; here they only let groups commit side by
+# side. A broker that takes over counts the directories.
+OFFSETS_PARTITIONS: Final = 4
+OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
+# How long a change waits while other processes change groups of the same partition.
+PATIENCE_S: Final = 30.0
+METADATA_MOST: Final = 4096
+GROUP_NAME_MOST: Final = 1024
+
+
+@dataclass(slots=True)
+class Group:
+    """What is known of one group."""
+
+    name: str
+    state: GroupState = field(default_factory=GroupState)
+    offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
+
+
+class _OffsetsPartition:
+    """One partition of `__consumer_offsets`, and what its records add up to so far."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.lock = threading.RLock()
+        self.groups: dict[str, Group] = {}
+        self._next_offset = 0
+
+    def read_on(self, log: Log) -> None:
+        """Take in the records that were added since."""
+        start, end = log.log_start_offset, log.high_watermark
+        if not start <= self._next_offset <= end:
+            # The log was made anew, or a broker's cleaner took its beginning away: start over.
+            self.groups, self._next_offset = {}, start
+        if self._next_offset < end:
+            for record in log.scan(self._next_offset, end):
+                self._take(record)
+            self._next_offset = end
+
+    def _take(self, record: Record) -> None:
+        try:
+            key = records.decode_key(record.key or b"")
+            if isinstance(key, OffsetKey):
+                self._take_offset(key, record.value)
+            elif isinstance(key, GroupKey):
+                self._take_group(key, record.value)
+        except CorruptionError as error:
+            logger.warning("%s: the record at offset %d is left out: %s", self.partition, record.offset, error)
+
+    def _take_offset(self, key: OffsetKey, value: bytes | None) -> None:
+        if value is not None:
+            committed = records.decode_offset(value)
+            self.groups.setdefault(key.group, Group(key.group)).offsets[key.partition] = committed
+        elif key.group in self.groups:
+            self.groups[key.group].offsets.pop(key.partition, None)
+            self._forget_if_empty(key.group)
+
+    def _take_group(self, key: GroupKey, value: bytes | None) -> None:
+        if value is not None:
+            self.groups.setdefault(key.group, Group(key.group)).state = records.decode_group(value)
+        elif key.group in self.groups:
+            self.groups[key.group].state = GroupState()
+            self._forget_if_empty(key.group)
+
+    def _forget_if_empty(self, name: str) -> None:
+        group = self.groups[name]
+        if not group.offsets and group.state == GroupState():
+            del self.groups[name]
+
+
+class GroupChange:
+    """A group, held still so that it can be changed."""
+
+    def __init__(self, name: str, group: Group, now_ms: int) -> None:
+        self.name = name
+        self.group = group
+        self._now_ms = now_ms
+        self.pending: list[Record] = []
+
+    def put_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
+        """Set offsets; None takes one away."""
+        for partition, committed in offsets.items():
+            value = None if committed is None else records.encode_offset(committed)
+            self.pending.append(Record(value, key=records.encode_offset_key(self.name, partition)))
+
+    def put_state(self, state: GroupState) -> None:
+        """Set the members, as the generation after the last."""
+        state = replace(state, generation=self.group.state.generation + 1, state_timestamp_ms=self._now_ms)
+        self.pending.append(Record(records.encode_group(state), key=records.encode_group_key(self.name)))
+        self.group = replace(self.group, state=state)
+
+    def drop_state(self) -> None:
+        """Take the group itself away."""
+        self.pending.append(Record(None, key=records.encode_group_key(self.name)))
+
+
+class Groups:
+    """Reads and changes the groups of one store. Any thread may call anything."""
+
+    def __init__(self, topics: Topics, table: PartitionTable, *, clock: Clock, read_only: bool) -> None:
+        self._topics = topics
+        self._table = table
+        self._clock = clock
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._partitions: dict[TopicPartition, _OffsetsPartition] = {}
+
+    # ------------------------------------------------------------ asking
+
+    def names(self) -> list[str]:
+        """Return the names of all groups, in order."""
+        if not self._topics.has(CONSUMER_OFFSETS):
+            return []
+        found: list[str] = []
+        for number in self._topics.find(CONSUMER_OFFSETS).partitions:
+            with self._looking(TopicPartition(CONSUMER_OFFSETS, number)) as offsets:
+                found += offsets.groups
+        return sorted(found)
+
+    def look(self, name: str) -> Group | None:
+        """Return a group as it is now, or None if nothing is known of it."""
+        if not self._topics.has(CONSUMER_OFFSETS):
+            return None
+        with self._looking(self.partition_of(name)) as offsets:
+            group = offsets.groups.get(name)
+            return None if group is None else Group(name, group.state, dict(group.offsets))
+
+    def find(self, name: str) -> Group:
+        """Return a group as it is now; the nearest name is told of one that is not there."""
+        group = self.look(name)
+        if group is None:
+            import difflib  # only to word an error: it would cost every import 5 ms
+
+            there = self.names()
+            nearest = difflib.get_close_matches(name, there, n=1)
+            hint = f"did you mean {nearest[0]!r}?" if nearest else f"there are {', '.join(there[:8]) or 'none yet'}"
+            raise GroupNotFound(f"there is no group {name!r} in {self._topics.root}; {hint}")
+        return group
+
+    def partition_of(self, name: str) -> TopicPartition:
+        """Return the partition of `__consumer_offsets` that a group's records lie in."""
+        count = self._topics.find(CONSUMER_OFFSETS).partition_count
+        return TopicPartition(CONSUMER_OFFSETS, java_hash(name) % count)
+
+    @contextlib.contextmanager
+    def _looking(self, partition: TopicPartition) -> Iterator[_OffsetsPartition]:
+        offsets = self._offsets_partition(partition)
+        with offsets.lock:
+            while True:
+                try:
+                    offsets.read_on(self._table.reading(partition))
+                    break
+                except LogClosed:
+                    continue  # it was opened for a commit meanwhile; a closed store refuses `reading` itself
+            yield offsets
+
+    def _offsets_partition(self, partition: TopicPartition) -> _OffsetsPartition:
+        with self._lock:
+            offsets = self._partitions.get(partition)
+            if offsets is None:
+                offsets = self._partitions[partition] = _OffsetsPartition(partition)
+            return offsets
+
+    # ------------------------------------------------------------ changing
+
+    @contextlib.contextmanager
+    def changing(self, name: str) -> Iterator[GroupChange]:
+        """Hold a group still, and append what was put when the block ends: all of it, durable, or nothing."""
+        check_group_name(name)
+        if self._read_only:
+            raise UsageError(f"{self._topics.root} is open read-only: a group cannot be changed")
+        self._make_topic()
+        partition = self.partition_of(name)
+        offsets = self._offsets_partition(partition)
+        with offsets.lock, self._table.lent(partition, patience_s=PATIENCE_S) as log:
+            offsets.read_on(log)
+            change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
+            yield change
+            if change.pending:
+                log.append_many(change.pending)
+                offsets.read_on(log)
+
+    def _make_topic(self) -> None:
+        if not self._topics.has(CONSUMER_OFFSETS):
+            with contextlib.suppress(TopicExists):
+                self._topics.create(CONSUMER_OFFSETS, partitions=OFFSETS_PARTITIONS, config=OFFSETS_CONFIG)
+
+    def commit(
+        self, name: str, offsets: Mapping[TopicPartition, int | tuple[int, str]], *, member_id: str | None = None
+    ) -> None:
+        """Set a group's offsets. A member may commit for its own partitions, others only for an idle group."""
+        committed = {partition: self._checked(partition, value) for partition, value in offsets.items()}
+        if not committed:
+            return
+        with self.changing(name) as change:
+            members = change.group.state.members
+            if member_id is None and members:
+                raise GroupInUse(f"group {name!r} has {len(members)} members; commit through them, or stop them first")
+            if member_id is not None:
+                own = members[member_id].assignment if member_id in members else frozenset()
+                strange = sorted(set(committed) - own)
+                if strange:
+                    raise CommitRefused(
+                        f"{', '.join(map(str, strange))} is no longer this member's in group {name!r}: it was given "
+                        "to another, who reads on from the last commit"
+                    )
+            change.put_offsets(committed)
+
+    def _checked(self, partition: TopicPartition, value: int | tuple[int, str]) -> CommittedOffset:
+        offset, metadata = value if isinstance(value, tuple) else (value, "")
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise UsageError(f"an offset is an int, not {type(offset).__name__}")
+        if len(metadata.encode()) > METADATA_MOST:
+            raise UsageError(f"metadata of a commit has at most {METADATA_MOST:,} bytes")
+        log = self._table.reading(partition)
+        end = log.log_end_offset
+        if not 0 <= offset <= end:
+            raise OffsetOutOfRange(
+                offset,
+                log_start_offset=log.log_start_offset,
+                log_end_offset=end + 1,
+                what=f"the offset to commit for {partition},",
+            )
+        return CommittedOffset(
+            offset=offset,
+            leader_epoch=log.leader_epoch,
+            metadata=metadata,
+            commit_timestamp_ms=self._clock.now_ms(),
+        )
+
+    def delete(self, name: str) -> None:
+        """Take a group away with its offsets, unless it has members."""
+        self.find(name)
+        with self.changing(name) as change:
+            if change.group.state.members:
+                raise GroupInUse(f"group {name!r} has {len(change.group.state.members)} members; stop them first")
+            change.put_offsets(dict.fromkeys(change.group.offsets))
+            change.drop_state()
+
+    def forget_topic(self, topic: str) -> None:
+        """Take away what all groups have committed for a topic."""
+        for name in self.names():
+            group = self.look(name)
+            if group is not None and any(partition.topic == topic for partition in group.offsets):
+                with self.changing(name) as change:
+                    change.put_offsets({tp: None for tp in change.group.offsets if tp.topic == topic})
+
+
+def check_group_name(name: str) -> None:
+    """Refuse what cannot name a group."""
+    if not isinstance(name, str) or not name or len(name.encode("utf-8", "replace")) > GROUP_NAME_MOST:
+        raise InvalidName(f"{name!r} cannot name a group: a text of 1 to {GROUP_NAME_MOST:,} bytes can")
+    if any(character < " " or character == "\x7f" for character in name) or name != name.strip():
+        raise InvalidName(f"{name!r} cannot name a group: it has control characters or blanks around it")
+    try:
+        name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"{name!r} cannot name a group: {error.reason}") from None
+
+
+def java_hash(text: str) -> int:
+    """Return the magnitude of Java's hash of a string, by which Kafka chooses a group's partition."""
+    hashed = 0
+    data = text.encode("utf-16-be")
+    for at in range(0, len(data), 2):
+        hashed = (31 * hashed + int.from_bytes(data[at : at + 2], "big")) & 0xFFFFFFFF
+    signed = hashed - (1 << 32) if hashed >= 1 << 31 else hashed
+    # Java has no positive number for the smallest one; Kafka takes 0.
+    return 0 if signed == -(1 << 31) else abs(signed)

@@ -1,0 +1,504 @@
+"""`Store`: a directory of topics with its Python face.
+
+A store is laid out as a Kafka broker's data directory. Any number of processes open it; each partition has at most
+one that writes it, which is found out when it is first written to. What must be written for a moment only, the
+offsets of groups, takes the lock of its partition for that moment.
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from seeklog import names
+from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener
+from seeklog.clients.producer import Partitioner, Producer, default_partitioner
+from seeklog.clock import Clock, SystemClock
+from seeklog.config import LogConfig
+from seeklog.errors import (
+    GroupInUse,
+    InvalidName,
+    LogLocked,
+    NotAccessible,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
+from seeklog.files import Files, OsFiles
+from seeklog.groups.groups import Groups
+from seeklog.groups.records import Member
+from seeklog.names import TopicPartition
+from seeklog.storage.log import Log
+from seeklog.topics.maintenance import Maintenance
+from seeklog.topics.table import PartitionTable
+from seeklog.topics.topics import Topics
+
+# Kafka's intervals: retention every five minutes, checkpoints every minute.
+RETENTION_CHECK_S = 300.0
+CHECKPOINT_S = 60.0
+# How soon a store learns what another process has done to the topics, if nothing else tells it.
+REFRESH_S = 1.0
+MAX_OPEN_FILES = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """One partition as it is now."""
+
+    partition: int
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+    segment_count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """One topic as it is now."""
+
+    name: str
+    topic_id: str
+    config: LogConfig
+    """What holds for its partitions."""
+    configured: Mapping[str, Any]
+    """What of that was set for this topic, in Kafka's words."""
+    partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(partition.size_bytes for partition in self.partitions)
+
+    @property
+    def record_count(self) -> int:
+        """How many offsets are kept; compaction may have left fewer records."""
+        return sum(partition.high_watermark - partition.log_start_offset for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """One group as it is now."""
+
+    name: str
+    generation: int
+    members: tuple[Member, ...]
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """The next offset that the group reads, or None if it has committed none."""
+    log_start_offset: int
+    high_watermark: int
+    member_id: str | None
+
+    @property
+    def lag(self) -> int:
+        """How many offsets lie between; all that are kept, if nothing was committed."""
+        begin = self.log_start_offset if self.committed is None else max(self.committed, self.log_start_offset)
+        return max(0, self.high_watermark - begin)
+
+
+class Store:
+    """Topics, and those who write and read them. Any thread may call any method."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: LogConfig | None = None,
+        read_only: bool = False,
+        max_open_files: int = MAX_OPEN_FILES,
+        background: bool = True,
+        clock: Clock | None = None,
+        files: Files | None = None,
+    ) -> None:
+        root = os.path.abspath(os.fsdecode(path))
+        if "\0" in root:
+            raise InvalidName(f"{root!r} cannot be a path: it holds a NUL")
+        if max_open_files < 8:
+            raise UsageError("max_open_files must be at least 8")
+        self._root = root
+        self._files = files or OsFiles()
+        self._clock = clock or SystemClock()
+        self._read_only = read_only
+        self._is_closed = False
+        self._broker_lock = -1
+        self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        try:
+            self._topics = Topics(
+                root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
+            )
+            if not read_only:
+                self._broker_lock = self._lock_out_broker()
+        except OSError as error:
+            raise NotAccessible(f"{root} cannot be opened: {error}") from error
+        self._maintenance = Maintenance(self._clock) if background else None
+        self._table = PartitionTable(
+            self._topics,
+            files=self._files,
+            clock=self._clock,
+            read_only=read_only,
+            max_open_files=max_open_files,
+            background=self._maintenance.watch if self._maintenance is not None else None,
+        )
+        self._groups = Groups(self._topics, self._table, clock=self._clock, read_only=read_only)
+        if not read_only:
+            self._topics.finish_deletes(self._groups.forget_topic)
+        if self._maintenance is not None:
+            # A store that is dropped without being closed takes its thread along.
+            weakref.finalize(self, self._maintenance.stop)
+            self._maintenance.every(REFRESH_S, self._refresh)
+            if not read_only:
+                self._maintenance.every(RETENTION_CHECK_S, self._roll_and_retain)
+                self._maintenance.every(CHECKPOINT_S, self._write_root_offsets)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Store {self._root}{' read-only' if self._read_only else ''}>"
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return Path(self._root)
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def _lock_out_broker(self) -> int:
+        try:
+            return self._files.lock_out_broker(f"{self._root}/{names.LOCK}")
+        except BlockingIOError:
+            raise LogLocked(self._root, None) from None
+
+    # ------------------------------------------------------------ topics
+
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, in order; with `internal` also Kafka's own."""
+        self._topics.refresh()
+        return [topic.name for topic in self._topics.all() if internal or not _is_internal(topic.name)]
+
+    def create_topic(
+        self, name: str, *, partitions: int = 4, config: Mapping[str, Any] | None = None
+    ) -> TopicDescription:
+        """Make a topic: whole and durable on return, or not at all.
+
+        `config` has Kafka's words, with dots or underscores; those not given are the store's.
+        """
+        names.check_topic_name(name)
+        _check_not_internal(name)
+        self._topics.create(name, partitions=partitions, config=config or {})
+        return self.describe_topic(name)
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Return a topic's configuration, and how large its partitions are."""
+        self._topics.refresh()
+        topic = self._topics.find(name)
+        return TopicDescription(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            config=self._topics.config_of(topic),
+            configured=dict(topic.config),
+            partitions=tuple(self._describe(TopicPartition(name, number)) for number in topic.partitions),
+        )
+
+    def _describe(self, partition: TopicPartition) -> PartitionDescription:
+        log = self._table.reading(partition)
+        return PartitionDescription(
+            partition=partition.partition,
+            log_start_offset=log.log_start_offset,
+            high_watermark=log.high_watermark,
+            log_end_offset=log.log_end_offset,
+            size_bytes=log.size_bytes,
+            segment_count=log.segment_count,
+        )
+
+    def alter_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
+        """Change words of a topic's configuration; None takes one back to the store's.
+
+        Holds at once in this process; another that writes the topic learns of it within a second or two.
+        """
+        _check_not_internal(name)
+        self._topics.alter(name, config)
+        self._table.drop_changed()
+        return self.describe_topic(name)
+
+    def add_partitions(self, name: str, *, partitions: int) -> TopicDescription:
+        """Give a topic more partitions, so that it has `partitions` in all. Keys may go to others from then on."""
+        _check_not_internal(name)
+        self._topics.grow(name, partitions=partitions)
+        return self.describe_topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Take a topic away with all of its records, and with what groups have committed for it."""
+        _check_not_internal(name)
+        self._topics.find(name)
+        self._table.drop(name)
+        self._topics.delete(name, forget=self._groups.forget_topic)
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return one partition's log, to read from. The store closes it; after a write it may have to be asked anew."""
+        return self._table.reading(TopicPartition(topic, partition))
+
+    # ------------------------------------------------------------ clients
+
+    def producer(
+        self,
+        *,
+        batch_bytes: int = 16384,
+        linger_ms: float = 5,
+        buffer_bytes: int = 32 << 20,
+        partitioner: Partitioner = default_partitioner,
+    ) -> Producer:
+        """Return a producer: `send` returns a future at once, batches go to the partitions behind it."""
+        self._check_writable("a producer writes")
+        producer = Producer(
+            self._topics,
+            self._table,
+            self._clock,
+            batch_bytes=batch_bytes,
+            linger_ms=linger_ms,
+            buffer_bytes=buffer_bytes,
+            partitioner=partitioner,
+        )
+        self._clients.add(producer)
+        return producer
+
+    def consumer(
+        self,
+        topics: Sequence[str] = (),
+        *,
+        group: str | None = None,
+        auto_offset_reset: AutoOffsetReset = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5000,
+        max_poll_records: int = 500,
+        max_poll_interval_ms: int = 300_000,
+        heartbeat_interval_ms: int = 200,
+        consumer_timeout_ms: float | None = None,
+        client_id: str = "seeklog",
+        on_assign: Listener | None = None,
+        on_revoke: Listener | None = None,
+    ) -> Consumer:
+        """Return a consumer of topics. Those of one group, in this process or others, share the partitions.
+
+        Without topics it reads what is given to its `assign`. Where the group has no offset yet, or it has no
+        group, `auto_offset_reset` says where it begins.
+        """
+        if isinstance(topics, str):
+            raise UsageError(f"topics is a list of names: [{topics!r}]")
+        if group is not None:
+            self._check_writable("a group's offsets are written; consume without a group")
+        consumer = Consumer(
+            self._topics,
+            self._table,
+            self._groups,
+            files=self._files,
+            clock=self._clock,
+            subscribed=topics,
+            group=group,
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            max_poll_records=max_poll_records,
+            max_poll_interval_ms=max_poll_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            consumer_timeout_ms=consumer_timeout_ms,
+            client_id=client_id,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+        )
+        self._clients.add(consumer)
+        return consumer
+
+    def _check_writable(self, why: str) -> None:
+        if self._read_only:
+            raise UsageError(f"{self._root} is open read-only: {why}")
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self) -> list[str]:
+        """Return the names of the groups that have committed or joined, in order."""
+        return self._groups.names()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's members and offsets."""
+        found = self._groups.find(group)
+        return GroupDescription(
+            name=group,
+            generation=found.state.generation,
+            members=tuple(member for _, member in sorted(found.state.members.items())),
+            offsets={partition: committed.offset for partition, committed in sorted(found.offsets.items())},
+        )
+
+    def lag(self, group: str) -> list[PartitionLag]:
+        """Return how far a group is behind, for each partition that it has committed or that a member reads."""
+        found = self._groups.find(group)
+        readers = {
+            partition: member.member_id for member in found.state.members.values() for partition in member.assignment
+        }
+        lags = []
+        for partition in sorted({*found.offsets, *readers}):
+            try:
+                log = self._table.reading(partition)
+            except TopicNotFound:
+                continue  # a broker's group may speak of partitions that lie elsewhere
+            committed = found.offsets.get(partition)
+            lags.append(
+                PartitionLag(
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    committed=None if committed is None else committed.offset,
+                    log_start_offset=log.log_start_offset,
+                    high_watermark=log.high_watermark,
+                    member_id=readers.get(partition),
+                )
+            )
+        return lags
+
+    def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to: int | str | None = None,
+        to_time_ms: int | None = None,
+        partitions: Iterable[int] | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Set where a group without members reads on in a topic, and return that.
+
+        `to` is an offset, "earliest" or "latest"; or `to_time_ms` finds the first record stamped at or after it.
+        """
+        if (to is None) == (to_time_ms is None):
+            raise UsageError("say where to: either to=... or to_time_ms=...")
+        if isinstance(to, str) and to not in ("earliest", "latest"):
+            raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
+        self._check_writable("offsets are written")
+        members = self._groups.find(group).state.members
+        if members:
+            raise GroupInUse(f"group {group!r} has {len(members)} members; stop them first")
+        chosen = self._topics.find(topic).partitions if partitions is None else tuple(partitions)
+        offsets: dict[TopicPartition, int] = {}
+        for number in chosen:
+            partition = TopicPartition(topic, number)
+            log = self._table.reading(partition)
+            if to_time_ms is not None:
+                found = log.offset_at_time(to_time_ms)
+                offsets[partition] = log.high_watermark if found is None else found
+            elif isinstance(to, int):
+                offsets[partition] = to
+            else:
+                offsets[partition] = log.log_start_offset if to == "earliest" else log.high_watermark
+        self._groups.commit(group, offsets)
+        return offsets
+
+    def delete_group(self, group: str) -> None:
+        """Take a group without members away, with its offsets."""
+        self._check_writable("a group is written")
+        self._groups.delete(group)
+
+    # ------------------------------------------------------------ maintenance
+
+    def maintain(self) -> int:
+        """Roll what is due, sync, delete what retention no longer keeps, and write the root's checkpoints.
+
+        What the thread does on its schedule, all of it now. Returns how many segments were deleted. Partitions that
+        another process writes are left to it.
+        """
+        self._check_writable("maintenance writes")
+        self._refresh()
+        for log in self._table.open_writers():
+            log.flush()
+        deleted = self._roll_and_retain()
+        self._write_root_offsets()
+        return deleted
+
+    def _refresh(self) -> None:
+        if self._topics.refresh():
+            self._table.drop_changed()
+
+    def _roll_and_retain(self) -> int:
+        deleted = 0
+        for topic in self._topics.all():
+            for number in topic.partitions:
+                try:
+                    with self._table.lent(TopicPartition(topic.name, number), patience_s=0) as log:
+                        log.roll_if_due()
+                        deleted += log.retain()
+                except LogLocked:
+                    continue  # whoever writes it does this
+        return deleted
+
+    def _write_root_offsets(self) -> None:
+        """Write Kafka's checkpoints of what this process has written, for a broker that takes over."""
+        changed = self._table.take_changed()
+        if changed:
+            self._topics.write_root_offsets(changed)
+
+    def close(self) -> None:
+        """Close producers and consumers that are still open, then every log. Closing twice is nothing.
+
+        Raises the first error of what could not be written; everything else is closed all the same.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        first_error: SeeklogError | None = None
+        steps = [client.close for client in list(self._clients)]
+        if self._maintenance is not None:
+            steps.append(self._maintenance.stop)
+        steps.append(self._table.close)
+        if not self._read_only:
+            steps.append(self._write_root_offsets)
+        for step in steps:
+            try:
+                step()
+            except SeeklogError as error:
+                first_error = first_error or error
+        if self._broker_lock >= 0:
+            self._files.close(self._broker_lock)
+        if first_error is not None:
+            raise first_error
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    config: LogConfig | None = None,
+    read_only: bool = False,
+    max_open_files: int = MAX_OPEN_FILES,
+    background: bool = True,
+) -> Store:
+    """Open the store at `path`, or make one there; a Kafka broker's data directory is one too.
+
+    `config` holds for topics that say nothing else. With `read_only=True` the store must exist, and nothing on disk
+    changes. With `background=False` no thread syncs, rolls and retains: call `maintain`.
+    """
+    return Store(path, config=config, read_only=read_only, max_open_files=max_open_files, background=background)
+
+
+def _is_internal(name: str) -> bool:
+    return name.startswith("__")
+
+
+def _check_not_internal(name: str) -> None:
+    if name == names.CONSUMER_OFFSETS:
+        raise UsageError(f"{name} is the store's own: it comes with the first commit, and commits alone write it")
