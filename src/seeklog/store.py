@@ -17,7 +17,7 @@ from typing import Any
 
 from seeklog import names
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener
-from seeklog.clients.producer import Partitioner, Producer, default_partitioner
+from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
@@ -33,6 +33,7 @@ from seeklog.files import Files, OsFiles
 from seeklog.groups.groups import Groups
 from seeklog.groups.records import Member
 from seeklog.names import TopicPartition
+from seeklog.record.kernel import partition_of
 from seeklog.storage.log import Log
 from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.table import PartitionTable
@@ -266,7 +267,7 @@ class Store:
         batch_bytes: int = 16384,
         linger_ms: float = 5,
         buffer_bytes: int = 32 << 20,
-        partitioner: Partitioner = default_partitioner,
+        partitioner: Partitioner = partition_of,
     ) -> Producer:
         """Return a producer: `send` returns a future at once, batches go to the partitions behind it."""
         self._check_writable("a producer writes")

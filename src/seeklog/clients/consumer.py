@@ -11,12 +11,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import chain
 from operator import length_hint
 from types import TracebackType
 from typing import Literal
 
 from seeklog.clock import Clock
-from seeklog.errors import LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, UsageError
+from seeklog.errors import CorruptionError, LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, UsageError
 from seeklog.files import Files
 from seeklog.groups.groups import Groups, check_group_name
 from seeklog.groups.membership import Membership
@@ -36,15 +37,12 @@ Listener = Callable[[Partitions], object]
 PAUSE_FIRST_S = 0.001
 PAUSE_MOST_S = 0.02
 FOREVER_S = float("inf")
-# What is read at a time: about the chunk at which decoding is quickest, some pages of the next one wasted.
-FETCH_RECORDS = 8192
-FETCH_BYTES = 256 << 10
 
 
 class _Position:
     """Where a consumer stands in one partition."""
 
-    __slots__ = ("fetched", "is_paused", "next_offset", "partition")
+    __slots__ = ("chunks", "end_offset", "fetched", "is_paused", "next_offset", "partition")
 
     def __init__(self, partition: TopicPartition, next_offset: int) -> None:
         self.partition = partition
@@ -52,17 +50,25 @@ class _Position:
         """Of the record that is handed out next."""
         self.fetched: list[Record] = []
         """Read, but not handed out yet; from `next_offset` on."""
+        self.chunks: Iterator[list[Record]] | None = None
+        """What follows, up to `end_offset`: the high watermark when the reading began."""
+        self.end_offset = next_offset
         self.is_paused = False
 
     def take(self, most: int) -> list[Record]:
         """Hand out what was fetched, at most so many."""
-        taken, self.fetched = self.fetched[:most], self.fetched[most:]
+        taken = self.fetched
+        if len(taken) > most:
+            taken, self.fetched = taken[:most], taken[most:]
+        else:
+            self.fetched = []
         self.next_offset = taken[-1].offset + 1
         return taken
 
     def go_to(self, offset: int) -> None:
         self.next_offset = offset
         self.fetched = []
+        self.chunks = None
 
 
 class Consumer:
@@ -300,10 +306,13 @@ class Consumer:
             records: list[Record] = []
             for position in self._in_turn():
                 if position.fetched or self._fetch(position):
-                    # The list itself is passed on where that is all there is to hand out.
                     taken = position.take(most - len(records))
-                    records = [*records, *taken] if records else taken
-                    if len(records) >= most:
+                    if records:
+                        records += taken
+                    else:
+                        records = taken
+                    # Not the last one at any price: putting lists together costs more than another call.
+                    if len(records) >= most // 4:
                         break
             if records:
                 return records
@@ -313,17 +322,23 @@ class Consumer:
             pause = min(2 * pause, PAUSE_MOST_S)
 
     def __iter__(self) -> Iterator[Record]:
+        return chain.from_iterable(self._handed_out())
+
+    def _handed_out(self) -> Iterator[Iterator[Record]]:
+        """Yield chunks of records as iterators, so that a record costs no more than a step of one.
+
+        The position stands behind the whole chunk meanwhile; `_settle_all` takes back what was not handed out.
+        """
         while True:
             position = self._next_chunk()
             if position is None:
                 return
-            chunk = position.take(FETCH_RECORDS)
+            chunk = position.take(len(position.fetched))
             records = iter(chunk)
-            # Positions are those of the last record of the chunk from here on; `_settle_iteration` takes back what
-            # was not handed out. So a record costs no more than a step of a list's iterator.
             self._iterated = (position, chunk, records)
-            yield from records
+            yield records
             self._settle_all()
+            del chunk, records  # before the next is read, which then finds their memory warm
 
     def _next_chunk(self) -> _Position | None:
         """Wait for a partition that has records; None when the time is over or the consumer is closed."""
@@ -367,27 +382,30 @@ class Consumer:
     def _fetch(self, position: _Position) -> bool:
         """Read on in a partition; tell whether there was anything."""
         while True:
-            log = self._log(position.partition)
             try:
-                end = log.high_watermark
-                if position.next_offset == end:
-                    return False
-                position.fetched = list(
-                    log.read(position.next_offset, max_records=FETCH_RECORDS, max_bytes=FETCH_BYTES)
-                )
+                if position.chunks is None:
+                    log = self._log(position.partition)
+                    position.end_offset = log.high_watermark
+                    if position.next_offset == position.end_offset:
+                        return False
+                    position.chunks = log.scan_chunks(position.next_offset, position.end_offset)
+                position.fetched = next(position.chunks, [])
                 if position.fetched:
                     return True
-                if position.next_offset < end:
-                    # Nothing but markers, or what compaction left none of: there is no record below `end`.
-                    position.next_offset = end
-                return False
+                # Whatever is left below the end are markers, or what compaction left none of.
+                position.go_to(max(position.next_offset, position.end_offset))
             except LogClosed:
                 self._check_open()
-                continue  # the table has opened it otherwise; a closed store refuses to give it
+                position.chunks = None  # the table has opened it otherwise; a closed store refuses to give it
             except OffsetOutOfRange as error:
                 offset = self._reset(position.partition, why=f" that is still there ({error})")
                 logger.warning("%s: %s; reading on at offset %d", position.partition, error, offset)
                 position.go_to(offset)
+            except CorruptionError:
+                # It may be the tail that a writer in another process rewrote: `read` can tell.
+                position.go_to(position.next_offset)
+                position.fetched = list(self._log(position.partition).read(position.next_offset))
+                return bool(position.fetched)
 
     # ------------------------------------------------------------ the group
 

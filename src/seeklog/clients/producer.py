@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.errors import InvalidRecord, SeeklogError, TopicNotFound, UsageError
+from seeklog.errors import InvalidRecord, TopicNotFound, UsageError
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, partition_of, record_bound
-from seeklog.storage.sender import Delivery, Gathering, Lane, Sender
+from seeklog.record.kernel import Record, make_record, record_bound
+from seeklog.storage.sender import Future, Gathering, Lane, Sender
 from seeklog.topics.catalog import Topic
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
@@ -32,94 +32,77 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
-class SendFuture:
+class _PartitionLane(Lane):
+    """The way to one partition of the store, which is opened for writing when a batch comes."""
+
+    __slots__ = ("partition",)
+
+    def __init__(self, table: PartitionTable, partition: TopicPartition, *, syncs_each: bool, batch_bytes: int) -> None:
+        super().__init__(_PartitionDestination(table, partition, syncs_each=syncs_each), batch_bytes=batch_bytes)
+        self.partition = partition
+
+
+class _PartitionDestination:
+    def __init__(self, table: PartitionTable, partition: TopicPartition, *, syncs_each: bool) -> None:
+        self._table = table
+        self._partition = partition
+        self.syncs_each = syncs_each
+
+    def append_records(self, records: list[Record]) -> range:
+        return self._table.append(self._partition, records)
+
+    def flush(self) -> None:
+        with self._table.writing(self._partition) as log:
+            log.flush()
+
+
+class SendFuture(Future):
     """Where one record will be."""
 
-    __slots__ = ("_delivery", "_partition", "_place")
-
-    def __init__(self, partition: TopicPartition, delivery: Delivery, place: int) -> None:
-        self._partition = partition
-        self._delivery = delivery
-        self._place = place
+    __slots__ = ()
+    _lane: _PartitionLane
 
     @property
     def partition(self) -> int:
         """The partition that was chosen for the record."""
-        return self._partition.partition
-
-    def done(self) -> bool:
-        """Tell whether the record was written or has failed."""
-        return self._delivery.is_done
+        return self._lane.partition.partition
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Return where the record is, waiting for it; raises what went wrong, or `TimeoutError`."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        return RecordMetadata(*self._partition, self._delivery.offsets[self._place])
-
-    def exception(self, timeout: float | None = None) -> SeeklogError | None:
-        """Return what went wrong, or None, waiting for it."""
-        self._delivery.wait(timeout)
-        return self._delivery.errors.get(self._place)
-
-    def add_done_callback(self, callback: Callable[[SendFuture], object]) -> None:
-        """Call `callback(future)` when it is settled: in the producer's thread, or here if it already is."""
-        self._delivery.when_done(lambda: callback(self))
-
-
-class _PartitionDestination:
-    """One partition of the store, opened for writing when a batch comes."""
-
-    def __init__(self, table: PartitionTable, partition: TopicPartition, *, syncs_each: bool) -> None:
-        self._table = table
-        self.partition = partition
-        self.syncs_each = syncs_each
-
-    def append_records(self, records: list[Record]) -> range:
-        with self._table.writing(self.partition) as log:
-            return log.append_many(records, wait=False)
-
-    def flush(self) -> None:
-        with self._table.writing(self.partition) as log:
-            log.flush()
+        return RecordMetadata(*self._lane.partition, self._offset(timeout))
 
 
 class _Route:
     """The ways to one topic's partitions."""
 
-    def __init__(self, topic: Topic, *, version: int, needs_key: bool) -> None:
+    def __init__(self, topic: Topic, lanes: dict[int, _PartitionLane], *, version: int, needs_key: bool) -> None:
         self.topic = topic.name
         self.version = version
         self.count = topic.partition_count
         self.needs_key = needs_key
-        self.lanes: list[tuple[TopicPartition, Lane] | None] = [None] * self.count
-        self.there: list[int] = list(topic.partitions)
-        self.sticky: tuple[TopicPartition, Lane]
+        self.lanes = lanes
+        self.sticky = self._other_lane()
         self.sticky_batch: Gathering | None = None
 
-    def way_to(self, partition: int) -> tuple[TopicPartition, Lane]:
-        way = self.lanes[partition] if 0 <= partition < self.count else None
-        if way is None:
-            raise TopicNotFound(
-                f"topic {self.topic!r} has no partition {partition!r} here, only {', '.join(map(str, self.there))}"
-            )
-        return way
+    def lane_to(self, partition: object) -> _PartitionLane:
+        """Return the way to a partition, or say which there are."""
+        lane = self.lanes.get(partition) if isinstance(partition, int) else None
+        if lane is None:
+            there = ", ".join(map(str, self.lanes))
+            raise TopicNotFound(f"topic {self.topic!r} has no partition {partition!r} here, only {there}")
+        return lane
 
-    def stick(self, size: int) -> tuple[TopicPartition, Lane]:
+    def stick(self, size: int) -> _PartitionLane:
         """Return the way that a record without a key takes: the one of the last, while its batch has room."""
-        lane = self.sticky[1]
+        lane = self.sticky
         batch = lane.gathering
         if batch is None or batch is not self.sticky_batch or batch.size + size > lane.batch_bytes:
-            self.turn()
-        return self.sticky
+            self.sticky = lane = self._other_lane(than=lane)
+        return lane
 
-    def turn(self) -> None:
-        """Stick to another partition, if there is another."""
-        before = getattr(self, "sticky", None)
-        others = [number for number in self.there if before is None or number != before[0].partition]
-        self.sticky = self.way_to(random.choice(others or self.there))
-        self.sticky_batch = None
+    def _other_lane(self, than: _PartitionLane | None = None) -> _PartitionLane:
+        lanes = list(self.lanes.values())
+        return random.choice([lane for lane in lanes if lane is not than] or lanes)
 
 
 class Producer:
@@ -144,7 +127,7 @@ class Producer:
         self._partition_of = partitioner
         self._now_ms = clock.now_ms
         self._routes: dict[str, _Route] = {}
-        self._lanes: dict[TopicPartition, Lane] = {}
+        self._lanes: dict[TopicPartition, _PartitionLane] = {}
         self._sender = Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         self._put = self._sender.put
 
@@ -173,23 +156,22 @@ class Producer:
         """
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
-        record = Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+        record = make_record(value, key, headers, timestamp_ms, -1, None)
         size = record_bound(record)
         route = self._routes.get(topic)
         if route is None or route.version != self._topics.version:
             route = self._find_route(topic)
-        if partition is not None:
-            where, lane = route.way_to(partition)
-        elif key is not None:
-            where, lane = route.way_to(self._partition_of(key, route.count))
-        else:
-            if route.needs_key:
-                raise InvalidRecord(f"topic {topic!r} is compacted: a record needs a key; nothing was written")
-            where, lane = route.stick(size)
-            fate = self._put(lane, record, size)
-            route.sticky_batch = lane.gathering
-            return SendFuture(where, *fate)
-        return SendFuture(where, *self._put(lane, record, size))
+        if key is None and route.needs_key:
+            raise InvalidRecord(f"topic {topic!r} is compacted: a record needs a key; nothing was written")
+        if partition is None:
+            if key is None:
+                lane = route.stick(size)
+                future = self._put(lane, record, size, SendFuture)
+                route.sticky_batch = lane.gathering
+                return future
+            partition = self._partition_of(key, route.count)
+        lane = route.lanes.get(partition) or route.lane_to(partition)
+        return self._put(lane, record, size, SendFuture)
 
     def _find_route(self, name: str) -> _Route:
         version = self._topics.version
@@ -197,16 +179,18 @@ class Producer:
         if name == names.CONSUMER_OFFSETS:
             raise UsageError(f"{name} is written by commits alone")
         config = self._topics.config_of(topic)
-        route = _Route(topic, version=version, needs_key="compact" in config.cleanup_policy)
         batch_bytes = min(self._batch_bytes, config.max_message_bytes, config.segment_bytes)
+        lanes: dict[int, _PartitionLane] = {}
         for number in topic.partitions:
             partition = TopicPartition(name, number)
+            # A lane stays the same for as long as the producer does: its batches keep their order.
             lane = self._lanes.get(partition)
             if lane is None:
-                destination = _PartitionDestination(self._table, partition, syncs_each=config.flush == "batch")
-                lane = self._lanes[partition] = Lane(destination, batch_bytes=batch_bytes)
-            route.lanes[number] = (partition, lane)
-        route.turn()
+                syncs_each = config.flush == "batch"
+                lane = _PartitionLane(self._table, partition, syncs_each=syncs_each, batch_bytes=batch_bytes)
+                self._lanes[partition] = lane
+            lanes[number] = lane
+        route = _Route(topic, lanes, version=version, needs_key="compact" in config.cleanup_policy)
         self._routes[name] = route
         return route
 
@@ -227,8 +211,3 @@ class Producer:
         error = self._sender.unseen_failure()
         if error is not None:
             raise error
-
-
-def default_partitioner(key: bytes, count: int) -> int:
-    """Return the partition that Kafka's default partitioner gives a key."""
-    return partition_of(key, count)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
@@ -302,9 +303,13 @@ class Log:
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end), by default all that are visible when the call is made."""
+        return chain.from_iterable(self.scan_chunks(start, end))
+
+    def scan_chunks(self, start: int | None = None, end: int | None = None) -> Iterator[list[Record]]:
+        """Stream the records in [start, end) in lists, as many at a time as are decoded at once."""
         first, stop = self._range(start, end)
         view = self._partition.view
-        return self._guarded(reading.scan_records(view, first, stop, limit=self._limit), first)
+        return self._guarded(reading.scan_chunks(view, first, stop, limit=self._limit), first)
 
     def scan_reverse(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end) from the newest to the oldest."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
 from seeklog.record import kernel
@@ -278,8 +279,8 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
             return out
 
 
-def scan_records(view: View, start: int, stop: int, *, limit: int) -> Iterator[Record]:
-    """Yield the records in [start, stop)."""
+def scan_chunks(view: View, start: int, stop: int, *, limit: int) -> Iterator[list[Record]]:
+    """Yield the records in [start, stop) in lists, as many at a time as are decoded at once; none is empty."""
     if start >= stop:
         return
     cursor = Cursor(view, start, chunk=SCAN_CHUNK)
@@ -294,8 +295,10 @@ def scan_records(view: View, start: int, stop: int, *, limit: int) -> Iterator[R
             limit=limit,
             out=out,
         )
-        yield from out
-        if cursor.next_offset >= stop or (len(out) < RECORDS_PER_CHUNK and not cursor.fill()):
+        is_full = len(out) >= RECORDS_PER_CHUNK
+        if out:
+            yield out
+        if cursor.next_offset >= stop or (not is_full and not cursor.fill()):
             return
 
 
@@ -317,7 +320,7 @@ def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[R
                 number -= 1
             block = offsets[number].offset + 1 if number >= 0 else segment.base_offset
             block = min(max(low, block), stop - 1)
-            yield from reversed(list(scan_records(view, block, stop, limit=limit)))
+            yield from reversed(list(chain.from_iterable(scan_chunks(view, block, stop, limit=limit))))
             stop = block
         stop = low
 

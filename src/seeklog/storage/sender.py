@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 from seeklog.clock import Clock
 from seeklog.errors import DiskFull, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
@@ -95,6 +95,39 @@ class Delivery:
         callback()
 
 
+class Future:
+    """The fate of one record."""
+
+    __slots__ = ("_delivery", "_lane", "_place")
+
+    def __init__(self, lane: Lane, delivery: Delivery, place: int) -> None:
+        self._lane = lane
+        self._delivery = delivery
+        self._place = place
+
+    def done(self) -> bool:
+        """Tell whether the record was written or has failed."""
+        return self._delivery.is_done
+
+    def exception(self, timeout: float | None = None) -> SeeklogError | None:
+        """Return what went wrong, or None, waiting for it; `TimeoutError` is raised."""
+        self._delivery.wait(timeout)
+        return self._delivery.errors.get(self._place)
+
+    def _offset(self, timeout: float | None) -> int:
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        return self._delivery.offsets[self._place]
+
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
+        """Call `callback(future)` when it is settled: in the sender's thread, or here if it already is."""
+        self._delivery.when_done(lambda: callback(self))
+
+
+AnyFuture = TypeVar("AnyFuture", bound=Future)
+
+
 class Gathering:
     """A batch that is being filled, or that waits for its turn."""
 
@@ -146,11 +179,8 @@ class Sender:
         self._thread.start()
         _open_senders.add(self)
 
-    def put(self, lane: Lane, record: Record, size: int) -> tuple[Delivery, int]:
-        """Take a record, which takes `size` bytes at most, into a batch; return the batch's fate and the place in it.
-
-        Waits while the buffer is full.
-        """
+    def put(self, lane: Lane, record: Record, size: int, future: type[AnyFuture]) -> AnyFuture:
+        """Take a record, which takes `size` bytes at most, into a batch; waits while the buffer is full."""
         with self._lock:
             if self._buffered + size > self._buffer_bytes and self._buffered:
                 self._wait_for_room(lane, size)
@@ -172,7 +202,7 @@ class Sender:
             records.append(record)
             gathering.size += size
             self._buffered += size
-            return gathering.delivery, len(records) - 1
+            return future(lane, gathering.delivery, len(records) - 1)
 
     def _wait_for_room(self, lane: Lane, size: int) -> None:
         if threading.current_thread() is self._thread:

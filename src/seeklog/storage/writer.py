@@ -2,43 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
-from seeklog.errors import SeeklogError, UsageError
-from seeklog.record.kernel import Record, record_bound
+from seeklog.errors import UsageError
+from seeklog.record.kernel import Record, make_record, record_bound
 from seeklog.storage.partition import Partition
-from seeklog.storage.sender import Delivery, Lane, Sender
+from seeklog.storage.sender import Future, Lane, Sender
 
 
-class AppendFuture:
+class AppendFuture(Future):
     """The offset that one record will have."""
 
-    __slots__ = ("_delivery", "_place")
-
-    def __init__(self, delivery: Delivery, place: int) -> None:
-        self._delivery = delivery
-        self._place = place
-
-    def done(self) -> bool:
-        """Tell whether the record was written or has failed."""
-        return self._delivery.is_done
+    __slots__ = ()
 
     def result(self, timeout: float | None = None) -> int:
         """Return the record's offset, waiting for it; raises what the append raised, or `TimeoutError`."""
-        error = self.exception(timeout)
-        if error is not None:
-            raise error
-        return self._delivery.offsets[self._place]
-
-    def exception(self, timeout: float | None = None) -> SeeklogError | None:
-        """Return what the append raised, or None, waiting for it."""
-        self._delivery.wait(timeout)
-        return self._delivery.errors.get(self._place)
-
-    def add_done_callback(self, callback: Callable[[AppendFuture], object]) -> None:
-        """Call `callback(future)` when it is settled: in the writer's thread, or here if it already is."""
-        self._delivery.when_done(lambda: callback(self))
+        return self._offset(timeout)
 
 
 class _WholeLog:
@@ -88,8 +68,8 @@ class LogWriter:
         """
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
-        record = Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
-        return AppendFuture(*self._put(self._lane, record, record_bound(record)))
+        record = make_record(value, key, headers, timestamp_ms, -1, None)
+        return self._put(self._lane, record, record_bound(record), AppendFuture)
 
     def flush(self) -> None:
         """Send what has gathered and wait until all of it is written; errors are in the futures."""

@@ -21,6 +21,7 @@ from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, LogLocked, NotALog, SeeklogError, TopicNotFound, UnsafePath, UsageError
 from seeklog.files import Files
 from seeklog.names import TopicPartition
+from seeklog.record.kernel import Record
 from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
@@ -95,22 +96,41 @@ class PartitionTable:
                 log = entry.reader = self._open(partition, read_only=True)
             return log
 
+    def append(self, partition: TopicPartition, records: list[Record]) -> range:
+        """Append records as one batch; the sync that `flush="batch"` promises is left to the caller."""
+        entry, log = self._pin(partition)
+        try:
+            return log.append_many(records, wait=False)
+        finally:
+            self._unpin(entry)
+
     @contextlib.contextmanager
     def writing(self, partition: TopicPartition) -> Iterator[Log]:
         """Give a log to append to. It stays open afterwards, and its partition locked."""
-        entry = self._entry(partition)
-        with entry.lock:
-            if entry.writer is None:
-                self._open_writer(entry)
-            log = entry.writer
-            assert log is not None
-            entry.pins += 1
+        entry, log = self._pin(partition)
         try:
             yield log
         finally:
-            with entry.lock:
-                entry.pins -= 1
-            self._close_idle(entry)
+            self._unpin(entry)
+
+    def _pin(self, partition: TopicPartition) -> tuple[_Entry, Log]:
+        entry = self._entries.get(partition) or self._entry(partition)
+        with entry.lock:
+            log = entry.writer or self._open_writer(entry)
+            entry.pins += 1
+            return entry, log
+
+    def _unpin(self, entry: _Entry) -> None:
+        with entry.lock:
+            entry.pins -= 1
+        with self._lock:
+            if entry.writer is not None:
+                self._writers[entry.partition] = entry
+                self._writers.move_to_end(entry.partition)
+            excess = len(self._writers) - self._writers_most
+            idle = [entry for entry in self._writers.values() if not entry.pins][:excess] if excess > 0 else []
+        for entry in idle:
+            self._close_writer(entry)
 
     @contextlib.contextmanager
     def lent(self, partition: TopicPartition, *, patience_s: float) -> Iterator[Log]:
@@ -146,19 +166,25 @@ class PartitionTable:
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
         with self._lock:
-            if self._is_closed:
-                raise LogClosed(f"the store at {self._root} is closed")
+            self._check_open()
             entry = self._entries.get(partition)
             if entry is None:
                 entry = self._entries[partition] = _Entry(partition)
             return entry
 
-    def _open_writer(self, entry: _Entry) -> None:
+    def _open_writer(self, entry: _Entry) -> Log:
+        with self._lock:
+            self._check_open()
         log = self._open(entry.partition, read_only=False, background=self._background)
         entry.writer, entry.config = log, log.config
         reader, entry.reader = entry.reader, None
         if reader is not None:
             reader.close()
+        return log
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"the store at {self._root} is closed")
 
     def _open(self, partition: TopicPartition, *, read_only: bool, background: BackgroundOf | None = None) -> Log:
         if self._read_only and not read_only:
@@ -191,17 +217,6 @@ class PartitionTable:
             raise
 
     # ------------------------------------------------------------ closing logs
-
-    def _close_idle(self, used: _Entry) -> None:
-        """Note that a writer was used; close the ones that were left alone for longest if there are too many."""
-        with self._lock:
-            if used.writer is not None:
-                self._writers[used.partition] = used
-                self._writers.move_to_end(used.partition)
-            excess = len(self._writers) - self._writers_most
-            idle = [entry for entry in self._writers.values() if not entry.pins][:excess] if excess > 0 else []
-        for entry in idle:
-            self._close_writer(entry)
 
     def _close_writer(self, entry: _Entry) -> None:
         with entry.lock:
