@@ -13,7 +13,7 @@ from time import perf_counter
 if not __package__:  # run as a file: the directory above is where `bench` is found
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.figures import append, durable, read, recovery, scan
+from bench.figures import append, durable, read, recovery, scan, store
 from bench.figures import open as opening
 from bench.machine import facts
 from bench.measure import Bench
@@ -27,6 +27,7 @@ FAMILIES = {
     "scan": scan.measure,
     "recovery": recovery.measure,
     "open": opening.measure,
+    "store": store.measure,
 }
 RESULTS = Path(__file__).parent / "results"
 # Half a core: from there on, turns of the durable and the threaded rows are seldom undisturbed.

@@ -27,6 +27,9 @@ class Scale:
     recovered: int = 2_000_000
     recovered_by_naive: int = 200_000
     segments: int = 1_000
+    sent_a_turn: int = 100_000
+    consumed: int = 400_000
+    partitions: int = 1_000
 
 
 FULL = Scale()
@@ -44,4 +47,6 @@ QUICK = Scale(
     scanned_by_naive=200_000,
     recovered=500_000,
     recovered_by_naive=100_000,
+    sent_a_turn=50_000,
+    consumed=100_000,
 )
