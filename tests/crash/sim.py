@@ -5,7 +5,8 @@
     write, truncate      of a file's bytes, until `sync` of that file
     link, unlink, rename of a directory's names, until `sync_directory` of that directory
 
-A file and its name are two things: syncing one says nothing of the other. At power loss any part of the
+A file and its name are two things: syncing one says nothing of the other. So are a directory and its name: what is
+in a directory goes where its name goes, and is not there without one. At power loss any part of the
 pending operations may have reached the disk, in any order; `crash_states` enumerates the telling ones.
 
 The one invariant: an operation is either in the durable state or pending, and what a reader sees is the
@@ -23,7 +24,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from seeklog.files import Buffer, Files
+from seeklog.files import Buffer, Files, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -182,6 +183,8 @@ class _Handle:
     path: str
     can_write: bool
     is_lock: bool = False
+    locks_out_broker: bool = False
+    is_broker: bool = False
 
 
 class SimFiles:
@@ -263,6 +266,12 @@ class SimFiles:
     def list(self, directory: str) -> list[str]:
         return list(self._directory(directory).names)
 
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        return {name: _kind_of(inode) for name, inode in self._directory(directory).names.items()}
+
+    def kind(self, path: str) -> Kind:
+        return _kind_of(self._inode(path))
+
     def file_size(self, path: str) -> int:
         inode = self._inode(path)
         if isinstance(inode, Directory):
@@ -277,7 +286,20 @@ class SimFiles:
         inode = directory.names.get(source_name)
         if inode is None:
             raise _error(errno.ENOENT, source)
-        self._do(Rename(directory, source_name, target_name, inode))
+        replaced = directory.names.get(target_name)
+        if replaced is not None:
+            self._check_replaceable(replaced, by=inode, path=target)
+        if replaced is not inode:
+            self._do(Rename(directory, source_name, target_name, inode))
+
+    def _check_replaceable(self, replaced: Inode, *, by: Inode, path: str) -> None:
+        if isinstance(by, Directory):
+            if isinstance(replaced, File):
+                raise _error(errno.ENOTDIR, path)
+            if replaced.names and replaced is not by:
+                raise _error(errno.ENOTEMPTY, path)
+        elif isinstance(replaced, Directory):
+            raise _error(errno.EISDIR, path)
 
     def remove(self, path: str) -> None:
         directory, name = self._place(path)
@@ -299,6 +321,17 @@ class SimFiles:
                 raise _error(errno.ENOTDIR, path)
             directory = inode
 
+    def remove_directory(self, path: str) -> None:
+        directory, name = self._place(path)
+        inode = directory.names.get(name)
+        if inode is None:
+            raise _error(errno.ENOENT, path)
+        if isinstance(inode, File):
+            raise _error(errno.ENOTDIR, path)
+        if inode.names:
+            raise _error(errno.ENOTEMPTY, path)
+        self._do(Unlink(directory, name))
+
     def sync_directory(self, path: str) -> None:
         directory = self._directory(path)
         mine = [op for op in self.pending if _directory_of(op) is directory]
@@ -318,7 +351,25 @@ class SimFiles:
         file.content = owner.encode()
         return handle
 
+    def lock_out_broker(self, path: str) -> int:
+        # A lock of another sort than `lock` takes: the two do not meet, as fcntl's and flock's do not.
+        return self._lock_broker_file(path, as_broker=False)
+
     # What a test may ask.
+
+    def lock_as_broker(self, path: str) -> int:
+        """Do what a broker does when it starts: take the file alone, or raise `BlockingIOError`."""
+        return self._lock_broker_file(path, as_broker=True)
+
+    def _lock_broker_file(self, path: str, *, as_broker: bool) -> int:
+        number = self.open(path, write=True, create=True)
+        mine = self._handles[number]
+        for other in self._handles.values():
+            if other.file is mine.file and (other.is_broker or (as_broker and other.locks_out_broker)):
+                del self._handles[number]
+                raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
+        mine.is_broker, mine.locks_out_broker = as_broker, not as_broker
+        return number
 
     @property
     def open_handles(self) -> int:
@@ -478,6 +529,7 @@ class FaultyFiles:
     """Count and fail only calls on paths that end so."""
     calls: int = 0
     failures: int = 0
+    failed_method: str = ""
     failed_path: str = ""
     """What the last call that failed was about."""
     _paths: dict[int, str] = field(default_factory=dict)
@@ -533,6 +585,14 @@ class FaultyFiles:
         self._check("list", directory)
         return self.inner.list(directory)
 
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        self._check("kinds", directory)
+        return self.inner.kinds(directory)
+
+    def kind(self, path: str) -> Kind:
+        self._check("kind", path)
+        return self.inner.kind(path)
+
     def file_size(self, path: str) -> int:
         self._check("file_size", path)
         return self.inner.file_size(path)
@@ -549,12 +609,23 @@ class FaultyFiles:
         self._check("make_directory", path)
         self.inner.make_directory(path)
 
+    def remove_directory(self, path: str) -> None:
+        self._check("remove_directory", path)
+        self.inner.remove_directory(path)
+
     def sync_directory(self, path: str) -> None:
         self._check("sync_directory", path)
         self.inner.sync_directory(path)
 
     def lock(self, path: str, owner: str) -> int:
+        self._check("lock", path)
         handle = self.inner.lock(path, owner)
+        self._paths[handle] = path
+        return handle
+
+    def lock_out_broker(self, path: str) -> int:
+        self._check("lock_out_broker", path)
+        handle = self.inner.lock_out_broker(path)
         self._paths[handle] = path
         return handle
 
@@ -569,6 +640,7 @@ class FaultyFiles:
         failing = self.calls == self.fail_at or (self.lasting and 0 < self.fail_at <= self.calls)
         if failing:
             self.failures += 1
+            self.failed_method = method
             self.failed_path = path
         return failing
 
@@ -679,6 +751,10 @@ def _spoiled(op: Operation) -> list[Operation]:
     start = max(op.position, len(op.file.durable))
     end = op.position + len(op.data)
     return [Write(op.file, start, bytes([GARBAGE]) * (end - start))] if start < end else []
+
+
+def _kind_of(inode: Inode) -> Kind:
+    return "directory" if isinstance(inode, Directory) else "file"
 
 
 def _file_of(op: Operation) -> File | None:

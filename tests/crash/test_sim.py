@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import errno
+import fcntl
+import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from seeklog.files import Files
 
 NEW = Disk.of({}, directories=["/data"])
 
@@ -223,3 +229,187 @@ def test_a_full_disk_takes_a_prefix_of_a_write_and_later_all_of_it() -> None:
 
     assert faulty.read(handle, 10, 0) == b"oldnew"
     assert (faulty.calls, faulty.failures) == (3, 2)
+
+
+# Directories as a store uses them.
+
+
+def partition(sim: SimFiles) -> None:
+    """Make /data/log with one file in it, all of it durable."""
+    sim.make_directory("/data/log")
+    handle = sim.open("/data/log/value", write=True, create=True)
+    sim.write(handle, b"content", 0)
+    sim.sync(handle)
+    sim.close(handle)
+    sim.sync_directory("/data/log")
+    sim.sync_directory("/data")
+
+
+def test_a_renamed_directory_takes_everything_in_it_along_or_stays_with_all_of_it() -> None:
+    sim = SimFiles(NEW)
+    partition(sim)
+
+    sim.rename("/data/log", "/data/gone")
+
+    assert sim.disk().files == {"/data/gone/value": b"content"}
+    names = {frozenset(disk.files) for disk in all_states(sim)}
+    assert names >= {frozenset({"/data/log/value"}), frozenset({"/data/gone/value"})}
+    assert frozenset() not in names
+    sim.sync_directory("/data")
+    assert {frozenset(disk.files) for disk in all_states(sim)} == {frozenset({"/data/gone/value"})}
+
+
+def test_a_file_in_a_directory_that_was_renamed_is_written_and_synced_through_its_handle() -> None:
+    sim = SimFiles(NEW)
+    partition(sim)
+    handle = sim.open("/data/log/value", write=True)
+    sim.rename("/data/log", "/data/gone")
+    sim.sync_directory("/data")
+
+    sim.write(handle, b"changed", 0)
+    sim.sync(handle)
+
+    assert [disk.files for disk in all_states(sim)] == [{"/data/gone/value": b"changed"}]
+
+
+def test_a_removed_directory_may_still_be_there_with_none_some_or_all_of_its_files() -> None:
+    sim = SimFiles(Disk.of({"/data/log/a": b"", "/data/log/b": b""}))
+    for name in ("a", "b"):
+        sim.remove(f"/data/log/{name}")
+
+    sim.remove_directory("/data/log")
+
+    states = {(("/data/log" in disk.directories), frozenset(disk.files)) for disk in all_states(sim)}
+    assert states == {
+        (False, frozenset()),
+        (True, frozenset()),
+        (True, frozenset({"/data/log/a"})),
+        (True, frozenset({"/data/log/b"})),
+        (True, frozenset({"/data/log/a", "/data/log/b"})),
+    }
+    sim.sync_directory("/data")
+    assert {"/data/log" in disk.directories for disk in all_states(sim)} == {False}
+
+
+def test_a_directory_made_again_under_a_removed_name_is_another_one() -> None:
+    sim = SimFiles(NEW)
+    partition(sim)
+    sim.remove("/data/log/value")
+    sim.remove_directory("/data/log")
+    sim.make_directory("/data/log")
+    handle = sim.open("/data/log/new", write=True, create=True)
+    sim.close(handle)
+
+    found = {frozenset(disk.files) for disk in all_states(sim)}
+
+    assert frozenset({"/data/log/value", "/data/log/new"}) not in found
+    assert found >= {frozenset({"/data/log/value"}), frozenset({"/data/log/new"}), frozenset()}
+
+
+def test_any_number_may_lock_a_broker_out_and_a_broker_must_be_alone() -> None:
+    sim = SimFiles(NEW)
+    first, second = sim.lock_out_broker("/data/.lock"), sim.lock_out_broker("/data/.lock")
+    with pytest.raises(BlockingIOError):
+        sim.lock_as_broker("/data/.lock")
+    sim.close(first)
+    with pytest.raises(BlockingIOError):
+        sim.lock_as_broker("/data/.lock")
+    sim.close(second)
+
+    sim.lock_as_broker("/data/.lock")
+
+    with pytest.raises(BlockingIOError):
+        sim.lock_out_broker("/data/.lock")
+    assert sim.open_handles == 1
+    sim.process_crash()
+    sim.lock_out_broker("/data/.lock")
+
+
+# The same calls on the real disk and on the simulated one.
+
+
+def call_everything(files: Files, root: str) -> list[object]:
+    """Make calls about directories, lawful and not, and return what each gave, or its error."""
+    found: list[object] = []
+
+    def note(call: Callable[[], object]) -> None:
+        try:
+            found.append(call())
+        except OSError as error:
+            found.append(errno.errorcode[error.errno or 0])
+
+    def make_file(path: str) -> None:
+        handle = files.open(f"{root}/{path}", write=True, create=True)
+        files.write(handle, path.encode(), 0)
+        files.close(handle)
+
+    for name in ("full", "empty", "empty2"):
+        note(lambda name=name: files.make_directory(f"{root}/{name}"))
+    make_file("full/inside")
+    make_file("plain")
+    make_file("other")
+    everything = ("full", "empty", "plain", "nothing", "plain/below", "full/inside", "nothing/below")
+    for name in everything:
+        note(lambda name=name: files.kind(f"{root}/{name}"))
+        note(lambda name=name: files.kinds(f"{root}/{name}"))
+        note(lambda name=name: sorted(files.list(f"{root}/{name}")))
+        note(lambda name=name: files.file_size(f"{root}/{name}"))
+    for name in ("full", "plain", "nothing", "plain/below"):
+        note(lambda name=name: files.remove_directory(f"{root}/{name}"))
+    for source, target in (
+        ("plain", "empty"),
+        ("empty", "plain"),
+        ("empty", "full"),
+        ("full", "full"),
+        ("nothing", "full"),
+        ("full", "empty"),
+        ("empty", "moved"),
+        ("plain", "other"),
+        ("moved", "empty2"),
+        ("empty2", "empty2"),
+    ):
+        note(lambda source=source, target=target: files.rename(f"{root}/{source}", f"{root}/{target}"))
+        note(lambda: files.kinds(root))
+    note(lambda: files.read_file(f"{root}/empty2/inside"))
+    note(lambda: files.remove(f"{root}/empty2"))
+    note(lambda: files.remove(f"{root}/empty2/inside"))
+    note(lambda: files.remove_directory(f"{root}/empty2"))
+    note(lambda: files.remove_directory(f"{root}/empty2"))
+    note(lambda: files.kinds(root))
+    return found
+
+
+def test_the_simulated_disk_answers_about_directories_as_the_real_one_does(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    root.mkdir()
+
+    assert call_everything(SimFiles(NEW), "/data") == call_everything(OsFiles(), str(root))
+
+
+def test_the_real_disk_has_the_same_lock_against_a_broker(tmp_path: Path) -> None:
+    files, path = OsFiles(), str(tmp_path / ".lock")
+    held = [files.lock_out_broker(path), files.lock_out_broker(path)]
+    with open(path, "r+b") as broker:
+        for handle in held:
+            with pytest.raises(BlockingIOError):
+                fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.close(handle)
+        fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BlockingIOError):
+            files.lock_out_broker(path)
+
+
+@pytest.mark.parametrize("method", ["kinds", "kind", "remove_directory", "lock_out_broker", "lock"])
+def test_a_faulty_disk_fails_what_a_store_asks_too(method: str) -> None:
+    sim = SimFiles(NEW)
+    sim.make_directory("/data/log")
+    before = sim.disk()
+    faulty = FaultyFiles(sim, methods={method}, fail_at=1)
+    arguments = ["1"] if method == "lock" else []
+
+    with pytest.raises(OSError) as failure:
+        getattr(faulty, method)("/data/log", *arguments)
+
+    assert failure.value.errno == errno.EIO
+    assert (faulty.failed_method, faulty.failed_path) == (method, "/data/log")
+    assert sim.disk() == before
