@@ -1,0 +1,295 @@
+"""Names: which may name a topic, what a name in a store's root stands for, and that no hostile one reaches the disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from seeklog import Store, TopicPartition, names
+from seeklog.errors import InvalidName, UsageError
+from storage.workbench import open_log
+from store.workbench import append, open_store, partition_directories, read, snapshot, strangers
+
+HOSTILE = [
+    "",
+    " ",
+    "  ",
+    ".",
+    "..",
+    "/",
+    "//",
+    "a/b",
+    "/a",
+    "a/",
+    "../a",
+    "a/../b",
+    "../../etc/passwd",
+    "./a",
+    "~/a",
+    "a\\b",
+    "..\\a",
+    "\0",
+    "a\0",
+    "\0a",
+    "a\0/../b",
+    "a\n",
+    "\na",
+    "a\nb",
+    "a\r",
+    "a\r\nb",
+    "a\t",
+    " a",
+    "a ",
+    "a b",
+    "a:b",
+    "a,b",
+    "a;b",
+    "a*",
+    "a?",
+    "$a",
+    "a|b",
+    "a'b",
+    'a"b',
+    "a=b",
+    "a@b",
+    "a+b",
+    "a%2fb",
+    "a#b",
+    "{a}",
+    "-\u2044-",  # a fraction slash
+    "a\u2215b",  # a division slash
+    "\u0430bc",  # a Cyrillic a
+    "\uff41bc",  # a fullwidth a
+    "a\u2024b",  # a one dot leader
+    "\u2025",  # a two dot leader
+    "a\uff0eb",  # a fullwidth full stop
+    "a\u2010b",  # a hyphen that is not ASCII's
+    "a\u2011b",
+    "a\u2013b",
+    "a\uff3fb",  # a fullwidth low line
+    "\u0661",  # an Arabic digit
+    "a\u200b",  # a zero width space
+    "\u202ea",  # right to left
+    "a\u0301",  # a combining accent
+    "\u00e4",
+    "\u0131",  # a dotless i
+    "\u212a",  # the Kelvin sign, whose lower case is an ASCII k
+    "\U0001f600",
+    "\ud800",  # half of a surrogate pair
+    "a\x7f",
+    "\x1b[31m",
+    "a" * 250,
+    "a" * 100_000,
+    "." * 250,
+]
+STRANGE_TYPES = [None, b"payments", 5, 1.0, True, ("a",), Path("payments")]
+EDGES = [
+    "a",
+    "Z",
+    "0",
+    "_",
+    "-",
+    "--",
+    "-0",
+    "a-0",
+    "a-0-1",
+    "...",
+    ".a",
+    "a.",
+    "_a",
+    ".lock",
+    "seeklog-topics",
+    "meta.properties",
+    "00000000000000000000.log",
+    "recovery-point-offset-checkpoint",
+    f"a.{'0' * 32}-delete",
+    "Payments",
+    "a" * 249,
+    "-" * 249,
+    "." * 249,
+]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("payments", partitions=2)
+        append(store, "payments", [b"0", b"1"])
+        yield store
+
+
+def test_there_are_enough_hostile_names_and_each_is_another() -> None:
+    assert len(HOSTILE) == len(set(HOSTILE)) >= 40
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:20]))
+def test_a_hostile_name_is_refused_everywhere_and_nothing_changes(store: Store, name: str) -> None:
+    before = snapshot(store.path.parent)
+
+    for call in (
+        lambda: store.create_topic(name),
+        lambda: store.describe_topic(name),
+        lambda: store.alter_topic(name, {"retention.ms": 5}),
+        lambda: store.add_partitions(name, partitions=9),
+        lambda: store.delete_topic(name),
+        lambda: store.log(name, 0),
+    ):
+        with pytest.raises(InvalidName, match="cannot name a topic"):
+            call()
+
+    assert snapshot(store.path.parent) == before
+    assert store.topics() == ["payments"]
+
+
+@pytest.mark.parametrize("name", STRANGE_TYPES, ids=repr)
+def test_a_name_that_is_no_text_is_refused(store: Store, name: object) -> None:
+    before = snapshot(store.path)
+
+    with pytest.raises(InvalidName, match="is a str"):
+        store.create_topic(name)  # type: ignore[arg-type]
+
+    assert snapshot(store.path) == before
+
+
+def test_a_refusal_of_a_long_name_does_not_repeat_all_of_it(store: Store) -> None:
+    with pytest.raises(InvalidName) as caught:
+        store.create_topic("a" * 100_000)
+
+    assert len(str(caught.value)) < 300
+
+
+@pytest.mark.parametrize("name", EDGES, ids=lambda name: name[:30])
+def test_a_legal_name_at_the_edge_lives_through_all_that_a_topic_goes_through(tmp_path: Path, name: str) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic(name, partitions=2)
+        append(store, name, [b"x"], partition=1)
+        store.add_partitions(name, partitions=3)
+        store.alter_topic(name, {"retention.ms": 1000})
+        store.maintain()
+    with open_store(tmp_path / "store") as store:
+        assert store.topics() == [name]
+        assert read(store, name, 1) == [b"x"]
+        assert partition_directories(store.path) == [f"{name}-{number}" for number in range(3)]
+        assert strangers(store.path) == []
+
+        store.delete_topic(name)
+
+        assert store.topics() == []
+        assert partition_directories(store.path) == []
+
+
+def test_names_that_differ_in_case_alone_are_two_topics(store: Store) -> None:
+    store.create_topic("PAYMENTS", partitions=1)
+
+    assert store.topics() == ["PAYMENTS", "payments"]
+    assert read(store, "PAYMENTS") == []
+
+
+def test_topics_whose_names_look_like_anothers_partitions_keep_apart(store: Store) -> None:
+    for name in ("payments-0", "payments-0-0", "payments-1"):
+        store.create_topic(name, partitions=1)
+        append(store, name, [name.encode()])
+
+    store.delete_topic("payments")
+
+    assert store.topics() == ["payments-0", "payments-0-0", "payments-1"]
+    for name in store.topics():
+        assert read(store, name) == [name.encode()]
+
+
+def test_the_stores_own_topic_cannot_be_made_or_changed_by_hand(store: Store) -> None:
+    before = snapshot(store.path)
+
+    for call in (
+        lambda: store.create_topic(names.CONSUMER_OFFSETS),
+        lambda: store.alter_topic(names.CONSUMER_OFFSETS, {}),
+        lambda: store.add_partitions(names.CONSUMER_OFFSETS, partitions=99),
+        lambda: store.delete_topic(names.CONSUMER_OFFSETS),
+    ):
+        with pytest.raises(UsageError, match="the store's own"):
+            call()
+
+    assert snapshot(store.path) == before
+
+
+# ---------------------------------------------------------------- names of directories
+
+
+@pytest.mark.parametrize("number", [0, 1, 9, 10, 9999, 2**31 - 1])
+@pytest.mark.parametrize("topic", ["a", "a-0", "-", "a" * 249])
+def test_a_partitions_directory_tells_which_it_is(topic: str, number: int) -> None:
+    partition = TopicPartition(topic, number)
+
+    assert names.parse_partition_name(str(partition)) == partition
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "a",
+        "a-",
+        "-0",
+        "a-x",
+        "a-00",
+        "a-01",
+        "a--",
+        "a-0x",
+        "a-0\n",
+        "a-+1",
+        "a- 1",
+        "a-\u0661",
+        f"a-{2**31}",
+        "a-99999999999",
+        "a b-0",
+        "a/b-0",
+        "\u00e4-0",
+        "a-0.deleted",
+        f"a-0.{'0' * 32}-delete",
+        f"a-0.{'0' * 32}-future",
+        "seeklog-topics",
+        "recovery-point-offset-checkpoint",
+    ],
+)
+def test_what_is_no_partitions_directory_is_not_taken_for_one(name: str) -> None:
+    assert names.parse_partition_name(name) is None
+
+
+@pytest.mark.parametrize("topic", [".", "..", "a" * 250])
+@pytest.mark.xfail(strict=True, reason="the name of an adopted topic is not checked: a directory ..-0 becomes topic ..")
+def test_a_directory_whose_topic_could_not_be_named_is_no_partition(tmp_path: Path, topic: str) -> None:
+    with open_store(tmp_path / "store"):
+        pass
+    with open_log(tmp_path / "store" / f"{topic}-0"):
+        pass
+
+    with open_store(tmp_path / "store") as store:
+        assert store.topics() == []
+
+
+@pytest.mark.parametrize("length", [1, 200, 213, 214, 215, 249])
+def test_the_name_of_a_deleted_directory_fits_and_is_known_again(length: int) -> None:
+    name = names.deleted_directory(TopicPartition("a" * length, 9999), "0123456789abcdef" * 2)
+
+    assert len(name) <= 255
+    assert names.is_deleted_directory(name)
+    assert names.parse_partition_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "a-0",
+        "a-delete",
+        "a-0-delete",
+        f"a.{'0' * 31}-delete",
+        f".{'0' * 32}-delete",
+        f"a.{'G' * 32}-delete",
+        f"a.{'0' * 32}-delete\n",
+        f"a.{'0' * 32}-delete-0",
+    ],
+)
+def test_what_was_not_deleted_is_not_taken_for_it(name: str) -> None:
+    assert not names.is_deleted_directory(name)
