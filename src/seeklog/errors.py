@@ -44,7 +44,15 @@ class OffsetOutOfRange(SeeklogError, LookupError):
             if log_end_offset > log_start_offset
             else f"the log is empty, its next offset is {log_end_offset}"
         )
+        self.what = what
         super().__init__(f"{what or 'offset'} {offset} is out of range: {holds}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_out_of_range, (self.offset, self.log_start_offset, self.log_end_offset, self.what)
+
+
+def _rebuild_out_of_range(offset: int, start: int, end: int, what: str) -> OffsetOutOfRange:
+    return OffsetOutOfRange(offset, log_start_offset=start, log_end_offset=end, what=what)
 
 
 class TopicNotFound(SeeklogError, LookupError):
@@ -86,13 +94,20 @@ class NotAccessible(SeeklogError):
 class LogLocked(SeeklogError):
     """Another writer holds the log."""
 
-    def __init__(self, path: str | os.PathLike[str], owner_pid: int | None) -> None:
+    def __init__(self, path: str | os.PathLike[str], owner_pid: int | None, *, owner: str = "") -> None:
         self.path = os.fspath(path)
         self.owner_pid = owner_pid
-        owner = f"process {owner_pid}" if owner_pid else "another process"
+        self.owner = owner or (f"process {owner_pid}" if owner_pid else "another process")
         super().__init__(
-            f"{self.path} is open for writing in {owner}; close it there, or open here with read_only=True"
+            f"{self.path} is open for writing in {self.owner}; close it there, or open here with read_only=True"
         )
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_locked, (self.path, self.owner_pid, self.owner)
+
+
+def _rebuild_locked(path: str, owner_pid: int | None, owner: str) -> LogLocked:
+    return LogLocked(path, owner_pid, owner=owner)
 
 
 class LogClosed(SeeklogError):

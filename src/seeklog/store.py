@@ -21,7 +21,6 @@ from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
-    GroupInUse,
     InvalidName,
     LogLocked,
     NotAccessible,
@@ -35,6 +34,7 @@ from seeklog.groups.records import Member
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import partition_of
 from seeklog.storage.log import Log
+from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
@@ -137,13 +137,17 @@ class Store:
         self._broker_lock = -1
         self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         try:
+            check_root(self._files, root, create=not read_only)
+            if not read_only:
+                self._broker_lock = self._lock_out_broker()
             self._topics = Topics(
                 root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
             )
-            if not read_only:
-                self._broker_lock = self._lock_out_broker()
-        except OSError as error:
-            raise NotAccessible(f"{root} cannot be opened: {error}") from error
+        except BaseException as error:
+            self._let_broker_in()
+            if isinstance(error, OSError):
+                raise NotAccessible(f"{root} cannot be opened: {error}") from error
+            raise
         self._maintenance = Maintenance(self._clock) if background else None
         self._table = PartitionTable(
             self._topics,
@@ -153,7 +157,7 @@ class Store:
             max_open_files=max_open_files,
             background=self._maintenance.watch if self._maintenance is not None else None,
         )
-        self._groups = Groups(self._topics, self._table, clock=self._clock, read_only=read_only)
+        self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
         if not read_only:
             self._topics.finish_deletes(self._groups.forget_topic)
         if self._maintenance is not None:
@@ -188,7 +192,12 @@ class Store:
         try:
             return self._files.lock_out_broker(f"{self._root}/{names.LOCK}")
         except BlockingIOError:
-            raise LogLocked(self._root, None) from None
+            raise LogLocked(self._root, None, owner="a Kafka broker") from None
+
+    def _let_broker_in(self) -> None:
+        if self._broker_lock >= 0:
+            self._files.close(self._broker_lock)
+            self._broker_lock = -1
 
     # ------------------------------------------------------------ topics
 
@@ -346,7 +355,7 @@ class Store:
         return GroupDescription(
             name=group,
             generation=found.state.generation,
-            members=tuple(member for _, member in sorted(found.state.members.items())),
+            members=tuple(member for _, member in sorted(self._groups.living(found).items())),
             offsets={partition: committed.offset for partition, committed in sorted(found.offsets.items())},
         )
 
@@ -354,7 +363,7 @@ class Store:
         """Return how far a group is behind, for each partition that it has committed or that a member reads."""
         found = self._groups.find(group)
         readers = {
-            partition: member.member_id for member in found.state.members.values() for partition in member.assignment
+            partition: name for name, member in self._groups.living(found).items() for partition in member.assignment
         }
         lags = []
         for partition in sorted({*found.offsets, *readers}):
@@ -393,9 +402,7 @@ class Store:
         if isinstance(to, str) and to not in ("earliest", "latest"):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
         self._check_writable("offsets are written")
-        members = self._groups.find(group).state.members
-        if members:
-            raise GroupInUse(f"group {group!r} has {len(members)} members; stop them first")
+        self._groups.check_idle(self._groups.find(group))
         chosen = self._topics.find(topic).partitions if partitions is None else tuple(partitions)
         offsets: dict[TopicPartition, int] = {}
         for number in chosen:
@@ -474,8 +481,7 @@ class Store:
                 step()
             except SeeklogError as error:
                 first_error = first_error or error
-        if self._broker_lock >= 0:
-            self._files.close(self._broker_lock)
+        self._let_broker_in()
         if first_error is not None:
             raise first_error
 

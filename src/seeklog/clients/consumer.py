@@ -481,6 +481,8 @@ class Consumer:
     def _close(self, *, commit: bool) -> None:
         if self._closing.is_set():
             return
+        if self._membership is not None and self._membership.is_abandoned:
+            commit = False  # a forked child's copy: the parent goes on, and commits
         try:
             self._settle_all()
             if commit and self._auto_commits:

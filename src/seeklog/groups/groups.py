@@ -23,15 +23,18 @@ from seeklog.errors import (
     GroupNotFound,
     InvalidName,
     LogClosed,
+    NotAccessible,
     OffsetOutOfRange,
     TopicExists,
     UsageError,
 )
-from seeklog.groups import records
-from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, OffsetKey
+from seeklog.files import Files
+from seeklog.groups import liveness, records
+from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.record.kernel import Record
 from seeklog.storage.log import Log
+from seeklog.topics.layout import partition_path
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 
@@ -136,9 +139,10 @@ class GroupChange:
 class Groups:
     """Reads and changes the groups of one store. Any thread may call anything."""
 
-    def __init__(self, topics: Topics, table: PartitionTable, *, clock: Clock, read_only: bool) -> None:
+    def __init__(self, topics: Topics, table: PartitionTable, *, files: Files, clock: Clock, read_only: bool) -> None:
         self._topics = topics
         self._table = table
+        self._files = files
         self._clock = clock
         self._read_only = read_only
         self._lock = threading.Lock()
@@ -181,6 +185,24 @@ class Groups:
         count = self._topics.find(CONSUMER_OFFSETS).partition_count
         return TopicPartition(CONSUMER_OFFSETS, java_hash(name) % count)
 
+    def directory_of(self, name: str) -> str:
+        """Return the directory of that partition, where the files of the group's members lie too."""
+        return partition_path(self._topics.root, self.partition_of(name))
+
+    def living(self, group: Group) -> dict[str, Member]:
+        """Return the members of a group that are alive."""
+        if not group.state.members:
+            return {}
+        return liveness.living(self._files, self._clock, self.directory_of(group.name), group.state)
+
+    def check_idle(self, group: Group) -> None:
+        """Refuse if a group has members that are alive."""
+        members = self.living(group)
+        if members:
+            raise GroupInUse(
+                f"group {group.name!r} has {len(members)} members that consume, such as {min(members)}; stop them first"
+            )
+
     @contextlib.contextmanager
     def _looking(self, partition: TopicPartition) -> Iterator[_OffsetsPartition]:
         offsets = self._offsets_partition(partition)
@@ -211,13 +233,16 @@ class Groups:
         self._make_topic()
         partition = self.partition_of(name)
         offsets = self._offsets_partition(partition)
-        with offsets.lock, self._table.lent(partition, patience_s=PATIENCE_S) as log:
-            offsets.read_on(log)
-            change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
-            yield change
-            if change.pending:
-                log.append_many(change.pending)
+        try:
+            with offsets.lock, self._table.lent(partition, patience_s=PATIENCE_S) as log:
                 offsets.read_on(log)
+                change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
+                yield change
+                if change.pending:
+                    log.append_many(change.pending)
+                    offsets.read_on(log)
+        except OSError as error:
+            raise NotAccessible(f"group {name!r} cannot be changed: {error}") from error
 
     def _make_topic(self) -> None:
         if not self._topics.has(CONSUMER_OFFSETS):
@@ -233,9 +258,9 @@ class Groups:
             return
         with self.changing(name) as change:
             members = change.group.state.members
-            if member_id is None and members:
-                raise GroupInUse(f"group {name!r} has {len(members)} members; commit through them, or stop them first")
-            if member_id is not None:
+            if member_id is None:
+                self.check_idle(change.group)
+            else:
                 own = members[member_id].assignment if member_id in members else frozenset()
                 strange = sorted(set(committed) - own)
                 if strange:
@@ -271,8 +296,7 @@ class Groups:
         """Take a group away with its offsets, unless it has members."""
         self.find(name)
         with self.changing(name) as change:
-            if change.group.state.members:
-                raise GroupInUse(f"group {name!r} has {len(change.group.state.members)} members; stop them first")
+            self.check_idle(change.group)
             change.put_offsets(dict.fromkeys(change.group.offsets))
             change.drop_state()
 

@@ -5,38 +5,32 @@ partition's lock (`Groups.changing`). Nobody rules. Each member compares what it
 have, gives up its own surplus after it has committed it, and takes from what is free. It never touches the
 partitions of another that lives, so a partition has one reader at any time; and because all decide by the same
 plan, they come to agree.
-
-A member is alive while it holds the lock of its own file, `seeklog-member-<uuid>`, beside the records: the lock goes
-with the process, however it ends. The file holds when the member last polled; one that has not for
-`max_poll_interval_ms` counts as gone too.
-
-    0   pid of the process, blank, milliseconds of the machine's monotonic clock, both in decimal
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
-import re
 import socket
 import uuid
 import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
-from seeklog import names
 from seeklog.clock import Clock
-from seeklog.errors import TopicNotFound
+from seeklog.errors import LogClosed, TopicNotFound
 from seeklog.files import Files
 from seeklog.groups.assignor import plan
 from seeklog.groups.groups import Groups
+from seeklog.groups.liveness import member_path, remove_files_of_dead, sign_of_life
 from seeklog.groups.records import GroupState, Member
 from seeklog.names import TopicPartition
-from seeklog.topics.layout import partition_path
 from seeklog.topics.topics import Topics
 
+logger = logging.getLogger("seeklog")
+
 PROTOCOL = "cooperative-sticky"
-_UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\Z")
 
 _open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 
@@ -82,16 +76,19 @@ class Membership:
     def member_id(self) -> str:
         return self._member.member_id
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Whether this is the copy in a forked child."""
+        return self._handle < 0
+
     def join(self) -> None:
         """Become a member, with the partitions that are free and should be this one's."""
         with self._groups.changing(self._group) as change:
             # The lock before the record: whoever finds this member in the group finds it alive.
-            path = self._path(self.member_id)
-            assert path is not None
             if self._handle < 0:
-                self._handle = self._files.lock(path, self._sign_of_life())
+                self._handle = self._files.lock(self._path(), sign_of_life(self._clock))
                 _open_memberships.add(self)
-            members = self._living(change.group.state) | {self.member_id: self._member}
+            members = self._groups.living(change.group) | {self.member_id: self._member}
             change.put_state(self._taking(members, mine=frozenset()))
         self._settle(change.group.state)
 
@@ -104,34 +101,40 @@ class Membership:
         if moment < self._next_heartbeat and not now:
             return
         self._next_heartbeat = moment + self._heartbeat_s
-        self._files.write(self._handle, self._sign_of_life().encode(), 0)
+        if self._handle < 0:
+            raise LogClosed(
+                f"this member of group {self._group!r} belongs to the process that this one was forked from"
+            )
+        try:
+            self._files.write(self._handle, sign_of_life(self._clock).encode(), 0)
+        except OSError as error:
+            # The lock still tells that it lives; only a poll after `max_poll_interval_ms` would come too late.
+            logger.warning("group %s: the sign of life was not written: %s", self._group, error)
         self._topics.refresh()
         group = self._groups.look(self._group)
-        state = group.state if group is not None else GroupState()
-        if self.member_id not in state.members:
+        if group is None or self.member_id not in group.state.members:
             # Others took this one for gone: it has not polled for too long. What it had is theirs.
             self.assignment = frozenset()
             self.join()
             return
-        living = self._living(state)
+        living = self._groups.living(group)
         wanted = self._plan(living)
         giving = self.assignment - wanted
         if giving:
             self._on_revoke(giving)
-        if giving or len(living) < len(state.members) or wanted - _owned(living):
+        if giving or len(living) < len(group.state.members) or wanted - _owned(living):
             self._take_part(giving)
         else:
-            self._settle(state)
+            self._settle(group.state)
 
     def _take_part(self, giving: frozenset[TopicPartition]) -> None:
         with self._groups.changing(self._group) as change:
             if self.member_id not in change.group.state.members:
                 return
-            living = self._living(change.group.state)
-            state = self._taking(living, mine=self.assignment - giving)
+            state = self._taking(self._groups.living(change.group), mine=self.assignment - giving)
             if dict(state.members) != dict(change.group.state.members):
                 change.put_state(state)
-            self._remove_files_of_dead()
+            remove_files_of_dead(self._files, self._groups.directory_of(self._group))
         self._settle(change.group.state)
 
     def leave(self) -> None:
@@ -140,14 +143,13 @@ class Membership:
             return
         try:
             with self._groups.changing(self._group) as change:
-                members = dict(self._living(change.group.state))
+                members = self._groups.living(change.group)
                 if members.pop(self.member_id, None) is not None:
                     change.put_state(self._state_of(members))
-                self._remove_files_of_dead()
+                remove_files_of_dead(self._files, self._groups.directory_of(self._group))
         finally:
-            path = self._path(self.member_id)
             with contextlib.suppress(OSError):
-                self._files.remove(path or "")
+                self._files.remove(self._path())
             self._files.close(self._handle)
             self._handle = -1
             self.assignment = frozenset()
@@ -157,6 +159,11 @@ class Membership:
         if self._handle >= 0:
             self._files.close(self._handle)
             self._handle = -1
+
+    def _path(self) -> str:
+        path = member_path(self._groups.directory_of(self._group), self.member_id)
+        assert path is not None
+        return path
 
     # ------------------------------------------------------------ deciding
 
@@ -188,52 +195,6 @@ class Membership:
         if not members:
             return GroupState()
         return GroupState(protocol=PROTOCOL, leader=min(members), members=dict(members))
-
-    # ------------------------------------------------------------ who is alive
-
-    def _sign_of_life(self) -> str:
-        return f"{os.getpid():10d} {int(self._clock.monotonic() * 1000):20d}"
-
-    def _path(self, member_id: str) -> str | None:
-        """Return the file of a member, or None if its id is none that a seeklog gave: a broker's member is gone."""
-        found = _UUID.search(member_id)
-        if found is None:
-            return None
-        directory = partition_path(self._topics.root, self._groups.partition_of(self._group))
-        return f"{directory}/{names.MEMBER}{found[0]}"
-
-    def _living(self, state: GroupState) -> dict[str, Member]:
-        return {name: member for name, member in state.members.items() if self._is_alive(member)}
-
-    def _is_alive(self, member: Member) -> bool:
-        if member.member_id == self.member_id:
-            return True
-        path = self._path(member.member_id)
-        if path is None:
-            return False
-        try:
-            words = self._files.read_file(path).split()
-            self._files.close(self._files.lock(path, ""))
-        except FileNotFoundError:
-            return False
-        except BlockingIOError:
-            # It holds its lock. A sign of life that is just being written is as good as one.
-            polled_ms = int(words[1]) if len(words) == 2 and words[1].isdigit() else None
-            silent_ms = 0 if polled_ms is None else self._clock.monotonic() * 1000 - polled_ms
-            return silent_ms <= member.rebalance_timeout_ms
-        return False
-
-    def _remove_files_of_dead(self) -> None:
-        """Remove the files that no member holds any more. The partition's lock is held: nobody joins meanwhile."""
-        directory = partition_path(self._topics.root, self._groups.partition_of(self._group))
-        mine = self._path(self.member_id)
-        for name in self._files.list(directory):
-            path = f"{directory}/{name}"
-            if name.startswith(names.MEMBER) and path != mine:
-                with contextlib.suppress(OSError):
-                    handle = self._files.lock(path, "")
-                    self._files.remove(path)
-                    self._files.close(handle)
 
 
 def _owned(members: Mapping[str, Member]) -> frozenset[TopicPartition]:

@@ -115,6 +115,10 @@ class Log:
     def read_only(self) -> bool:
         return self._writing is None
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     # ------------------------------------------------------------ offsets
 
     @property

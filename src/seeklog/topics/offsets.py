@@ -70,12 +70,17 @@ class RootOffsets:
             foreign=True,
         )
 
-    def update(self, known: Mapping[TopicPartition, tuple[int, int, int]], there: Collection[TopicPartition]) -> None:
-        """Take in (recovery point, log start offset, high watermark) of partitions; keep only those that are there."""
+    def update(self, known: Mapping[TopicPartition, tuple[int, int, int]], there: Collection[TopicPartition]) -> bool:
+        """Take in (recovery point, log start offset, high watermark) of partitions, and keep only those there.
+
+        Tells whether that changed anything.
+        """
+        before = [dict(table) for table in self._tables]
         for place, table in enumerate(self._tables):
             table |= {partition: values[place] for partition, values in known.items()}
             for partition in table.keys() - set(there):
                 del table[partition]
+        return before != list(self._tables)
 
     def write(self, files: Files, root: str) -> None:
         """Replace the files. Each is whole after a crash; they need not be of one moment."""

@@ -32,12 +32,13 @@ from seeklog.topics.topics import Topics
 FILES_PER_WRITER = 2
 PAUSE_FIRST_S = 0.001
 PAUSE_MOST_S = 0.02
+DROP_PATIENCE_S = 5.0
 
 
 class _Entry:
     """One partition."""
 
-    __slots__ = ("config", "lock", "partition", "pins", "reader", "writer")
+    __slots__ = ("config", "is_stale", "lock", "partition", "pins", "reader", "writer")
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
@@ -48,6 +49,13 @@ class _Entry:
         """What the writer was opened with."""
         self.pins = 0
         """How many use the writer just now: it stays open for them."""
+        self.is_stale = False
+        """Whether the writer is to be closed as soon as nobody uses it."""
+
+    def open_log(self) -> Log | None:
+        """Return the log to read from, unless somebody who was given it has closed it."""
+        log = self.writer or self.reader
+        return None if log is None or log.is_closed else log
 
 
 class PartitionTable:
@@ -85,14 +93,14 @@ class PartitionTable:
     def reading(self, partition: TopicPartition) -> Log:
         """Return a log to read from. It may be closed at any time after; ask again then."""
         entry = self._entries.get(partition)
-        if entry is not None:
-            log = entry.writer or entry.reader
-            if log is not None:
-                return log
+        log = entry.open_log() if entry is not None else None
+        if log is not None:
+            return log
         entry = self._entry(partition)
         with entry.lock:
-            log = entry.writer or entry.reader
+            log = entry.open_log()
             if log is None:
+                entry.writer = None
                 log = entry.reader = self._open(partition, read_only=True)
             return log
 
@@ -123,6 +131,8 @@ class PartitionTable:
     def _unpin(self, entry: _Entry) -> None:
         with entry.lock:
             entry.pins -= 1
+        if entry.is_stale:
+            self._close_writer(entry)
         with self._lock:
             if entry.writer is not None:
                 self._writers[entry.partition] = entry
@@ -222,7 +232,7 @@ class PartitionTable:
         with entry.lock:
             if entry.pins or entry.writer is None:
                 return
-            log, entry.writer = entry.writer, None
+            log, entry.writer, entry.is_stale = entry.writer, None, False
             try:
                 log.close()
             finally:
@@ -231,31 +241,37 @@ class PartitionTable:
                     self._changed[entry.partition] = _offsets_of(log)
 
     def drop(self, topic: str) -> None:
-        """Close every log of a topic, to be opened anew when it is needed."""
-        with self._lock:
-            entries = [entry for entry in self._entries.values() if entry.partition.topic == topic]
-        for entry in entries:
-            with entry.lock:
-                if entry.pins:
-                    raise UsageError(f"{entry.partition} is being written to in this process; flush its producer first")
-                self._close_writer(entry)
-                reader, entry.reader = entry.reader, None
-                if reader is not None:
-                    reader.close()
+        """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
+        for entry in self._entries_of(topic):
+            self._close_stale(entry)
+            give_up = self._clock.monotonic() + DROP_PATIENCE_S
+            while entry.writer is not None:
+                if self._clock.monotonic() >= give_up:
+                    raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
+                time.sleep(PAUSE_FIRST_S)
 
     def drop_changed(self) -> None:
         """Close the writers whose topic is configured otherwise since, and the logs of topics that are gone."""
-        with self._lock:
-            entries = list(self._entries.values())
-        for entry in entries:
+        for entry in self._entries_of(None):
             try:
                 topic = self._topics.check(entry.partition)
-                stale = entry.config is not None and entry.config != self._topics.config_of(topic)
+                is_stale = entry.writer is not None and entry.config != self._topics.config_of(topic)
             except TopicNotFound:
-                stale = True
-            if stale:
-                with contextlib.suppress(SeeklogError):
-                    self.drop(entry.partition.topic)
+                is_stale = True
+            if is_stale:
+                self._close_stale(entry)
+
+    def _entries_of(self, topic: str | None) -> list[_Entry]:
+        with self._lock:
+            return [entry for entry in self._entries.values() if topic in (None, entry.partition.topic)]
+
+    def _close_stale(self, entry: _Entry) -> None:
+        with entry.lock:
+            entry.is_stale = entry.writer is not None
+            self._close_writer(entry)
+            reader, entry.reader = entry.reader, None
+            if reader is not None:
+                reader.close()
 
     def open_writers(self) -> list[Log]:
         """Return the logs that are open for writing."""

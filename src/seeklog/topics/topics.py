@@ -1,7 +1,8 @@
 """The topics of one store: asking for them, and changing them so that a crash leaves each whole or not there.
 
-Thread contract: any thread may call anything. What changes the catalog holds, besides a lock of this process, the
-file `seeklog-topics.lock`, for the moment of the change; the catalog is read anew under it.
+Thread contract: any thread may call anything. What changes the catalog holds `_changes`, and the file
+`seeklog-topics.lock` against other processes, for as long as the change takes; the catalog is read anew under them.
+`_lock` guards only the copy in memory.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ class Topics:
         self._clock = clock
         self._defaults = defaults
         self._read_only = read_only
-        self._lock = threading.RLock()
+        self._changes = threading.RLock()
+        self._lock = threading.Lock()
         self._bytes: bytes | None = None
         self._catalog: Catalog = {}
         self.version = 0
         """Grows whenever this process learns that the topics are not as they were."""
-        layout.check_root(files, root, create=not read_only)
         if read_only:
-            self._take_in(self._adopt_only())
+            self._take_in(*self._look())
         else:
             with self._changing():
                 self._settle()
@@ -80,27 +81,31 @@ class Topics:
             data = read_catalog_bytes(self._files, self.root)
             if data == self._bytes and data is not None:
                 return False
-            before = self._catalog
-            self._take_in(decode_catalog(data, path=self._path) if data is not None else self._adopt_only())
-            self._bytes = data
-            return self._catalog != before
+            version = self.version
+            self._take_in(*self._look())
+            return self.version != version
 
     @property
     def _path(self) -> str:
         return f"{self.root}/{names.TOPICS}"
 
-    def _take_in(self, catalog: Catalog) -> None:
+    def _look(self) -> tuple[Catalog, bytes | None]:
+        """Return the catalog as it is on disk, and its bytes.
+
+        Who may not write sees a broker's directories too; who may has taken them into the catalog.
+        """
+        data = read_catalog_bytes(self._files, self.root)
+        catalog = decode_catalog(data, path=self._path) if data is not None else {}
+        if self._read_only:
+            kinds = layout.check_root(self._files, self.root, create=False)
+            catalog |= layout.find_topics(self._files, self.root, kinds, known=catalog)
+        return catalog, data
+
+    def _take_in(self, catalog: Catalog, data: bytes | None) -> None:
+        self._bytes = data
         if catalog != self._catalog:
             self._catalog = catalog
             self.version += 1
-
-    def _adopt_only(self) -> Catalog:
-        """Return the topics that are seen without changing anything: the catalog's, and a broker's directories."""
-        data = read_catalog_bytes(self._files, self.root)
-        catalog = decode_catalog(data, path=self._path) if data is not None else {}
-        self._bytes = data
-        kinds = layout.check_root(self._files, self.root, create=False)
-        return catalog | layout.find_topics(self._files, self.root, kinds, known=catalog)
 
     def all(self) -> list[Topic]:
         """Return every topic, in the order of their names."""
@@ -155,13 +160,11 @@ class Topics:
         """Hold the catalog's lock, with the catalog as it is on disk. A failing disk is told in our own words."""
         if self._read_only:
             raise UsageError(f"{self.root} is open read-only")
-        with self._lock:
+        with self._changes:
             lock = self._take_lock()
             try:
-                data = read_catalog_bytes(self._files, self.root)
-                if data != self._bytes or data is None:
-                    self._take_in(decode_catalog(data, path=self._path) if data is not None else {})
-                    self._bytes = data
+                with self._lock:
+                    self._take_in(*self._look())
                 yield
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -186,8 +189,8 @@ class Topics:
 
     def _write(self, catalog: Catalog) -> None:
         write_catalog(self._files, self.root, catalog)
-        self._take_in(catalog)
-        self._bytes = encode_catalog(catalog)
+        with self._lock:
+            self._take_in(catalog, encode_catalog(catalog))
 
     def _put(self, topic: Topic) -> None:
         self._write(self._catalog | {topic.name: topic})
@@ -340,13 +343,21 @@ class Topics:
     def _finish_delete(self, topic: Topic, present: list[TopicPartition], forget: Callable[[str], None]) -> None:
         forget(topic.name)
         layout.discard_partitions(self._files, self.root, present)
+        # Before the name is free: a new topic of that name must not inherit these lines.
+        self._write_root_offsets({}, without=topic.name)
         self._drop(topic.name)
 
     def write_root_offsets(self, known: Mapping[TopicPartition, tuple[int, int, int]]) -> None:
         """Put recovery points, start offsets and high watermarks into Kafka's checkpoints; other lines stay."""
         with self._changing():
-            offsets = RootOffsets.read(self._files, self.root)
-            offsets.update(known, there=[TopicPartition(t.name, n) for t in self.all() for n in t.partitions])
+            self._write_root_offsets(known)
+
+    def _write_root_offsets(
+        self, known: Mapping[TopicPartition, tuple[int, int, int]], *, without: str | None = None
+    ) -> None:
+        offsets = RootOffsets.read(self._files, self.root)
+        there = {TopicPartition(topic.name, n) for topic in self.all() for n in topic.partitions}
+        if offsets.update(known, there={partition for partition in there if partition.topic != without}):
             offsets.write(self._files, self.root)
 
     def _changeable(self, name: str) -> Topic:
