@@ -1,0 +1,743 @@
+"""The producer: where records go, what their futures tell, and errors that reach the caller."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seeklog import Producer, Record, RecordMetadata, SendFuture
+from seeklog.errors import (
+    DiskFull,
+    InvalidName,
+    InvalidRecord,
+    LogClosed,
+    LogFailed,
+    RecordTooLarge,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
+from seeklog.files import Buffer
+from seeklog.record.kernel import murmur2, partition_of
+from seeklog.store import Store
+from storage.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
+from store.workbench import open_store
+
+kafka_partitioner = pytest.importorskip("kafka.partitioner.default", reason="needs kafka-python")
+
+NEVER_MS = 10**9
+# Of UtilsTest.testMurmur2 in Kafka's own tests: the hash as Java's signed int.
+JAVA_HASHES = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("events", partitions=4)
+        yield store
+
+
+def records_of(store: Store, topic: str, partition: int) -> list[Record]:
+    return list(store.log(topic, partition).scan())
+
+
+def values_of(store: Store, topic: str, partition: int = 0) -> list[bytes | None]:
+    return values(records_of(store, topic, partition))
+
+
+def batch_counts(store: Store, topic: str, partition: int = 0) -> list[int]:
+    return [batch.record_count for batch in store.log(topic, partition).read_batches(0)]
+
+
+class GatedFiles(CountingFiles):
+    """A disk whose writes of one partition wait until they are let through, and whose writes and syncs can fail."""
+
+    def __init__(self, gated: str = "") -> None:
+        super().__init__()
+        self.gated = gated
+        self.gate = threading.Event()
+        self.waiting = threading.Event()
+        self.write_errors: dict[str, int] = {}
+        self.sync_errors: dict[str, int] = {}
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._paths[handle] = path
+        return handle
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        path = self._paths[handle]
+        if self.gated and self.gated in path and path.endswith(".log"):
+            self.waiting.set()
+            assert self.gate.wait(PATIENCE_S)
+        self._fail(self.write_errors, path)
+        super().write(handle, data, position)
+
+    def sync(self, handle: int) -> None:
+        self._fail(self.sync_errors, self._paths[handle])
+        super().sync(handle)
+
+    def _fail(self, errors: dict[str, int], path: str) -> None:
+        for partition, error in errors.items():
+            if f"/{partition}/" in path and path.endswith(".log"):
+                raise OSError(error, os.strerror(error))
+
+
+# ---------------------------------------------------------------- where keys go
+
+
+def test_the_hash_is_java_s() -> None:
+    assert {key: murmur2(key) for key in JAVA_HASHES} == {key: value % 2**32 for key, value in JAVA_HASHES.items()}
+
+
+@pytest.mark.parametrize("length", range(65))
+def test_keys_of_every_length_hash_as_kafka_python_does(length: int) -> None:
+    draw = random.Random(length)
+    keys = [draw.randbytes(length) for _ in range(60)] + [bytes(length), b"\xff" * length, b"\x80" * length]
+
+    assert [murmur2(key) for key in keys] == [kafka_partitioner.murmur2(key) for key in keys]
+
+
+class OneTopic:
+    """What kafka-python's partitioner asks of a cluster."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+
+    def topics(self) -> set[str]:
+        return {"events"}
+
+    def partitions_for_topic(self, _topic: str) -> set[int]:
+        return set(range(self._count))
+
+    available_partitions_for_topic = partitions_for_topic
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 50, 64, 1000, 10_000])
+def test_a_key_has_the_partition_that_kafka_python_gives_it(count: int) -> None:
+    draw = random.Random(count)
+    partitioner = kafka_partitioner.DefaultPartitioner()
+    keys = [draw.randbytes(draw.randrange(40)) for _ in range(200)]
+
+    theirs = [partitioner.partition("events", None, key, None, None, OneTopic(count)) for key in keys]
+
+    assert [partition_of(key, count) for key in keys] == theirs
+
+
+def test_a_producer_puts_every_key_where_kafka_python_does(store: Store) -> None:
+    draw = random.Random(3)
+    keys = [draw.randbytes(size % 33) for size in range(500)]
+    with store.producer() as producer:
+        futures = [producer.send("events", b"value", key=key) for key in keys]
+
+    expected = [(kafka_partitioner.murmur2(key) & 0x7FFFFFFF) % 4 for key in keys]
+    assert [future.partition for future in futures] == expected
+    for partition in range(4):
+        mine = [key for key, where in zip(keys, expected, strict=True) if where == partition]
+        assert [record.key for record in records_of(store, "events", partition)] == mine
+
+
+def test_an_empty_key_is_a_key(store: Store) -> None:
+    with store.producer(batch_bytes=1) as producer:
+        partitions = {producer.send("events", b"value", key=b"").partition for _ in range(20)}
+
+    assert partitions == {(kafka_partitioner.murmur2(b"") & 0x7FFFFFFF) % 4}
+
+
+def test_an_explicit_partition_goes_before_the_key(store: Store) -> None:
+    with store.producer() as producer:
+        for partition in range(4):
+            assert producer.send("events", b"value", key=b"same", partition=partition).partition == partition
+
+    assert [len(records_of(store, "events", partition)) for partition in range(4)] == [1, 1, 1, 1]
+
+
+def test_a_partitioner_of_one_s_own_is_asked_with_key_and_count(store: Store) -> None:
+    asked: list[tuple[bytes, int]] = []
+
+    def first_byte(key: bytes, count: int) -> int:
+        asked.append((key, count))
+        return key[0] % count
+
+    with store.producer(partitioner=first_byte) as producer:
+        partitions = [producer.send("events", b"value", key=bytes([number])).partition for number in range(8)]
+
+    assert partitions == [0, 1, 2, 3, 0, 1, 2, 3]
+    assert asked == [(bytes([number]), 4) for number in range(8)]
+
+
+@pytest.mark.parametrize("answer", [-1, 4, 2**70, 1.5, "1", None], ids=repr)
+def test_a_partitioner_that_names_no_partition_is_told_so(store: Store, answer: Any) -> None:
+    with (
+        store.producer(partitioner=lambda _key, _count: answer) as producer,
+        pytest.raises(TopicNotFound, match="no partition"),
+    ):
+        producer.send("events", b"value", key=b"key")
+
+    assert [len(records_of(store, "events", partition)) for partition in range(4)] == [0, 0, 0, 0]
+
+
+# ---------------------------------------------------------------- where records without a key go
+
+
+def test_records_without_a_key_stick_to_one_partition_until_its_batch_is_full(store: Store) -> None:
+    """A record of 400 bytes is bounded by 426, so a batch of 2,000 with its header of 61 holds four."""
+    with store.producer(batch_bytes=2000, linger_ms=NEVER_MS) as producer:
+        partitions = [producer.send("events", bytes(400)).partition for _ in range(40)]
+
+    batches = [partitions[at : at + 4] for at in range(0, 40, 4)]
+    assert all(len(set(batch)) == 1 for batch in batches)
+    assert all(batch[0] != following[0] for batch, following in pairwise(batches))
+    assert sum(batch_counts(store, "events", partition).count(4) for partition in range(4)) == 10
+
+
+def test_records_without_a_key_use_all_partitions_about_alike(store: Store) -> None:
+    random.seed(11)
+    with store.producer(batch_bytes=1, linger_ms=0) as producer:
+        used = Counter(producer.send("events", b"value").partition for _ in range(400))
+
+    # Each next one is drawn from the three others: 100 of 400 each, with a standard deviation of about 7.
+    assert sorted(used) == [0, 1, 2, 3]
+    assert min(used.values()) > 50
+
+
+def test_a_batch_that_has_lingered_turns_to_another_partition(store: Store) -> None:
+    with store.producer(linger_ms=NEVER_MS) as producer:
+        partitions = []
+        for _ in range(6):
+            partitions.append(producer.send("events", b"value").partition)
+            producer.flush()
+
+    assert all(one != other for one, other in pairwise(partitions))
+
+
+def test_a_topic_of_one_partition_keeps_it(store: Store) -> None:
+    store.create_topic("single", partitions=1)
+    with store.producer(batch_bytes=1) as producer:
+        assert {producer.send("single", b"value").partition for _ in range(10)} == {0}
+
+
+def test_a_producer_goes_on_with_partitions_that_were_added(store: Store) -> None:
+    with store.producer(batch_bytes=1, linger_ms=0) as producer:
+        producer.send("events", b"value", key=b"key").result(PATIENCE_S)
+        store.add_partitions("events", partitions=9)
+        keys = [b"key %d" % number for number in range(60)]
+        futures = [producer.send("events", b"value", key=key) for key in keys]
+
+    assert [future.partition for future in futures] == [partition_of(key, 9) for key in keys]
+
+
+# ---------------------------------------------------------------- what is refused
+
+
+@pytest.mark.parametrize("partition", [-1, 4, 2**40, "0"], ids=repr)
+def test_a_partition_that_is_not_there_is_refused(store: Store, partition: Any) -> None:
+    with store.producer() as producer, pytest.raises(TopicNotFound, match="only 0, 1, 2, 3"):
+        producer.send("events", b"value", partition=partition)
+
+
+def test_an_unknown_topic_is_refused_and_the_nearest_named(store: Store) -> None:
+    with store.producer() as producer, pytest.raises(TopicNotFound, match="did you mean 'events'"):
+        producer.send("event", b"value")
+
+
+@pytest.mark.parametrize("topic", ["", "..", "a/b", "a b", "a" * 250], ids=repr)
+def test_what_cannot_name_a_topic_is_refused(store: Store, topic: str) -> None:
+    with store.producer() as producer, pytest.raises(InvalidName):
+        producer.send(topic, b"value")
+
+
+def test_the_offsets_of_groups_are_written_by_commits_alone(store: Store) -> None:
+    with store.consumer(group="group") as consumer:
+        consumer.assign([("events", 0)])
+        consumer.commit()
+    with store.producer() as producer, pytest.raises(UsageError, match="__consumer_offsets"):
+        producer.send("__consumer_offsets", b"value", key=b"key")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"value": "text"},
+        {"value": 5},
+        {"value": bytearray(b"value")},
+        {"value": b"", "key": "text"},
+        {"value": b"", "key": 5},
+        {"value": b"", "headers": [("name", "text")]},
+        {"value": b"", "headers": [(5, b"")]},
+        {"value": b"", "timestamp_ms": "now"},
+        {"value": b"", "timestamp_ms": 2**63},
+    ],
+    ids=repr,
+)
+def test_a_record_of_the_wrong_types_is_refused_where_it_is_given(store: Store, words: dict[str, Any]) -> None:
+    value = words.pop("value")
+    with store.producer(linger_ms=0) as producer:
+        with pytest.raises(InvalidRecord):
+            producer.send("events", value, **words)
+        producer.send("events", b"good").result(PATIENCE_S)
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize("words", [{}, {"partition": 0}], ids=["any partition", "explicit partition"])
+def test_a_compacted_topic_takes_no_record_without_a_key(store: Store, policy: str, words: dict[str, int]) -> None:
+    store.create_topic("latest", partitions=1, config={"cleanup.policy": policy})
+    with store.producer(linger_ms=0) as producer:
+        with pytest.raises(InvalidRecord, match="needs a key"):
+            producer.send("latest", b"value", **words)
+        assert producer.send("latest", b"value", key=b"key", **words).result(PATIENCE_S).offset == 0
+
+
+@pytest.mark.parametrize(
+    "words", [{"batch_bytes": 0}, {"buffer_bytes": 0}, {"linger_ms": -1}, {"batch_bytes": 100, "buffer_bytes": 99}]
+)
+def test_a_producer_that_cannot_be_is_refused(store: Store, words: dict[str, int]) -> None:
+    with pytest.raises(UsageError):
+        store.producer(**words)
+
+
+def test_a_store_that_is_open_read_only_has_no_producer(store: Store) -> None:
+    with (
+        Store(store.path, read_only=True, background=False) as reader,
+        pytest.raises(UsageError, match="read-only"),
+    ):
+        reader.producer()
+
+
+def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", max_message_bytes=1000) as store:
+        store.create_topic("events", partitions=1)
+        with store.producer(linger_ms=NEVER_MS) as producer:
+            futures = [producer.send("events", value) for value in (b"before", bytes(2000), b"after")]
+            producer_flush_ignoring(producer, RecordTooLarge)
+
+            assert isinstance(futures[1].exception(PATIENCE_S), RecordTooLarge)
+            with pytest.raises(RecordTooLarge):
+                futures[1].result(PATIENCE_S)
+            assert [future.result(PATIENCE_S).offset for future in (futures[0], futures[2])] == [0, 1]
+            assert producer.send("events", b"later").partition == 0
+        assert values_of(store, "events") == [b"before", b"after", b"later"]
+
+
+def producer_flush_ignoring(producer: Producer, kind: type[SeeklogError]) -> None:
+    with pytest.raises(kind):
+        producer.flush()
+
+
+# ---------------------------------------------------------------- futures and callbacks
+
+
+def test_a_future_tells_where_its_record_is(store: Store) -> None:
+    with store.producer(linger_ms=0) as producer:
+        future = producer.send("events", b"value", partition=2)
+        result = future.result(PATIENCE_S)
+        assert result == RecordMetadata("events", 2, 0)
+        assert (result.topic, result.partition, result.offset) == ("events", 2, 0)
+        assert future.exception(PATIENCE_S) is None
+        assert producer.send("events", b"value", partition=2).result(PATIENCE_S).offset == 1
+
+
+def test_a_record_arrives_as_it_was_given(store: Store) -> None:
+    headers = (("trace", b"1"), ("none", None))
+    with store.producer() as producer:
+        producer.send("events", None, key=b"tombstone", headers=headers, timestamp_ms=5, partition=1)
+        producer.send("events", b"", partition=1)
+
+    first, second = records_of(store, "events", 1)
+    assert (first.value, first.key, tuple(first.headers), first.timestamp_ms) == (None, b"tombstone", headers, 5)
+    assert (second.value, second.key, tuple(second.headers), second.timestamp_ms) == (b"", None, (), START_MS)
+
+
+def test_a_future_that_waits_is_not_done_and_times_out(store: Store) -> None:
+    with store.producer(linger_ms=NEVER_MS) as producer:
+        future = producer.send("events", b"value")
+        assert not future.done()
+        with pytest.raises(TimeoutError):
+            future.result(0)
+        with pytest.raises(TimeoutError):
+            future.exception(0)
+        producer.flush()
+        assert future.done()
+
+
+def test_callbacks_are_called_in_the_order_of_the_records_and_once_each(store: Store) -> None:
+    called: list[tuple[int, int]] = []
+
+    def note(place: int) -> Callable[[SendFuture], object]:
+        return lambda future: called.append((place, future.result(0).offset))
+
+    with store.producer(batch_bytes=300) as producer:
+        for place in range(50):
+            producer.send("events", b"value", partition=1).add_done_callback(note(place))
+
+    assert called == [(place, place) for place in range(50)]
+
+
+def test_a_callback_that_comes_late_is_called_at_once_in_this_thread(store: Store) -> None:
+    threads: list[threading.Thread] = []
+    with store.producer() as producer:
+        future = producer.send("events", b"value")
+        producer.flush()
+        future.add_done_callback(lambda _: threads.append(threading.current_thread()))
+
+    assert threads == [threading.current_thread()]
+
+
+def test_a_callback_that_fails_stops_no_other(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    called: list[int] = []
+    with store.producer(linger_ms=0) as producer:
+        for number in range(3):
+            future = producer.send("events", b"value", partition=0)
+            future.add_done_callback(lambda _, number=number: called.append(number) or 1 / (number - 1))  # type: ignore[misc]
+        producer.flush()
+        assert producer.send("events", b"value", partition=0).result(PATIENCE_S).offset == 3
+
+    assert called == [0, 1, 2]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_callback_may_send_and_does_not_wait_for_room(store: Store) -> None:
+    """Goal: no deadlock, though the buffer is full of what only this thread could send."""
+    sent: list[SendFuture] = []
+    with store.producer(batch_bytes=200, buffer_bytes=200, linger_ms=0) as producer:
+        future = producer.send("events", bytes(100), partition=0)
+        future.add_done_callback(
+            lambda _: sent.extend(producer.send("events", bytes(100), partition=1) for _ in range(20))
+        )
+        wait_until(lambda: len(sent) == 20, "the callback's records")
+        assert [one.result(PATIENCE_S).offset for one in sent] == list(range(20))
+
+
+def test_a_callback_cannot_wait_for_a_flush_or_a_close(store: Store) -> None:
+    errors: list[type[BaseException]] = []
+
+    def try_both(_: SendFuture) -> None:
+        for wait in (producer.flush, producer.close):
+            try:
+                wait()
+            except UsageError as error:
+                errors.append(type(error))
+
+    with store.producer() as producer:
+        producer.send("events", b"value").add_done_callback(try_both)
+        producer.flush()
+
+        assert errors == [UsageError, UsageError]
+        assert producer.send("events", b"value").partition in range(4)
+
+
+# ---------------------------------------------------------------- errors
+
+
+def full_disk(tmp_path: Path) -> tuple[Store, GatedFiles]:
+    files = GatedFiles()
+    store = open_store(tmp_path / "store", files=files)
+    store.create_topic("events", partitions=2)
+    return store, files
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: Path, end: str) -> None:
+    store, files = full_disk(tmp_path)
+    with store:
+        producer = store.producer(linger_ms=NEVER_MS)
+        files.write_errors["events-0"] = errno.ENOSPC
+        producer.send("events", b"value", partition=0)
+        with pytest.raises(DiskFull):
+            getattr(producer, end)()
+        producer.close()  # it was told once
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+@pytest.mark.parametrize("how", ["exception", "result", "callback"])
+def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: Path, how: str, end: str) -> None:
+    store, files = full_disk(tmp_path)
+    with store, store.producer(linger_ms=0) as producer:
+        files.write_errors["events-0"] = errno.ENOSPC
+        future = producer.send("events", b"value", partition=0)
+        if how == "callback":
+            future.add_done_callback(lambda _: None)
+        elif how == "result":
+            with pytest.raises(DiskFull):
+                future.result(PATIENCE_S)
+        else:
+            assert isinstance(future.exception(PATIENCE_S), DiskFull)
+        getattr(producer, end)()
+
+
+@pytest.mark.xfail(strict=True, reason="asking one future of a batch counts as asking all of them")
+def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_path: Path) -> None:
+    store, files = full_disk(tmp_path)
+    with store:
+        producer = store.producer(linger_ms=NEVER_MS)
+        files.write_errors["events-0"] = errno.ENOSPC
+        asked, _ = (producer.send("events", b"value", partition=0) for _ in range(2))
+        asked.add_done_callback(lambda _: None)
+        with pytest.raises(DiskFull):
+            producer.flush()
+        producer.close()
+
+
+def test_a_full_disk_fails_its_records_and_the_producer_goes_on(tmp_path: Path) -> None:
+    store, files = full_disk(tmp_path)
+    with store, store.producer(linger_ms=0) as producer:
+        assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
+        files.write_errors["events-0"] = errno.ENOSPC
+        lost = producer.send("events", b"lost", partition=0)
+        other = producer.send("events", b"other", partition=1)
+        assert isinstance(lost.exception(PATIENCE_S), DiskFull)
+        assert other.result(PATIENCE_S).offset == 0
+        files.write_errors.clear()
+        assert producer.send("events", b"two", partition=0).result(PATIENCE_S).offset == 1
+        assert values_of(store, "events") == [b"one", b"two"]
+
+
+def test_a_failed_write_stops_its_partition_and_no_other(tmp_path: Path) -> None:
+    store, files = full_disk(tmp_path)
+    with store:
+        producer = store.producer(linger_ms=0)
+        assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
+        files.write_errors["events-0"] = errno.EIO
+        assert isinstance(producer.send("events", b"lost", partition=0).exception(PATIENCE_S), LogFailed)
+        files.write_errors.clear()
+        with pytest.raises(LogFailed):
+            producer.send("events", b"refused", partition=0).result(PATIENCE_S)
+        assert producer.send("events", b"other", partition=1).result(PATIENCE_S).offset == 0
+        producer.close()
+        assert values_of(store, "events", 1) == [b"other"]
+
+
+def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: Path) -> None:
+    files = GatedFiles()
+    store = open_store(tmp_path / "store", files=files, flush="batch")
+    store.create_topic("events", partitions=2)
+    producer = store.producer(linger_ms=NEVER_MS)
+    for partition in range(2):
+        producer.send("events", b"before", partition=partition)
+    producer.flush()
+    files.sync_errors["events-0"] = errno.EIO
+    lost = [producer.send("events", b"lost", partition=0) for _ in range(3)]
+    kept = [producer.send("events", b"kept", partition=1) for _ in range(3)]
+    producer_flush_ignoring(producer, LogFailed)
+
+    assert all(isinstance(future.exception(PATIENCE_S), LogFailed) for future in lost)
+    assert [future.result(PATIENCE_S).offset for future in kept] == [1, 2, 3]
+    files.sync_errors.clear()
+    with pytest.raises(LogFailed):
+        producer.send("events", b"refused", partition=0).result(PATIENCE_S)
+    producer.close()
+    store.close()
+
+
+@pytest.mark.xfail(strict=True, reason="the lane of a partition keeps its failure though the topic is another")
+def test_a_producer_goes_on_when_a_topic_was_deleted_and_made_again(store: Store) -> None:
+    with store.producer(linger_ms=NEVER_MS) as producer:
+        lost = producer.send("events", b"lost", partition=0)
+        store.delete_topic("events")
+        assert isinstance(exception_after_flush(producer, lost), TopicNotFound)
+        store.create_topic("events", partitions=1)
+        kept = producer.send("events", b"kept", partition=0)
+        assert exception_after_flush(producer, kept) is None
+        assert values_of(store, "events") == [b"kept"]
+
+
+def exception_after_flush(producer: Producer, future: SendFuture) -> SeeklogError | None:
+    future.add_done_callback(lambda _: None)  # so that the flush itself raises nothing
+    producer.flush()
+    return future.exception(PATIENCE_S)
+
+
+# ---------------------------------------------------------------- order, threads, syncs
+
+
+def test_records_keep_their_order_within_a_partition(store: Store) -> None:
+    draw = random.Random(5)
+    expected: dict[int, list[bytes]] = {partition: [] for partition in range(4)}
+    with store.producer(batch_bytes=500, linger_ms=0) as producer:
+        for number in range(2000):
+            value = b"%d" % number + bytes(draw.randrange(100))
+            key = draw.choice([None, b"key %d" % draw.randrange(20)])
+            expected[producer.send("events", value, key=key).partition].append(value)
+
+    assert {partition: values_of(store, "events", partition) for partition in range(4)} == expected
+
+
+def test_any_number_of_threads_may_send(store: Store) -> None:
+    def send(thread: int) -> list[tuple[int, int]]:
+        draw = random.Random(thread)
+        futures = [
+            producer.send("events", b"%d %d" % (thread, number), key=draw.choice([None, b"%d" % draw.randrange(9)]))
+            for number in range(300)
+        ]
+        return [(future.partition, future.result(PATIENCE_S).offset) for future in futures]
+
+    with store.producer(batch_bytes=1000, linger_ms=0, buffer_bytes=4000) as producer, ThreadPoolExecutor(6) as pool:
+        places = list(pool.map(send, range(6)))
+
+    written = {
+        (partition, record.offset): record.value
+        for partition in range(4)
+        for record in records_of(store, "events", partition)
+    }
+    sent = {place: b"%d %d" % (thread, number) for thread in range(6) for number, place in enumerate(places[thread])}
+    assert written == sent
+    for of_thread in places:
+        for partition in range(4):
+            mine = [offset for where, offset in of_thread if where == partition]
+            assert mine == sorted(mine)
+
+
+def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> None:
+    files = GatedFiles("events-0")
+    with open_store(tmp_path / "store", files=files) as store:
+        store.create_topic("events", partitions=1)
+        with store.producer(batch_bytes=500, buffer_bytes=1000, linger_ms=0) as producer:
+            sent: list[int] = []
+
+            def send() -> None:
+                for number in range(20):
+                    producer.send("events", bytes(400))
+                    sent.append(number)
+
+            thread = threading.Thread(target=send)
+            thread.start()
+            assert files.waiting.wait(PATIENCE_S)
+            # Each is bounded by some 425 bytes: two fill the buffer.
+            wait_until(lambda: len(sent) == 2, "the sends that there is room for")
+            assert not files.gate.is_set()
+            assert len(sent) == 2
+            files.gate.set()
+            thread.join(PATIENCE_S)
+            assert len(sent) == 20
+        assert len(values_of(store, "events")) == 20
+
+
+def test_with_flush_batch_all_batches_that_are_ready_share_a_sync(tmp_path: Path) -> None:
+    files = GatedFiles("events-0")
+    with open_store(tmp_path / "store", files=files, flush="batch") as store:
+        store.create_topic("events", partitions=1)
+        with store.producer(batch_bytes=1, linger_ms=0) as producer:
+            first = producer.send("events", b"first")
+            assert files.waiting.wait(PATIENCE_S)
+            files.diary.clear()
+            futures = [producer.send("events", b"value") for _ in range(50)]
+            files.gate.set()
+            assert [future.result(PATIENCE_S).offset for future in (first, *futures)] == list(range(51))
+
+        assert batch_counts(store, "events") == [1] * 51
+        # One for the first, one for all that waited meanwhile.
+        assert files.count("sync") == 2
+
+
+def test_with_flush_batch_a_future_is_settled_after_the_sync_and_readers_see_it(tmp_path: Path) -> None:
+    files = CountingFiles()
+    with open_store(tmp_path / "store", files=files, flush="batch") as store:
+        store.create_topic("events", partitions=1)
+        with store.producer(linger_ms=0) as producer:
+            for count in range(1, 6):
+                files.diary.clear()
+                producer.send("events", b"value").result(PATIENCE_S)
+                assert files.count("sync") == 1
+                assert store.log("events", 0).high_watermark == count
+
+
+@pytest.mark.xfail(strict=True, reason="the lane of a partition keeps the flush policy it was made with")
+def test_a_topic_that_is_altered_to_flush_batch_is_synced_from_then_on(tmp_path: Path) -> None:
+    files = CountingFiles()
+    with open_store(tmp_path / "store", files=files, flush="os") as store:
+        store.create_topic("events", partitions=1)
+        with store.producer(linger_ms=0) as producer:
+            producer.send("events", b"one").result(PATIENCE_S)
+            store.alter_topic("events", {"flush": "batch"})
+            files.diary.clear()
+            producer.send("events", b"two").result(PATIENCE_S)
+
+            assert files.count("sync") == 1
+            assert values_of(store, "events") == [b"one", b"two"]
+
+
+def test_a_record_is_stamped_when_it_is_given(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_store(tmp_path / "store", clock=clock) as store:
+        store.create_topic("events", partitions=1)
+        with store.producer(linger_ms=NEVER_MS) as producer:
+            for _ in range(3):
+                producer.send("events", b"value")
+                clock.advance(10)
+
+        assert [record.timestamp_ms for record in records_of(store, "events", 0)] == [
+            START_MS,
+            START_MS + 10,
+            START_MS + 20,
+        ]
+
+
+# ---------------------------------------------------------------- the end
+
+
+def test_a_close_sends_what_has_gathered_and_closing_twice_is_nothing(store: Store) -> None:
+    producer = store.producer(linger_ms=NEVER_MS)
+    futures = [producer.send("events", b"value") for _ in range(10)]
+    producer.close()
+    producer.close()
+
+    assert all(future.done() for future in futures)
+    assert sum(len(records_of(store, "events", partition)) for partition in range(4)) == 10
+
+
+def test_a_closed_producer_takes_no_more(store: Store) -> None:
+    producer = store.producer()
+    producer.close()
+    with pytest.raises(LogClosed):
+        producer.send("events", b"value")
+
+
+def test_a_store_that_closes_sends_what_its_producers_have(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    store.create_topic("events", partitions=1)
+    producer = store.producer(linger_ms=NEVER_MS)
+    future = producer.send("events", b"value")
+    store.close()
+
+    assert future.result(0).offset == 0
+    with pytest.raises(LogClosed):
+        producer.send("events", b"value")
+
+
+def test_a_forked_child_cannot_send_and_the_parent_goes_on(store: Store) -> None:
+    producer = store.producer(linger_ms=NEVER_MS)
+    producer.send("events", b"before", partition=0)
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            try:
+                producer.send("events", b"child", partition=0)
+            except LogClosed:
+                status = 0
+            producer.close()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    producer.send("events", b"after", partition=0)
+    producer.close()
+
+    assert values_of(store, "events") == [b"before", b"after"]
