@@ -22,8 +22,9 @@ $(READY): pyproject.toml setup.py $(KERNEL)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
-demo: $(READY) ## a tour of the engine, about 20 seconds; leaves its files in ./demo-data
+demo: $(READY) ## a tour of the engine and one of the store, about 30 seconds; leaves its files in ./demo-data
 	$(BIN)/python examples/engine_tour.py
+	$(BIN)/python examples/store_tour.py
 
 test: $(READY) ## all tests, then those of the record room again with the kernel interpreted
 	$(BIN)/pytest -n $(JOBS)
