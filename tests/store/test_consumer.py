@@ -1,0 +1,903 @@
+"""The consumer: what it hands out and in which order, where it stands, and what it commits."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from record.batches import Row, Sketch
+from seeklog import Consumer, Record, Store, TopicPartition
+from seeklog.errors import (
+    CommitRefused,
+    InvalidName,
+    LogClosed,
+    NoOffset,
+    OffsetOutOfRange,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
+from seeklog.record.batch import encode_batch
+from storage.workbench import PATIENCE_S, START_MS, FakeClock, offsets, values, wait_until
+from store.workbench import TickingClock, append, open_store, send, snapshot
+
+EARLIEST: dict[str, Any] = {"auto_offset_reset": "earliest"}
+GROUP: dict[str, Any] = {"group": "group", "auto_offset_reset": "earliest"}
+ZERO = TopicPartition("events", 0)
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    """A store with a topic of three partitions, which hold 10, 20 and 30 records a second apart."""
+    with open_store(tmp_path / "store", clock=clock) as store:
+        store.create_topic("events", partitions=3)
+        for partition in range(3):
+            fill(store, partition, 10 * (partition + 1))
+        yield store
+
+
+def fill(store: Store, partition: int, count: int) -> None:
+    """Append records whose values tell partition and offset, in batches of one to four, a second apart."""
+    start = store.log("events", partition).log_end_offset
+    for first in range(start, start + count, 4):
+        with store._table.writing(TopicPartition("events", partition)) as log:
+            log.append_many(
+                [
+                    Record(b"%d/%d" % (partition, offset), timestamp_ms=START_MS + offset * 1000)
+                    for offset in range(first, min(first + 4, start + count))
+                ]
+            )
+
+
+def drain(consumer: Consumer, **words: Any) -> list[Record]:
+    """Poll until nothing comes."""
+    records: list[Record] = []
+    while polled := consumer.poll(**words):
+        records += polled
+    return records
+
+
+def places(records: list[Record]) -> list[tuple[str | None, int, int]]:
+    return [(record.topic, record.partition, record.offset) for record in records]
+
+
+ALL = {("events", partition, offset) for partition in range(3) for offset in range(10 * (partition + 1))}
+
+
+def check_order(records: list[Record]) -> None:
+    for partition in range(3):
+        mine = [record.offset for record in records if record.partition == partition]
+        assert mine == sorted(mine)
+
+
+# ---------------------------------------------------------------- poll
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 7, 19, 60, 1000])
+def test_poll_hands_out_every_record_once_in_the_order_of_its_partition(store: Store, most: int) -> None:
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        polled = []
+        while records := consumer.poll(max_records=most):
+            assert len(records) <= most
+            polled += records
+
+    assert len(polled) == len(ALL)
+    assert set(places(polled)) == ALL
+    check_order(polled)
+    assert all(record.value == b"%d/%d" % (record.partition, record.offset) for record in polled)
+
+
+def test_poll_lets_no_partition_starve(store: Store) -> None:
+    fill(store, 0, 200)
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        seen = {record.partition for _ in range(9) for record in consumer.poll(max_records=1)}
+
+    assert seen == {0, 1, 2}
+
+
+def test_max_poll_records_bounds_what_a_poll_hands_out(store: Store) -> None:
+    with store.consumer(["events"], max_poll_records=4, **EARLIEST) as consumer:
+        assert all(len(consumer.poll()) <= 4 for _ in range(30))
+
+
+@pytest.mark.parametrize("most", [0, -1])
+def test_a_poll_for_no_records_is_refused(store: Store, most: int) -> None:
+    with store.consumer(["events"]) as consumer, pytest.raises(UsageError):
+        consumer.poll(max_records=most)
+
+
+def test_a_poll_waits_until_its_time_is_over(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", clock=TickingClock(0.5)) as store:
+        store.create_topic("events", partitions=1)
+        with store.consumer(["events"]) as consumer:
+            assert consumer.poll(timeout_ms=3000) == []
+
+
+def test_a_poll_that_waits_ends_with_the_first_records(store: Store) -> None:
+    with store.consumer(["events"], auto_offset_reset="latest") as consumer:
+        polled: list[Record] = []
+        thread = threading.Thread(target=lambda: polled.extend(consumer.poll(timeout_ms=PATIENCE_S * 1000)))
+        thread.start()
+        fill(store, 1, 1)
+        thread.join(PATIENCE_S)
+
+    assert places(polled) == [("events", 1, 20)]
+
+
+def test_another_thread_ends_a_poll_that_waits_by_closing(store: Store) -> None:
+    consumer = store.consumer(["events"], auto_offset_reset="latest")
+    ended: list[object] = []
+
+    def poll() -> None:
+        try:
+            ended.append(consumer.poll(timeout_ms=10**9))
+        except LogClosed as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=poll)
+    thread.start()
+    consumer.close()
+    thread.join(PATIENCE_S)
+    assert len(ended) == 1
+
+
+def test_several_topics_are_read_together(store: Store) -> None:
+    store.create_topic("others", partitions=2)
+    send(store, "others", [b"value"] * 5, partition=1)
+    with store.consumer(["events", "others"], **EARLIEST) as consumer:
+        assert len(consumer.assignment) == 5
+        assert set(places(drain(consumer))) == ALL | {("others", 1, offset) for offset in range(5)}
+
+
+# ---------------------------------------------------------------- iteration
+
+
+def test_an_iteration_hands_out_every_record_with_its_topic_and_partition(store: Store) -> None:
+    with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
+        records = list(consumer)
+
+    assert len(records) == len(ALL)
+    assert set(places(records)) == ALL
+    check_order(records)
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 5, 13])
+def test_an_iteration_that_was_broken_off_goes_on_behind_the_last_record(store: Store, step: int) -> None:
+    seen: list[Record] = []
+    with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
+        while len(seen) < len(ALL):
+            before = len(seen)
+            for record in consumer:
+                seen.append(record)
+                if len(seen) == before + step:
+                    break
+            assert len(seen) > before
+
+    assert len(seen) == len(ALL)
+    assert set(places(seen)) == ALL
+    check_order(seen)
+
+
+def test_the_position_is_exact_at_every_record_of_an_iteration(store: Store) -> None:
+    expected = dict.fromkeys(range(3), 0)
+    with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
+        for record in consumer:
+            expected[record.partition] = record.offset + 1
+            assert {partition: consumer.position("events", partition) for partition in range(3)} == expected
+
+
+def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
+    seen: list[int] = []
+    with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
+        consumer.assign([("events", 2)])
+        for record in consumer:
+            seen.append(record.offset)
+            if record.offset == 3:
+                consumer.seek("events", 2, offset=20)
+            elif record.offset == 22 and seen.count(22) == 1:
+                consumer.seek("events", 2, offset=21)
+
+    assert seen == [0, 1, 2, 3, 20, 21, 22, 21, 22, *range(23, 30)]
+
+
+def test_a_partition_that_is_paused_in_an_iteration_hands_out_nothing_more(store: Store) -> None:
+    seen: list[tuple[int, int]] = []
+    with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
+        for record in consumer:
+            seen.append((record.partition, record.offset))
+            if (record.partition, record.offset) == (1, 4):
+                consumer.pause("events", 1)
+        assert [offset for partition, offset in seen if partition == 1] == [0, 1, 2, 3, 4]
+        assert consumer.position("events", 1) == 5
+        consumer.resume("events", 1)
+        assert offsets(list(consumer)) == list(range(5, 20))
+
+
+def test_a_commit_in_an_iteration_keeps_exactly_what_was_handed_out(store: Store) -> None:
+    with store.consumer(consumer_timeout_ms=0, enable_auto_commit=False, **GROUP) as consumer:
+        consumer.assign([("events", 1), ("events", 2)])
+        handed_out = {1: 0, 2: 0}
+        for record in consumer:
+            handed_out[record.partition] = record.offset + 1
+            consumer.commit()
+            committed = {partition: consumer.committed("events", partition) for partition in (1, 2)}
+            assert committed == handed_out
+
+
+def test_a_poll_in_an_iteration_takes_the_next_records(store: Store) -> None:
+    seen: list[int] = []
+    with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
+        consumer.assign([("events", 0)])
+        for record in consumer:
+            seen.append(record.offset)
+            seen += offsets(consumer.poll(max_records=2))
+
+    assert seen == list(range(10))
+
+
+def test_two_iterations_of_one_consumer_share_its_records(store: Store) -> None:
+    with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
+        consumer.assign([("events", 2)])
+        first, second = iter(consumer), iter(consumer)
+        seen = [next(iterator).offset for _ in range(5) for iterator in (first, second)]
+        seen += offsets([*first, *second])
+
+    assert seen == list(range(30))
+
+
+def test_an_iteration_ends_when_nothing_has_come_for_its_time(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", clock=TickingClock(0.5)) as store:
+        store.create_topic("events", partitions=1)
+        with store.consumer(["events"], consumer_timeout_ms=3000) as consumer:
+            assert list(consumer) == []
+
+
+def test_an_iteration_follows_what_is_written_meanwhile(store: Store) -> None:
+    with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
+        consumer.assign([ZERO])
+        seen = []
+        for record in consumer:
+            seen.append(record.offset)
+            if len(seen) < 500:
+                fill(store, 0, 1)
+
+    assert seen == list(range(509))
+
+
+# ---------------------------------------------------------------- where it stands
+
+
+def test_a_seek_goes_to_every_offset_and_to_the_end(store: Store) -> None:
+    with store.consumer(["events"]) as consumer:
+        consumer.pause("events", 0)
+        consumer.pause("events", 2)
+        for offset in random.Random(1).sample(range(21), 21):
+            consumer.seek("events", 1, offset=offset)
+            assert consumer.position("events", 1) == offset
+            assert offsets(drain(consumer, max_records=7)) == list(range(offset, 20))
+
+
+@pytest.mark.parametrize("offset", [-1, 11, 2**62])
+def test_a_seek_outside_of_the_log_is_refused_and_changes_nothing(store: Store, offset: int) -> None:
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        consumer.seek("events", 0, offset=4)
+        with pytest.raises(OffsetOutOfRange):
+            consumer.seek("events", 0, offset=offset)
+        assert consumer.position("events", 0) == 4
+
+
+def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
+    with store.consumer(["events"]) as consumer:
+        consumer.seek_to_time(START_MS + 14_500)
+        assert [consumer.position("events", partition) for partition in range(3)] == [10, 15, 15]
+        consumer.seek_to_time(START_MS, topic="events", partition=1)
+        assert [consumer.position("events", partition) for partition in range(3)] == [10, 0, 15]
+        consumer.seek_to_time(START_MS + 10**9, topic="events")
+        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+
+
+def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
+    with store.consumer(["events"]) as consumer:
+        with pytest.raises(UsageError, match="needs its topic"):
+            consumer.seek_to_time(START_MS, partition=0)
+        for words in ({"topic": "others"}, {"topic": "events", "partition": 7}):
+            with pytest.raises(UsageError, match="not assigned"):
+                consumer.seek_to_time(START_MS, **words)
+
+
+def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> None:
+    with store._table.writing(ZERO) as log:
+        log.delete_before(4)
+    with store.consumer(["events"]) as consumer:
+        consumer.seek_to_beginning()
+        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert len(drain(consumer)) == 56
+        consumer.seek_to_beginning()
+        consumer.poll(max_records=3)
+        consumer.seek_to_end()
+        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert consumer.poll() == []
+
+
+def test_a_paused_partition_keeps_its_position_and_hands_out_nothing(store: Store) -> None:
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        consumer.seek("events", 1, offset=5)
+        consumer.pause("events", 1)
+        assert consumer.paused == {TopicPartition("events", 1)}
+        assert {record.partition for record in drain(consumer)} == {0, 2}
+        assert consumer.position("events", 1) == 5
+        consumer.resume("events", 1)
+        assert consumer.paused == frozenset()
+        assert offsets(drain(consumer)) == list(range(5, 20))
+
+
+def test_what_was_fetched_is_not_handed_out_while_paused(store: Store) -> None:
+    with store.consumer(**EARLIEST) as consumer:
+        consumer.assign([ZERO])
+        assert offsets(consumer.poll(max_records=2)) == [0, 1]
+        consumer.pause("events", 0)
+        assert consumer.poll() == []
+        consumer.resume("events", 0)
+        assert offsets(consumer.poll()) == list(range(2, 10))
+
+
+def test_only_assigned_partitions_are_asked_for(store: Store) -> None:
+    with store.consumer() as consumer:
+        consumer.assign([("events", 1)])
+        for ask in (
+            lambda: consumer.position("events", 0),
+            lambda: consumer.seek("events", 0, offset=0),
+            lambda: consumer.pause("events", 0),
+            lambda: consumer.resume("events", 0),
+        ):
+            with pytest.raises(UsageError, match="reads events-1"):
+                ask()
+        for topic, partition in (("event", 0), ("events", 3)):
+            with pytest.raises(TopicNotFound):
+                consumer.position(topic, partition)
+
+
+# ---------------------------------------------------------------- what it reads
+
+
+def test_assign_replaces_what_was_assigned(store: Store) -> None:
+    with store.consumer(**EARLIEST) as consumer:
+        assert consumer.assignment == frozenset()
+        assert consumer.poll() == []
+        consumer.assign([("events", 0), TopicPartition("events", 1)])
+        consumer.poll(max_records=1)
+        consumer.seek("events", 1, offset=7)
+        consumer.assign([("events", 1), ("events", 2)])
+
+        assert consumer.assignment == {TopicPartition("events", 1), TopicPartition("events", 2)}
+        # What stays assigned stays where it was.
+        assert [consumer.position("events", partition) for partition in (1, 2)] == [7, 0]
+        consumer.assign([])
+        assert consumer.poll() == []
+
+
+def test_assign_of_what_is_not_there_is_refused_and_changes_nothing(store: Store) -> None:
+    with store.consumer(**EARLIEST) as consumer:
+        consumer.assign([("events", 0)])
+        for wrong in (("events", 3), ("other", 0), ("events", -1)):
+            with pytest.raises(TopicNotFound):
+                consumer.assign([("events", 1), wrong])
+        assert consumer.assignment == {ZERO}
+
+
+def test_a_consumer_that_subscribes_is_not_assigned_by_hand(store: Store) -> None:
+    with store.consumer(["events"]) as consumer, pytest.raises(UsageError, match="without topics"):
+        consumer.assign([("events", 0)])
+
+
+def test_one_text_is_not_a_list_of_topics(store: Store) -> None:
+    with pytest.raises(UsageError, match=r"\['events'\]"):
+        store.consumer("events")
+
+
+@pytest.mark.parametrize(
+    ("topics", "words", "error"),
+    [
+        (["event"], {}, TopicNotFound),
+        (["a/b"], {}, InvalidName),
+        (["events"], {"auto_offset_reset": "first"}, UsageError),
+        (["events"], {"max_poll_records": 0}, UsageError),
+        (["events"], {"max_poll_interval_ms": 0}, UsageError),
+        (["events"], {"heartbeat_interval_ms": 0}, UsageError),
+        (["events"], {"auto_commit_interval_ms": 0}, UsageError),
+        (["events"], {"group": ""}, InvalidName),
+        (["events"], {"group": " blank "}, InvalidName),
+        (["events"], {"group": "a\nb"}, InvalidName),
+        (["events"], {"group": "x" * 1025}, InvalidName),
+        (["events"], {"group": "\ud800"}, InvalidName),
+        (["events"], {"group": 5}, InvalidName),
+    ],
+    ids=repr,
+)
+def test_a_consumer_that_cannot_be_is_refused_and_changes_nothing(
+    store: Store, topics: list[str], words: dict[str, Any], error: type[SeeklogError]
+) -> None:
+    before = snapshot(store.path)
+    with pytest.raises(error):
+        store.consumer(topics, **words)
+    assert snapshot(store.path) == before
+
+
+@pytest.mark.xfail(
+    strict=True, reason="client_id is not checked: struct.error, UnicodeEncodeError and AttributeError leave"
+)
+@pytest.mark.parametrize("client_id", ["x" * 40_000, "\ud800", 5], ids=["too long", "no UTF-8", "no text"])
+def test_a_client_id_that_cannot_be_written_is_refused(store: Store, client_id: Any) -> None:
+    with pytest.raises(UsageError):
+        store.consumer(["events"], client_id=client_id, **GROUP)
+
+
+def test_earliest_begins_at_the_first_record_that_is_kept(store: Store) -> None:
+    with store._table.writing(ZERO) as log:
+        log.delete_before(4)
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+
+
+def test_latest_begins_with_what_comes(store: Store) -> None:
+    with store.consumer(["events"]) as consumer:
+        assert consumer.poll() == []
+        fill(store, 0, 2)
+        assert offsets(consumer.poll()) == [10, 11]
+
+
+def test_error_refuses_to_begin_anywhere(store: Store) -> None:
+    with (
+        store.consumer(group="group", auto_offset_reset="error") as consumer,
+        pytest.raises(NoOffset, match="events-0"),
+    ):
+        consumer.assign([ZERO])
+    with store.consumer(enable_auto_commit=False, **GROUP) as other:
+        other.assign([ZERO])
+        other.commit({ZERO: 3})
+    with store.consumer(group="group", auto_offset_reset="error") as consumer:
+        consumer.assign([ZERO])
+        assert consumer.position("events", 0) == 3
+
+
+@pytest.mark.xfail(strict=True, reason="a consumer that fails to begin stays a member of the group")
+def test_a_consumer_that_could_not_begin_leaves_no_member_behind(store: Store) -> None:
+    """Goal: partitions do not stay with a member that nobody holds."""
+    with pytest.raises(NoOffset):
+        store.consumer(["events"], group="group", auto_offset_reset="error")
+    with store.consumer(["events"], **GROUP) as consumer:
+        assert len(consumer.assignment) == 3
+
+
+@pytest.mark.xfail(strict=True, reason="a consumer that fails to begin stays a member of the group")
+def test_a_consumer_whose_on_assign_fails_leaves_no_member_behind(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError):
+        store.consumer(["events"], on_assign=lambda _: 1 / 0, **GROUP)
+    with store.consumer(["events"], **GROUP) as consumer:
+        assert len(consumer.assignment) == 3
+
+
+# ---------------------------------------------------------------- what is no longer there
+
+
+def test_records_that_retention_took_are_passed_over_with_a_warning(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        with store._table.writing(ZERO) as log:
+            log.delete_before(6)
+        with caplog.at_level(logging.WARNING, "seeklog"):
+            records = drain(consumer)
+
+    assert [record.offset for record in records if record.partition == 0] == [6, 7, 8, 9]
+    assert "events-0" in caplog.text
+    assert "offset 6" in caplog.text
+
+
+def test_records_that_retention_took_lead_to_the_end_if_so_wanted(store: Store) -> None:
+    with store.consumer(auto_offset_reset="latest") as consumer:
+        consumer.assign([ZERO])
+        consumer.seek_to_beginning()
+        with store._table.writing(ZERO) as log:
+            log.delete_before(6)
+        assert consumer.poll() == []
+        assert consumer.position("events", 0) == 10
+
+
+def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> None:
+    with store.consumer(group="group", auto_offset_reset="error") as consumer:
+        with store.consumer(enable_auto_commit=False, **GROUP) as other:
+            other.assign([ZERO])
+            other.commit({ZERO: 2})
+        consumer.assign([ZERO])
+        with store._table.writing(ZERO) as log:
+            log.delete_before(6)
+        for _ in range(2):
+            with pytest.raises(NoOffset, match="offset 2"):
+                consumer.poll()
+        consumer.seek("events", 0, offset=6)
+        assert offsets(consumer.poll()) == [6, 7, 8, 9]
+
+
+def test_retention_in_the_middle_of_an_iteration_loses_nothing_that_is_kept(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", segment_bytes=1000) as store:
+        store.create_topic("events", partitions=1)
+        for _ in range(50):
+            append(store, "events", [bytes(100)] * 5)
+        seen = []
+        with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
+            for record in consumer:
+                seen.append(record.offset)
+                if len(seen) == 20:
+                    with store._table.writing(ZERO) as log:
+                        log.delete_before(100)
+
+    assert seen == sorted(set(seen))
+    assert set(range(100, 250)) <= set(seen)
+
+
+@pytest.mark.parametrize("count", [1, 10, 5000], ids=["one marker", "some", "more than one read"])
+def test_markers_are_passed_over(store: Store, count: int) -> None:
+    """Control batches have offsets and no records; 5,000 of 78 bytes are more than is read at a time."""
+    marker = encode_batch(
+        [Record(bytes(6), key=bytes(4), timestamp_ms=START_MS)],
+        transactional=True,
+        control=True,
+        producer_id=1,
+        producer_epoch=0,
+    )
+    with store._table.writing(ZERO) as log:
+        log.append_batches(marker * count)
+        log.append(b"behind", timestamp_ms=START_MS)
+        log.append_batches(marker * count)
+    with store.consumer(**EARLIEST) as consumer:
+        consumer.assign([ZERO])
+        records = drain(consumer)
+        assert offsets(records) == [*range(10), 10 + count]
+        assert consumer.poll() == []
+        assert consumer.position("events", 0) == 11 + 2 * count
+        append(store, "events", [b"last"])
+        assert offsets(consumer.poll()) == [11 + 2 * count]
+
+
+def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
+    """A batch that spans ten offsets and has kept two, and one that has kept none, as a broker's cleaner leaves them."""
+    sparse = Sketch([Row(b"12", delta=2), Row(b"17", delta=7)], fields={"last_delta": 9}).encode()
+    empty = Sketch([], fields={"last_delta": 4}).encode()
+    with store._table.writing(ZERO) as log:
+        log.append_batches(sparse + empty + sparse + empty)
+    with store.consumer(**EARLIEST) as consumer:
+        consumer.assign([ZERO])
+        expected = [*range(10), 12, 17, 27, 32]
+        assert offsets(drain(consumer, max_records=3)) == expected
+        assert consumer.position("events", 0) == 40
+        for offset in range(41):
+            consumer.seek("events", 0, offset=offset)
+            assert offsets(drain(consumer)) == [kept for kept in expected if kept >= offset]
+
+
+# ---------------------------------------------------------------- commits
+
+
+def test_a_group_reads_on_from_its_commit(store: Store) -> None:
+    with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
+        first = consumer.poll(max_records=25)
+        consumer.commit()
+        consumer.poll()
+    with store.consumer(["events"], **GROUP) as consumer:
+        second = drain(consumer)
+
+    assert sorted(places([*first, *second])) == sorted(ALL)
+
+
+def test_the_offsets_of_a_group_survive_the_store(tmp_path: Path) -> None:
+    for round_ in range(4):
+        with open_store(tmp_path / "store") as store:
+            if not round_:
+                store.create_topic("events", partitions=1)
+                send(store, "events", [b"%d" % number for number in range(40)])
+            with store.consumer(["events"], **GROUP) as consumer:
+                assert offsets(consumer.poll(max_records=10)) == list(range(10 * round_, 10 * round_ + 10))
+
+
+def test_a_commit_may_say_offsets_and_metadata(store: Store) -> None:
+    with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
+        consumer.assign([ZERO])
+        consumer.commit({ZERO: 4, TopicPartition("events", 1): (20, "the end ✓")})
+        assert [consumer.committed("events", partition) for partition in range(3)] == [4, 20, None]
+        assert consumer.position("events", 0) == 0
+    found = store._groups.find("group").offsets
+    assert (found[ZERO].metadata, found[TopicPartition("events", 1)].metadata) == ("", "the end ✓")
+    assert found[ZERO].commit_timestamp_ms == START_MS
+    assert store.describe_group("group").offsets == {ZERO: 4, TopicPartition("events", 1): 20}
+
+
+@pytest.mark.parametrize(
+    ("offset", "error"),
+    [
+        (11, OffsetOutOfRange),
+        (2**63, OffsetOutOfRange),
+        (-1, OffsetOutOfRange),
+        ("1", UsageError),
+        (1.0, UsageError),
+        (True, UsageError),
+        (None, UsageError),
+        ((1, "x" * 4097), UsageError),
+        ((1, "ä" * 2049), UsageError),
+        ((None, "text"), UsageError),
+    ],
+    ids=repr,
+)
+def test_a_commit_of_what_cannot_be_is_refused_and_changes_nothing(
+    store: Store, offset: Any, error: type[SeeklogError]
+) -> None:
+    with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
+        consumer.assign([ZERO])
+        consumer.commit({ZERO: 3, TopicPartition("events", 1): 3})
+        before = snapshot(store.path, locks=False)
+        with pytest.raises(error):
+            consumer.commit({TopicPartition("events", 1): 5, ZERO: offset})
+        assert snapshot(store.path, locks=False) == before
+        assert consumer.committed("events", 1) == 3
+
+
+@pytest.mark.xfail(
+    strict=True, reason="the value of a commit is not checked: AttributeError, UnicodeEncodeError and ValueError leave"
+)
+@pytest.mark.parametrize("value", [(1, b"bytes"), (1, None), (1, "\ud800"), (1, "a", "b"), (1,), ()], ids=repr)
+def test_metadata_that_cannot_be_is_refused(store: Store, value: Any) -> None:
+    with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
+        consumer.assign([ZERO])
+        with pytest.raises(UsageError):
+            consumer.commit({ZERO: value})
+
+
+def test_a_commit_for_a_partition_that_is_not_there_is_refused(store: Store) -> None:
+    with store.consumer(**GROUP) as consumer:
+        for wrong in (("events", 3), ("other", 0), ("events", "0")):
+            with pytest.raises(TopicNotFound):
+                consumer.commit({wrong: 0})  # type: ignore[dict-item]
+    assert store.groups() == []
+
+
+def test_a_member_commits_for_its_own_partitions_alone(store: Store) -> None:
+    store.create_topic("others", partitions=1)
+    with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
+        with pytest.raises(CommitRefused, match="others-0"):
+            consumer.commit({ZERO: 1, TopicPartition("others", 0): 0})
+        assert consumer.committed("events", 0) is None
+
+
+def test_a_commit_needs_a_group(store: Store) -> None:
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        for ask in (consumer.commit, lambda: consumer.committed("events", 0)):
+            with pytest.raises(UsageError, match="needs a group"):
+                ask()
+    assert store.topics(internal=True) == ["events"]
+
+
+def test_an_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClock) -> None:
+    with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
+        consumer.assign([ZERO])
+        consumer.poll(max_records=3)
+        consumer.poll(max_records=3)
+        assert consumer.committed("events", 0) is None
+        clock.advance(999)
+        consumer.poll(max_records=1)
+        assert consumer.committed("events", 0) is None
+        clock.advance(1)
+        consumer.poll(max_records=1)
+        # What this poll handed out is not dealt with yet.
+        assert consumer.committed("events", 0) == 7
+        clock.advance(1000)
+        consumer.poll(max_records=1)
+        assert consumer.committed("events", 0) == 8
+    assert store.describe_group("group").offsets == {ZERO: 9}
+
+
+def test_an_automatic_commit_that_fails_is_made_up_for_by_the_next(
+    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
+        consumer.assign([ZERO])
+        consumer.poll(max_records=3)
+        with store.consumer(["events"], **GROUP):  # a group that has members takes no commit of a stranger
+            clock.advance(1000)
+            assert offsets(consumer.poll(max_records=2)) == [3, 4]
+            assert "automatic commit failed" in caplog.text
+        clock.advance(1000)
+        consumer.poll(max_records=1)
+        assert consumer.committed("events", 0) == 5
+
+
+def test_without_automatic_commits_nothing_is_committed(store: Store, clock: FakeClock) -> None:
+    with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
+        drain(consumer)
+        clock.advance(10**7)
+        consumer.poll()
+    assert store.describe_group("group").offsets == {}
+
+
+def test_a_close_commits_what_was_handed_out(store: Store) -> None:
+    with store.consumer(**GROUP) as consumer:
+        consumer.assign([ZERO])
+        consumer.poll(max_records=4)
+    assert store.describe_group("group").offsets == {ZERO: 4}
+
+
+def test_a_close_in_an_iteration_commits_what_was_handed_out(store: Store) -> None:
+    with store.consumer(consumer_timeout_ms=0, **GROUP) as consumer:
+        consumer.assign([ZERO])
+        for record in consumer:
+            if record.offset == 6:
+                break
+    assert store.describe_group("group").offsets == {ZERO: 7}
+
+
+@pytest.mark.parametrize("way", ["poll", "iteration"])
+def test_a_record_that_could_not_be_dealt_with_comes_again(store: Store, way: str) -> None:
+    def deal_with_some() -> None:
+        with store.consumer(consumer_timeout_ms=0, **GROUP) as consumer:
+            consumer.assign([ZERO])
+            for record in consumer if way == "iteration" else consumer.poll():
+                1 / (5 - record.offset)
+
+    with pytest.raises(ZeroDivisionError):
+        deal_with_some()
+    with store.consumer(**GROUP) as consumer:
+        consumer.assign([ZERO])
+        assert offsets(consumer.poll()) == list(range(10))
+
+
+# ---------------------------------------------------------------- the end, and beside others
+
+
+def test_a_closed_consumer_refuses(store: Store) -> None:
+    consumer = store.consumer(["events"], **GROUP)
+    consumer.close()
+    consumer.close()
+
+    for ask in (
+        consumer.poll,
+        consumer.commit,
+        consumer.seek_to_beginning,
+        consumer.seek_to_end,
+        lambda: consumer.position("events", 0),
+        lambda: consumer.seek("events", 0, offset=0),
+        lambda: consumer.seek_to_time(0),
+        lambda: consumer.pause("events", 0),
+        lambda: consumer.committed("events", 0),
+    ):
+        with pytest.raises(LogClosed):
+            ask()
+    assert list(consumer) == []
+
+
+def test_a_store_that_closes_closes_its_consumers(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "store")
+    store.create_topic("events", partitions=1)
+    send(store, "events", [b"value"] * 3)
+    consumer = store.consumer(["events"], **GROUP)
+    consumer.poll()
+    store.close()
+
+    with pytest.raises(LogClosed):
+        consumer.poll()
+    with open_store(tmp_path / "store") as again:
+        description = again.describe_group("group")
+        assert (description.offsets, description.members) == ({ZERO: 3}, ())
+
+
+def test_a_store_that_is_open_read_only_is_consumed_without_a_group(store: Store) -> None:
+    before = snapshot(store.path)
+    with open_store(store.path, read_only=True) as reader:
+        with reader.consumer(["events"], **EARLIEST) as consumer:
+            assert set(places(drain(consumer))) == ALL
+            fill(store, 0, 3)
+            assert offsets(drain(consumer)) == [10, 11, 12]
+        before = snapshot(store.path)
+        with pytest.raises(UsageError, match="read-only"):
+            reader.consumer(["events"], group="group")
+    assert snapshot(store.path) == before
+
+
+def test_a_consumer_keeps_up_with_a_producer_that_rolls(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", segment_bytes=2000) as store:
+        store.create_topic("events", partitions=2)
+        sent: dict[int, list[bytes | None]] = {0: [], 1: []}
+
+        def produce() -> None:
+            with store.producer(batch_bytes=300, linger_ms=0) as producer:
+                for number in range(1500):
+                    value = b"%06d" % number
+                    sent[producer.send("events", value, key=value).partition].append(value)
+
+        thread = threading.Thread(target=produce)
+        thread.start()
+        seen: dict[int, list[Record]] = {0: [], 1: []}
+        with store.consumer(["events"], **EARLIEST) as consumer:
+
+            def is_over() -> bool:
+                for record in consumer.poll():
+                    seen[record.partition].append(record)
+                return sum(map(len, seen.values())) == 1500
+
+            wait_until(is_over, "all records")
+        thread.join(PATIENCE_S)
+        assert {partition: values(records) for partition, records in seen.items()} == sent
+        assert {p: offsets(records) for p, records in seen.items()} == {p: list(range(len(sent[p]))) for p in sent}
+        assert store.describe_topic("events").partitions[0].segment_count > 5
+
+
+def test_a_log_that_is_opened_otherwise_under_a_consumer_goes_on(tmp_path: Path) -> None:
+    """Goal: with few files open, logs are closed and opened again under those who read them."""
+    with open_store(tmp_path / "store", max_open_files=8) as store:
+        store.create_topic("events", partitions=12)
+        seen: list[Record] = []
+        with store.consumer(["events"], **EARLIEST) as consumer:
+            for round_ in range(6):
+                for partition in range(12):
+                    append(store, "events", [b"%d" % round_] * 2, partition=partition)
+                    seen += consumer.poll(max_records=3)
+            seen += drain(consumer)
+
+    assert sorted(places(seen)) == [("events", partition, offset) for partition in range(12) for offset in range(12)]
+
+
+def test_a_topic_that_is_deleted_is_an_error_for_its_consumer(store: Store) -> None:
+    with store.consumer(["events"], **EARLIEST) as consumer:
+        consumer.poll(max_records=1)
+        store.delete_topic("events")
+        for _ in range(2):
+            with pytest.raises(TopicNotFound):
+                drain(consumer)
+
+
+def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store, clock: FakeClock) -> None:
+    store.create_topic("others", partitions=2)
+    send(store, "others", [b"value"] * 3, partition=1)
+    with store.consumer(["events", "others"], **GROUP) as consumer:
+        consumer.poll(max_records=1)
+        store.delete_topic("events")
+        clock.advance(1000)
+        assert consumer.poll() is not None
+        assert consumer.assignment == {TopicPartition("others", 0), TopicPartition("others", 1)}
+        drain(consumer)
+        consumer.commit()
+        assert consumer.committed("others", 1) == 3
+    assert set(store.describe_group("group").offsets) == {TopicPartition("others", 0), TopicPartition("others", 1)}
+
+
+@pytest.mark.parametrize("words", [EARLIEST, GROUP], ids=["alone", "in a group"])
+def test_partitions_that_are_added_are_read_from_their_beginning(
+    store: Store, clock: FakeClock, words: dict[str, Any]
+) -> None:
+    added: list[frozenset[TopicPartition]] = []
+    with store.consumer(["events"], on_assign=added.append, **words) as consumer:
+        drain(consumer)
+        store.add_partitions("events", partitions=5)
+        send(store, "events", [b"value"] * 2, partition=4)
+        clock.advance(1000)
+        assert places(drain(consumer)) == [("events", 4, 0), ("events", 4, 1)]
+        assert len(consumer.assignment) == 5
+    assert added[1:] == [frozenset({TopicPartition("events", 3), TopicPartition("events", 4)})]
+
+
+def test_partitions_that_another_store_adds_are_read_too(store: Store, clock: FakeClock) -> None:
+    with open_store(store.path, clock=clock) as other, other.consumer(["events"], **GROUP) as consumer:
+        drain(consumer)
+        store.add_partitions("events", partitions=4)
+        send(store, "events", [b"value"], partition=3)
+        clock.advance(1000)
+        assert places(drain(consumer)) == [("events", 3, 0)]
