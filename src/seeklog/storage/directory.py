@@ -32,7 +32,11 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
 
 def lock_directory(files: Files, path: str) -> int:
     """Take the partition's one writer's lock and return its handle, or say who has it."""
-    lock = f"{path}/{names.LOCK}"
+    return take_lock(files, f"{path}/{names.LOCK}", what=path)
+
+
+def take_lock(files: Files, lock: str, *, what: str = "") -> int:
+    """Take a lock file and return its handle, or raise `LogLocked` that says who holds `what`, or else the lock."""
     try:
         return files.lock(lock, str(os.getpid()))
     except BlockingIOError:
@@ -40,4 +44,4 @@ def lock_directory(files: Files, path: str) -> int:
             owner_pid = int(files.read_file(lock))
         except (OSError, ValueError):
             owner_pid = None
-        raise LogLocked(path, owner_pid) from None
+        raise LogLocked(what or lock, owner_pid) from None

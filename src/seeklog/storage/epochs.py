@@ -56,6 +56,11 @@ class LeaderEpochs:
         epochs.written = data
         return epochs
 
+    @property
+    def is_written(self) -> bool:
+        """Whether Kafka's file says the same."""
+        return self.written == encode_epochs(self.entries)
+
     def write(self, files: Files, directory: str) -> None:
         """Replace Kafka's file if the epochs have changed. The caller syncs the directory."""
         data = encode_epochs(self.entries)

@@ -241,7 +241,7 @@ class Partition:
                 self.wake_followers()
 
     def _close_clean(self) -> None:
-        if self._saved == replace(self._checkpoint(), active=self._active.state.save()):
+        if self._epochs.is_written and self._saved == replace(self._checkpoint(), active=self._active.state.save()):
             return  # nothing has happened since the clean marker on disk was written
         try:
             self._active.sync_indexes()

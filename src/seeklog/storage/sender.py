@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol, Self, TypeVar
 
 from seeklog.clock import Clock
-from seeklog.errors import DiskFull, LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
+from seeklog.errors import LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
 from seeklog.record.kernel import HEADER_SIZE, Record
 
 logger = logging.getLogger("seeklog")
@@ -305,6 +305,7 @@ class Sender:
             try:
                 lane.destination.flush()
             except SeeklogError as error:
+                # What was appended is not known to be durable, and neither is what would follow.
                 lane.failure = error
                 sent = [
                     (batch, offsets, dict.fromkeys(range(len(offsets)), error) if batch.lane is lane else errors)
@@ -333,10 +334,11 @@ class Sender:
                     *self._append(lane, records[half:], place + half, errors),
                 ]
             failure: SeeklogError = error
-        except DiskFull as error:
-            failure = error  # these records are lost to the caller, but there may be room for the next
-        except SeeklogError as error:
+        except (LogFailed, LogClosed) as error:
             failure = lane.failure = error
+        except SeeklogError as error:
+            # These records are lost to the caller, but the next may go well: a full disk, a log that another locks.
+            failure = error
         except Exception as error:
             failure = lane.failure = LogFailed(f"the writer stopped: {error!r}")
         errors.update(dict.fromkeys(range(place, place + len(records)), failure))

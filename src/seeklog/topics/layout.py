@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -16,6 +17,7 @@ from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.log import Log
 from seeklog.topics.catalog import Topic, new_topic_id
+from seeklog.topics.patience import MOMENT_S, patiently
 
 # Nothing is known of how long a broker meant to keep its records, so nothing of them is deleted by age.
 ADOPTED_CONFIG: Mapping[str, object] = {"retention.ms": -1}
@@ -72,12 +74,15 @@ def make_partition(
 
 
 @contextlib.contextmanager
-def locked_partitions(files: Files, root: str, partitions: Iterable[TopicPartition]) -> Iterator[list[TopicPartition]]:
+def locked_partitions(
+    files: Files, clock: Clock, root: str, partitions: Iterable[TopicPartition]
+) -> Iterator[list[TopicPartition]]:
     """Hold the writer's lock of every partition that is there, and yield those; all of them or an error."""
     present = [partition for partition in partitions if _is_directory(files, partition_path(root, partition))]
     with contextlib.ExitStack() as locks:
         for partition in present:
-            locks.callback(files.close, lock_directory(files, partition_path(root, partition)))
+            take = partial(lock_directory, files, partition_path(root, partition))
+            locks.callback(files.close, patiently(clock, MOMENT_S, take))
         yield present
 
 

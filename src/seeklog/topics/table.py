@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import LogClosed, LogLocked, NotALog, SeeklogError, TopicNotFound, UnsafePath, UsageError
+from seeklog.errors import LogClosed, NotALog, SeeklogError, TopicNotFound, UnsafePath, UsageError
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
@@ -26,12 +26,11 @@ from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
 from seeklog.topics.offsets import RootOffsets
+from seeklog.topics.patience import MOMENT_S, PAUSE_FIRST_S, patiently
 from seeklog.topics.topics import Topics
 
 # A log that is written holds its lock and its last segment open.
 FILES_PER_WRITER = 2
-PAUSE_FIRST_S = 0.001
-PAUSE_MOST_S = 0.02
 DROP_PATIENCE_S = 5.0
 
 
@@ -155,23 +154,11 @@ class PartitionTable:
                 yield entry.writer
                 entry.writer.flush()
                 return
-            log = self._open_patiently(partition, patience_s)
+            log = patiently(self._clock, patience_s, lambda: self._open(partition, read_only=False))
             try:
                 yield log
             finally:
                 log.close()
-
-    def _open_patiently(self, partition: TopicPartition, patience_s: float) -> Log:
-        give_up = self._clock.monotonic() + patience_s
-        pause = PAUSE_FIRST_S
-        while True:
-            try:
-                return self._open(partition, read_only=False)
-            except LogLocked:
-                if self._clock.monotonic() >= give_up:
-                    raise
-            time.sleep(pause)
-            pause = min(2 * pause, PAUSE_MOST_S)
 
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
@@ -185,7 +172,11 @@ class PartitionTable:
     def _open_writer(self, entry: _Entry) -> Log:
         with self._lock:
             self._check_open()
-        log = self._open(entry.partition, read_only=False, background=self._background)
+        log = patiently(
+            self._clock,
+            MOMENT_S,
+            lambda: self._open(entry.partition, read_only=False, background=self._background),
+        )
         entry.writer, entry.config = log, log.config
         reader, entry.reader = entry.reader, None
         if reader is not None:

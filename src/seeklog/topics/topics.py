@@ -12,7 +12,6 @@ import errno
 import logging
 import os
 import threading
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
@@ -22,7 +21,6 @@ from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_word
 from seeklog.errors import (
     DiskFull,
-    LogLocked,
     NotAccessible,
     SeeklogError,
     TopicExists,
@@ -31,6 +29,7 @@ from seeklog.errors import (
 )
 from seeklog.files import Files
 from seeklog.names import TopicPartition
+from seeklog.storage.directory import take_lock
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
     Catalog,
@@ -42,12 +41,12 @@ from seeklog.topics.catalog import (
     write_catalog,
 )
 from seeklog.topics.offsets import RootOffsets
+from seeklog.topics.patience import patiently
 
 logger = logging.getLogger("seeklog")
 
-# How long a change waits for another process's change, and how long it sleeps between two tries.
+# How long a change waits for another process's change.
 PATIENCE_S = 10.0
-PAUSE_S = 0.005
 # Kafka has no limit; this one keeps a slip of the keyboard from filling the disk with directories.
 PARTITIONS_MOST = 10_000
 
@@ -175,17 +174,10 @@ class Topics:
 
     def _take_lock(self) -> int:
         path = f"{self.root}/{names.TOPICS_LOCK}"
-        give_up = self._clock.monotonic() + PATIENCE_S
-        while True:
-            try:
-                return self._files.lock(path, str(os.getpid()))
-            except BlockingIOError:
-                if self._clock.monotonic() >= give_up:
-                    owner = self._files.read_file(path)
-                    raise LogLocked(path, int(owner) if owner.isdigit() else None) from None
-                time.sleep(PAUSE_S)
-            except OSError as error:
-                raise NotAccessible(f"{path} cannot be locked: {error}") from error
+        try:
+            return patiently(self._clock, PATIENCE_S, lambda: take_lock(self._files, path))
+        except OSError as error:
+            raise NotAccessible(f"{path} cannot be locked: {error}") from error
 
     def _write(self, catalog: Catalog) -> None:
         write_catalog(self._files, self.root, catalog)
@@ -232,7 +224,7 @@ class Topics:
     def _locked(self, topic: Topic) -> contextlib.AbstractContextManager[list[TopicPartition]]:
         """Hold the locks of the partitions that change."""
         partitions = [TopicPartition(topic.name, number) for number in topic.partitions_changing]
-        return layout.locked_partitions(self._files, self.root, partitions)
+        return layout.locked_partitions(self._files, self._clock, self.root, partitions)
 
     def _remove_discarded(self) -> None:
         """Remove what was taken away. It has no meaning any more, so what fails here is left for the next open."""
