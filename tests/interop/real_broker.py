@@ -1,0 +1,145 @@
+"""A real Kafka broker on 127.0.0.1: one node that is its own controller, for the scripts beside this file.
+
+Not used by the tests: they read what `make_broker_golden.py` has kept of it. The broker's jars are taken from
+Maven Central into a directory, here `libs`. Java 17 is needed; with this `pom.xml` one command gets them:
+
+    <project>
+      <modelVersion>4.0.0</modelVersion>
+      <groupId>x</groupId><artifactId>x</artifactId><version>1</version>
+      <dependencies>
+        <dependency>
+          <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>4.3.1</version>
+        </dependency>
+        <dependency>
+          <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
+        </dependency>
+      </dependencies>
+    </project>
+
+    mvn dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=libs
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import IO, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+START_TIMEOUT_S: Final = 60.0
+STOP_TIMEOUT_S: Final = 60.0
+CLUSTER_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"  # any 16 bytes in base64url
+
+# Small and quick: one replica of everything, few partitions of the broker's own topics, indexes whose
+# preallocated size is a few kilobytes, a cleaner that looks five times a second and is asked by the topics.
+PROPERTIES: Final = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "num.network.threads": "1",
+    "num.io.threads": "2",
+    "auto.create.topics.enable": "false",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.num.partitions": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "group.initial.rebalance.delay.ms": "0",
+    "log.index.size.max.bytes": "4096",
+    "log.cleaner.backoff.ms": "200",
+    "log.cleaner.dedupe.buffer.size": "4194304",
+    "log.cleaner.threads": "1",
+    "log.initial.task.delay.ms": "1000",
+    "log.retention.check.interval.ms": "1000",
+    "log.retention.ms": "-1",
+}
+
+
+class RealBroker:
+    """One broker over a data directory. `start` and `stop` or `kill` may follow each other many times."""
+
+    def __init__(self, libs: Path, work: Path) -> None:
+        self.libs = libs
+        self.data = work / "data"
+        self._log_path = work / "broker.log"
+        self._properties = work / "server.properties"
+        self._process: subprocess.Popen[bytes] | None = None
+        port, controller_port = _free_ports(2)
+        self.bootstrap = f"127.0.0.1:{port}"
+        words = PROPERTIES | {
+            "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
+            "log.dirs": str(self.data),
+        }
+        self._properties.write_text("".join(f"{word}={value}\n" for word, value in words.items()))
+
+    @property
+    def version(self) -> str:
+        """The broker's version, which its jar's name tells."""
+        (jar,) = self.libs.glob("kafka_2.13-*.jar")
+        found = re.fullmatch(r"kafka_2\.13-(.+)\.jar", jar.name)
+        assert found, jar.name
+        return found[1]
+
+    def format(self) -> None:
+        """Make the data directory of a new cluster."""
+        self.run_tool("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(self._properties))
+
+    def run_tool(self, name: str, *arguments: str) -> str:
+        """Run one of the broker's own tools and return what it printed."""
+        command = self._java(name, *arguments)
+        return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
+
+    def start(self) -> None:
+        """Start the broker and wait until it answers."""
+        with self._log_path.open("ab") as log:
+            self._process = self._spawn(log)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        while True:
+            assert self._process.poll() is None, f"the broker gave up, see {self._log_path}"
+            try:
+                admin.list_topics(timeout=1)
+                return
+            except KafkaException:
+                assert time.monotonic() < deadline, f"the broker does not answer, see {self._log_path}"
+
+    def stop(self) -> None:
+        """Shut the broker down in order."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the broker at once, as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def _end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            self._process.send_signal(how)
+            self._process.wait(STOP_TIMEOUT_S)
+            self._process = None
+
+    def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(self._java("kafka.Kafka", str(self._properties)), stdout=log, stderr=log)
+
+    def _java(self, name: str, *arguments: str) -> list[str]:
+        java = Path(os.environ["JAVA_HOME"]) / "bin/java" if "JAVA_HOME" in os.environ else "java"
+        options = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
+        return [str(java), *options, "-cp", f"{self.libs}/*", name, *arguments]
+
+
+def _free_ports(count: int) -> list[int]:
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [found.getsockname()[1] for found in sockets]
+    for found in sockets:
+        found.close()
+    return ports

@@ -1,0 +1,289 @@
+"""Data directories that real Kafka brokers wrote: seeklog finds in them what the broker told its clients.
+
+`make_broker_golden.py` says how they were made and what is in them. A partition directory does not hold its
+log start offset: a broker keeps those of all partitions in the root's `log-start-offset-checkpoint`. So a lone
+`Log` starts with its first segment, and these tests skip what DeleteRecords had hidden.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import struct
+import tarfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seeklog import Log, LogConfig, Record
+
+GOLDEN = Path(__file__).parent / "golden" / "broker"
+NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
+LONGEST = 100  # make_broker_golden.py tells longer keys and values by their digest
+
+
+@cache
+def description(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = json.loads((GOLDEN / f"{name}.json").read_text())
+    return loaded
+
+
+PARTITIONS = [(name, partition) for name in NAMES for partition in description(name)["partitions"]]
+every_partition = pytest.mark.parametrize(("name", "partition"), PARTITIONS)
+
+
+@pytest.fixture(scope="module")
+def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("brokers")
+    for name in NAMES:
+        with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
+            archive.extractall(root, filter="data")
+    return root
+
+
+@pytest.fixture
+def directory(unpacked: Path, name: str, partition: str, tmp_path: Path) -> Path:
+    """A copy of one partition, to be written."""
+    copy = tmp_path / partition
+    shutil.copytree(unpacked / name / partition, copy)
+    return copy
+
+
+def open_log(path: Path, *, read_only: bool = False) -> Log:
+    # The broker's own settings for these topics; retention would find the records years old.
+    config = LogConfig(segment_bytes=12_000, index_interval_bytes=300, retention_ms=-1, flush="os")
+    return Log(path, config=config, read_only=read_only, background=False)
+
+
+def told(data: bytes | None, *, whole: bool) -> Any:
+    if data is None:
+        return None
+    if len(data) > LONGEST and not whole:
+        return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    return base64.b64encode(data).decode()
+
+
+def rows(records: Any, partition: str) -> list[list[Any]]:
+    """Return records as the description has them, without the kind of their timestamps."""
+    whole = partition.startswith("__")
+    return [
+        [
+            record.offset,
+            record.timestamp_ms,
+            told(record.key, whole=whole),
+            told(record.value, whole=whole),
+            [[header, told(value, whole=False)] for header, value in record.headers],
+        ]
+        for record in records
+    ]
+
+
+def expected_rows(name: str, partition: str) -> list[list[Any]]:
+    records = description(name)["partitions"][partition]["records"]
+    return [[offset, timestamp, *rest] for offset, timestamp, _, *rest in records]
+
+
+def facts(name: str, partition: str) -> dict[str, Any]:
+    found: dict[str, Any] = description(name)["partitions"][partition]
+    return found
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+def test_the_collection_is_whole() -> None:
+    """Goal: a file lost in a merge is noticed; and the directories hold what they were made to hold."""
+    assert [name.rsplit("-", 1)[1] for name in NAMES] == ["clean", "killed"] * 2
+    for name in NAMES:
+        partitions = description(name)["partitions"]
+        assert len(partitions) == 16
+        assert {len(partitions[f"plain-{n}"]["records"]) for n in (0, 1)} == {176}
+        assert len(partitions["compacted-0"]["records"]) < partitions["compacted-0"]["high_watermark"] / 2
+        assert (partitions["deleted-0"]["log_start_offset"], partitions["deleted-1"]["log_start_offset"]) == (77, 120)
+        assert len(partitions["txn-0"]["committed"]) < len(partitions["txn-0"]["records"])
+
+
+@every_partition
+def test_a_look_sees_what_a_client_saw(name: str, partition: str, unpacked: Path) -> None:
+    told = facts(name, partition)
+    before = contents(unpacked / name / partition)
+
+    with open_log(unpacked / name / partition, read_only=True) as log:
+        assert log.high_watermark == log.log_end_offset == told["high_watermark"]
+        assert log.log_start_offset <= told["log_start_offset"]
+        assert rows(log.scan(told["log_start_offset"]), partition) == expected_rows(name, partition)
+
+    assert contents(unpacked / name / partition) == before
+
+
+@every_partition
+def test_a_writer_sees_what_a_client_saw(name: str, partition: str, directory: Path) -> None:
+    told = facts(name, partition)
+    with open_log(directory) as log:
+        assert log.recovery.cut_bytes == 0
+        assert log.high_watermark == log.log_end_offset == told["high_watermark"]
+        assert rows(log.scan(told["log_start_offset"]), partition) == expected_rows(name, partition)
+        assert rows(log.scan_reverse(told["log_start_offset"]), partition) == expected_rows(name, partition)[::-1]
+
+
+@every_partition
+def test_every_offset_is_a_place_to_start(name: str, partition: str, unpacked: Path) -> None:
+    """Goal: the broker's own index entries lead to the right batch, and zeros behind them to none."""
+    told = facts(name, partition)
+    expected = expected_rows(name, partition)
+    with open_log(unpacked / name / partition, read_only=True) as log:
+        for offset in range(told["log_start_offset"], told["high_watermark"]):
+            following = [row for row in expected if row[0] >= offset][:1]
+            assert rows(log.read(offset, max_records=1), partition) == following, offset
+
+
+@every_partition
+def test_the_kind_of_every_timestamp_is_seen(name: str, partition: str, unpacked: Path) -> None:
+    told = facts(name, partition)
+    kinds = {}
+    with open_log(unpacked / name / partition, read_only=True) as log:
+        for batch in log.read_batches(told["log_start_offset"], max_bytes=1 << 24):
+            for record in batch.records():
+                kinds[record.offset] = "append" if batch.header.is_log_append_time else "create"
+
+    assert [kinds[offset] for offset, _, *_ in told["records"]] == [kind for _, _, kind, *_ in told["records"]]
+
+
+@every_partition
+def test_a_time_has_the_offset_that_the_broker_found(name: str, partition: str, directory: Path) -> None:
+    """Goal: the same answers, once the log start offset is the broker's.
+
+    Two of the broker's answers are its own. It counts the markers of transactions, stamped when they were
+    written; and it takes the time of an empty segment from its file, looks there, and finds nothing.
+    """
+    told = facts(name, partition)
+    records = [row[0] for row in told["records"]]
+    with open_log(directory) as log:
+        log.delete_before(told["log_start_offset"])
+        assert log.log_start_offset == told["log_start_offset"]
+        for time_ms, answer in told["times"]:
+            first = next((offset for offset, timestamp, *_ in told["records"] if timestamp >= time_ms), None)
+            assert log.offset_at_time(time_ms) == first, time_ms
+            if answer != first:
+                is_marker = partition == "txn-0" and answer not in records and (first is None or answer < first)
+                assert is_marker or (partition == "compacted-0" and answer is None)
+
+
+@every_partition
+def test_a_time_is_found_through_the_brokers_own_index(name: str, partition: str, unpacked: Path) -> None:
+    told = facts(name, partition)
+    with open_log(unpacked / name / partition, read_only=True) as log:
+        if log.log_start_offset < told["log_start_offset"]:
+            return  # the records that DeleteRecords hid have times, too
+        for time_ms, _ in told["times"]:
+            first = next((offset for offset, timestamp, *_ in told["records"] if timestamp >= time_ms), None)
+            assert log.offset_at_time(time_ms) == first, time_ms
+
+
+@every_partition
+def test_what_is_appended_follows_on(name: str, partition: str, directory: Path) -> None:
+    told = facts(name, partition)
+    before = contents(directory)
+    end = told["high_watermark"]
+    with open_log(directory) as log:
+        assert log.append(b"one", key=b"k", timestamp_ms=1) == end
+        assert log.append_many([Record(b"two"), Record(b"three")]) == range(end + 1, end + 3)
+
+    with open_log(directory) as log:
+        assert rows(log.scan(told["log_start_offset"], end), partition) == expected_rows(name, partition)
+        assert [record.value for record in log.scan(end)] == [b"one", b"two", b"three"]
+    after = contents(directory)
+    for file, data in before.items():
+        if file.endswith(".log"):
+            assert after[file].startswith(data)
+    for file in ("partition.metadata", *(file for file in before if file.endswith((".snapshot", ".txnindex")))):
+        assert after[file] == before[file]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_control_batches_hold_offsets_but_no_records(name: str, unpacked: Path) -> None:
+    with open_log(unpacked / name / "txn-0", read_only=True) as log:
+        markers = [batch for batch in log.read_batches(0, max_bytes=1 << 24) if batch.header.is_control]
+        offsets = {record.offset for record in log.scan()}
+
+    assert len(markers) == 12
+    assert all(batch.records() == [] and batch.base_offset not in offsets for batch in markers)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_cleaner_has_left_what_only_it_writes(name: str, unpacked: Path) -> None:
+    """Goal: the directories hold empty segments, batches without records, and delete horizons."""
+    with open_log(unpacked / name / "emptied-0", read_only=True) as log:
+        batches = list(log.read_batches(0, max_bytes=1 << 24))
+    assert any(batch.record_count == 0 for batch in batches)
+    with open_log(unpacked / name / "compacted-0", read_only=True) as log:
+        batches = list(log.read_batches(0, max_bytes=1 << 24))
+    assert any(batch.header.delete_horizon_ms for batch in batches)
+    assert any(batch.record_count <= batch.header.last_offset_delta for batch in batches)
+    assert any(not path.stat().st_size for path in (unpacked / name / "compacted-0").glob("*.log"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_codecs_are_the_brokers(name: str, unpacked: Path) -> None:
+    for codec in ("gzip", "snappy", "lz4", "zstd"):
+        with open_log(unpacked / name / f"{codec}-0", read_only=True) as log:
+            assert {batch.codec for batch in log.read_batches(0, max_bytes=1 << 24)} == {codec}
+    with open_log(unpacked / name / "mixed-0", read_only=True) as log:
+        codecs = {batch.codec for batch in log.read_batches(0, max_bytes=1 << 24)}
+    assert codecs == {"none", "gzip", "snappy", "lz4", "zstd"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_committed_offsets_are_read_from_the_brokers_own_topic(name: str, unpacked: Path) -> None:
+    """Goal: the last record of a key tells a group's offset; a tombstone, that there is none."""
+    committed: dict[str, dict[str, list[Any]]] = {}
+    for partition in ("__consumer_offsets-0", "__consumer_offsets-1"):
+        with open_log(unpacked / name / partition, read_only=True) as log:
+            for record in log.scan():
+                version, *words = decode_key(record.key or b"")
+                if version > 1:
+                    continue
+                group, topic, number = words
+                offsets = committed.setdefault(group, {})
+                offsets.pop(f"{topic}-{number}", None)
+                if record.value is not None:
+                    offsets[f"{topic}-{number}"] = decode_commit(record.value)
+
+    groups = description(name)["groups"]
+    assert groups["fraud"] == {"plain-0": [12, "checked by rule 7"], "plain-1": [25, ""]}
+    assert {group: found for group, found in committed.items() if found} == {
+        group: found for group, found in groups.items() if found
+    }
+
+
+def decode_key(key: bytes) -> list[Any]:
+    """Return the version of a key and, of an offset's, its group, topic and partition."""
+    (version,) = struct.unpack_from(">h", key)
+    if version > 1:
+        return [version]
+    group, position = decode_string(key, 2)
+    topic, position = decode_string(key, position)
+    return [version, group, topic, *struct.unpack_from(">i", key, position)]
+
+
+def decode_commit(value: bytes) -> list[Any]:
+    """Return offset and metadata: i16 version, i64 offset, i32 leader epoch, string, and more.
+
+    From version 4 on, a string's length is a varint of one more than it; here one byte is enough.
+    """
+    version, offset, _leader_epoch = struct.unpack_from(">hqi", value)
+    assert version in (3, 4)
+    metadata = decode_string(value, 14)[0] if version == 3 else value[15 : 14 + value[14]].decode()
+    # confluent-kafka commits the zero behind a C string, too, and shows none of it.
+    return [offset, metadata.removesuffix("\0")]
+
+
+def decode_string(data: bytes, position: int) -> tuple[str, int]:
+    (size,) = struct.unpack_from(">h", data, position)
+    end = position + 2 + size
+    return data[position + 2 : end].decode(), end
