@@ -1,0 +1,213 @@
+"""Hand directories that seeklog wrote to a real Kafka broker and back, and compare what both read.
+
+Not part of the tests: it needs a broker's jars, see `real_broker.py`. Takes about a minute.
+
+    python tests/interop/check_takeover.py LIBS
+
+For each topic, and for a broker that finds its shutdown clean (so that it trusts the indexes) as well as for
+one that does not (so that it rebuilds them):
+
+1. The broker creates the topic and stops. seeklog writes the partition in the place of the empty one, keeping
+   only `partition.metadata`, which holds the topic's id.
+2. The broker starts. Three clients read everything; one of them also starts at many offsets and asks for
+   the offsets of many times; then it appends.
+3. The broker stops. seeklog's own files are removed, as docs/format/README.md says; seeklog reads everything,
+   appends, and the broker and its clients see that, too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import aiokafka
+import kafka
+from confluent_kafka import Producer
+
+sys.path.insert(0, str(Path(__file__).parent))
+from make_broker_golden import T, config, create_topics, read_all, send, some_records
+from real_broker import RealBroker
+
+from seeklog import Log, LogConfig, Record
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+TOPICS: dict[str, tuple[int, dict[str, str]]] = {
+    **{f"taken-{codec}": (1, {}) for codec in CODECS},
+    "taken-mixed": (1, {}),
+    "taken-append-time": (1, {"message.timestamp.type": "LogAppendTime"}),
+    "taken-started-late": (1, {}),
+}
+
+
+class Row(NamedTuple):
+    """A record, as it must be read."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
+def log_config(topic: str, **words: Any) -> LogConfig:
+    return LogConfig(
+        segment_bytes=4096,
+        index_interval_bytes=300,
+        segment_index_bytes=600,
+        retention_ms=-1,
+        message_timestamp_type="LogAppendTime" if topic == "taken-append-time" else "CreateTime",
+        initial_offset=5_000_000_000 if topic == "taken-started-late" else 0,
+        **words,
+    )
+
+
+def write_topic(directory: Path, topic: str) -> list[Row]:
+    """Write a partition with seeklog in the place of an empty one; return its records."""
+    for path in directory.iterdir():
+        if path.name != "partition.metadata":
+            path.unlink()
+    codec = topic.removeprefix("taken-")
+    codecs = CODECS if codec == "mixed" else (codec if codec in CODECS else "none",)
+    number = 0
+    for turn in range(10):
+        with Log(directory, config=log_config(topic, compression_type=codecs[turn % len(codecs)])) as log:
+            for count in (1, 5, 12):
+                log.append_many(as_record(record) for record in some_records(number, count))
+                number += count
+            log.append(b"alone", key=b"k", timestamp_ms=T + number * 1000)
+            number += 1
+            # Compresses badly, so that every codec fills several segments.
+            log.append(b"".join(uuid.uuid4().bytes for _ in range(40)), timestamp_ms=T + number * 1000)
+            number += 1
+    assert len(list(directory.glob("*.log"))) > 2
+    return read_with_seeklog(directory)
+
+
+def as_record(words: dict[str, Any]) -> Record:
+    return Record(words["value"], key=words["key"], headers=words.get("headers", ()), timestamp_ms=words["timestamp"])
+
+
+def read_with_seeklog(directory: Path) -> list[Row]:
+    with Log(directory, read_only=True) as log:
+        return [Row(r.offset, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for r in log.scan()]
+
+
+def read_with_librdkafka(broker: RealBroker, topic: str) -> list[Row]:
+    return [
+        Row(m.offset(), m.timestamp()[1], m.key(), m.value(), tuple(m.headers() or ()))
+        for m in read_all(broker, topic, 0)
+    ]
+
+
+def read_with_kafka_python(broker: RealBroker, topic: str, count: int) -> list[Row]:
+    reader = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=20_000)
+    place = kafka.TopicPartition(topic, 0)
+    reader.assign([place])
+    reader.seek_to_beginning(place)
+    rows = []
+    for message in reader:
+        headers = tuple((name, value) for name, value in message.headers)
+        rows.append(Row(message.offset, message.timestamp, message.key, message.value, headers))
+        if len(rows) == count:
+            break
+    reader.close()
+    return rows
+
+
+async def read_with_aiokafka(broker: RealBroker, topic: str, count: int) -> list[Row]:
+    async with aiokafka.AIOKafkaConsumer(bootstrap_servers=broker.bootstrap) as reader:
+        place = aiokafka.TopicPartition(topic, 0)
+        reader.assign([place])
+        await reader.seek_to_beginning(place)
+        rows = []
+        for _ in range(count):
+            message = await reader.getone()
+            rows.append(Row(message.offset, message.timestamp, message.key, message.value, tuple(message.headers)))
+        return rows
+
+
+def check_clients(broker: RealBroker, topic: str, rows: list[Row]) -> None:
+    assert read_with_librdkafka(broker, topic) == rows, topic
+    assert read_with_kafka_python(broker, topic, len(rows)) == rows, topic
+    assert asyncio.run(read_with_aiokafka(broker, topic, len(rows))) == rows, topic
+    check_lookups(broker, topic, rows)
+
+
+def check_lookups(broker: RealBroker, topic: str, rows: list[Row]) -> None:
+    """Start at many offsets, and ask for those of many times: what goes through the indexes."""
+    reader = kafka.KafkaConsumer(bootstrap_servers=broker.bootstrap, consumer_timeout_ms=20_000)
+    place = kafka.TopicPartition(topic, 0)
+    reader.assign([place])
+    assert reader.beginning_offsets([place]) == {place: rows[0].offset}, topic
+    assert reader.end_offsets([place]) == {place: rows[-1].offset + 1}, topic
+    for row in rows[::7]:
+        reader.seek(place, row.offset)
+        assert next(reader).offset == row.offset, topic
+    for time_ms in {row.timestamp_ms + more for row in rows[::7] for more in (-1, 0, 1)}:
+        found = reader.offsets_for_times({place: time_ms})[place]
+        first = next((row.offset for row in rows if row.timestamp_ms >= time_ms), None)
+        assert (found.offset if found else None) == first, (topic, time_ms)
+    reader.close()
+
+
+def remove_our_files(directory: Path) -> None:
+    for pattern in ("*.seal", "seeklog-*"):
+        for path in directory.glob(pattern):
+            path.unlink()
+
+
+def check(libs: Path, work: Path, *, clean: bool) -> None:
+    broker = RealBroker(libs, work)
+    broker.format()
+    try:
+        broker.start()
+        create_topics(broker, TOPICS)
+        broker.stop()
+        rows = {topic: write_topic(broker.data / f"{topic}-0", topic) for topic in TOPICS}
+        if not clean:
+            (broker.data / ".kafka_cleanshutdown").unlink()
+        broker.start()
+        for topic in TOPICS:
+            check_clients(broker, topic, rows[topic])
+            producer = Producer(config(broker, linger_ms=50))
+            for first in range(0, 60, 6):
+                send(producer, topic, some_records(first, 6))
+            appended = read_with_librdkafka(broker, topic)
+            assert len(appended) == len(rows[topic]) + 60
+            assert appended[: len(rows[topic])] == rows[topic]
+            rows[topic] = appended
+        print("read by three clients, and appended to:", {topic: len(found) for topic, found in rows.items()})
+        (broker.stop if clean else broker.kill)()
+        for topic in TOPICS:
+            directory = broker.data / f"{topic}-0"
+            remove_our_files(directory)
+            with Log(directory, config=log_config(topic)) as log:
+                assert log.recovery.cut_bytes == 0
+                log.append_many([Record(b"back again", key=b"%d" % n) for n in range(20)])
+            back = read_with_seeklog(directory)
+            assert back[:-20] == rows[topic], topic
+            rows[topic] = back
+        broker.start()
+        for topic in TOPICS:
+            check_clients(broker, topic, rows[topic])
+        broker.stop()
+    finally:
+        broker.kill()
+    print(f"kafka {broker.version}, {'clean' if clean else 'recovered'}: all equal, there and back")
+
+
+def main() -> None:
+    (libs,) = sys.argv[1:]
+    for clean in (True, False):
+        work = Path(tempfile.mkdtemp(prefix="takeover-"))
+        check(Path(libs), work, clean=clean)
+        shutil.rmtree(work)
+
+
+if __name__ == "__main__":
+    main()
