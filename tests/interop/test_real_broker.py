@@ -53,9 +53,9 @@ def directory(unpacked: Path, name: str, partition: str, tmp_path: Path) -> Path
     return copy
 
 
-def open_log(path: Path, *, read_only: bool = False) -> Log:
+def open_log(path: Path, *, read_only: bool = False, index_interval_bytes: int = 300) -> Log:
     # The broker's own settings for these topics; retention would find the records years old.
-    config = LogConfig(segment_bytes=12_000, index_interval_bytes=300, retention_ms=-1, flush="os")
+    config = LogConfig(segment_bytes=12_000, index_interval_bytes=index_interval_bytes, retention_ms=-1, flush="os")
     return Log(path, config=config, read_only=read_only, background=False)
 
 
@@ -203,6 +203,19 @@ def test_what_is_appended_follows_on(name: str, partition: str, directory: Path)
             assert after[file].startswith(data)
     for file in ("partition.metadata", *(file for file in before if file.endswith((".snapshot", ".txnindex")))):
         assert after[file] == before[file]
+
+
+@pytest.mark.parametrize(("name", "partition"), [case for case in PARTITIONS if case[0].endswith("clean")])
+def test_the_indexes_are_the_brokers_byte_for_byte(name: str, partition: str, directory: Path) -> None:
+    """Goal: built anew from the log alone, they are what the broker left when it stopped."""
+    brokers = {path.name: path.read_bytes() for path in directory.iterdir() if path.suffix in (".index", ".timeindex")}
+    for file in brokers:
+        (directory / file).unlink()
+
+    with open_log(directory, index_interval_bytes=4096 if partition.startswith("__") else 300):
+        pass
+
+    assert {file: (directory / file).read_bytes() for file in brokers} == brokers
 
 
 @pytest.mark.parametrize("name", NAMES)
