@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from seeklog import LogConfig, Store, names
+from seeklog.clock import SystemClock
 from seeklog.errors import (
     DiskFull,
     InvalidConfig,
@@ -767,7 +768,7 @@ def test_what_is_neither_file_nor_directory_is_refused(store: Store, root: Path,
 
 def test_a_change_waits_for_anothers_and_then_tells_who_has_it(store: Store, root: Path) -> None:
     store.close()
-    with open_store(root, clock=TickingClock()) as again, Holder(root / names.TOPICS_LOCK) as holder:
+    with open_store(root, clock=TickingClock(1.0)) as again, Holder(root / names.TOPICS_LOCK) as holder:
         before = snapshot(root)
         with pytest.raises(LogLocked) as caught:
             again.create_topic("orders")
@@ -779,7 +780,9 @@ def test_a_change_waits_for_anothers_and_then_tells_who_has_it(store: Store, roo
 
 
 def test_threads_and_stores_that_change_topics_at_once_all_succeed(root: Path) -> None:
-    with open_store(root) as first, open_store(root) as second, ThreadPoolExecutor(4) as pool:
+    # They wait for each other by the true clock.
+    first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
+    with first, second, ThreadPoolExecutor(4) as pool:
 
         def live(number: int) -> None:
             store = (first, second)[number % 2]
@@ -798,7 +801,9 @@ def test_threads_and_stores_that_change_topics_at_once_all_succeed(root: Path) -
 
 
 def test_of_many_that_make_one_topic_one_makes_it(root: Path) -> None:
-    with open_store(root) as first, open_store(root) as second, ThreadPoolExecutor(4) as pool:
+    # They wait for each other by the true clock.
+    first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
+    with first, second, ThreadPoolExecutor(4) as pool:
 
         def make(number: int) -> bool:
             try:

@@ -35,7 +35,7 @@ Snapshot = dict[str, bytes | str]
 class TickingClock(FakeClock):
     """A clock that goes on whenever it is asked, so that whoever waits by it does not wait long."""
 
-    def __init__(self, step_s: float = 1.0) -> None:
+    def __init__(self, step_s: float = 0.25) -> None:
         super().__init__()
         self._step_s = step_s
 
@@ -54,11 +54,14 @@ def open_store(
     max_open_files: int = 512,
     **words: Any,
 ) -> Store:
-    """Open a store without a thread whose clock stands still; `words` are its configuration's."""
+    """Open a store without a thread; `words` are its configuration's.
+
+    Its wall clock stands still. What it waits for by its other clock is given up after a few tries.
+    """
     return Store(
         path,
         config=config_of(**words),
-        clock=clock or FakeClock(),
+        clock=clock or TickingClock(),
         files=files or QuickFiles(),
         read_only=read_only,
         background=background,
