@@ -572,7 +572,7 @@ def test_markers_are_passed_over(store: Store, count: int) -> None:
 
 
 def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
-    """A batch that spans ten offsets and has kept two, and one that has kept none, as a broker's cleaner leaves them."""
+    """Batches that have kept two records of ten, and none of five, as a broker's cleaner leaves them."""
     sparse = Sketch([Row(b"12", delta=2), Row(b"17", delta=7)], fields={"last_delta": 9}).encode()
     empty = Sketch([], fields={"last_delta": 4}).encode()
     with store._table.writing(ZERO) as log:

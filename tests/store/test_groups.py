@@ -1,0 +1,514 @@
+"""Groups as the store tells of them: names, members, lag; offsets that are reset; groups that are deleted."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import signal
+import struct
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from seeklog import Record, Store, TopicPartition
+from seeklog.errors import (
+    GroupInUse,
+    GroupNotFound,
+    InvalidName,
+    LogClosed,
+    OffsetOutOfRange,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
+from seeklog.groups.groups import OFFSETS_PARTITIONS, java_hash
+from seeklog.groups.records import (
+    CommittedOffset,
+    GroupState,
+    Member,
+    encode_group,
+    encode_group_key,
+    encode_offset,
+    encode_offset_key,
+)
+from seeklog.names import CONSUMER_OFFSETS
+from storage.workbench import START_MS, FakeClock, offsets
+from store.workbench import open_store, send, snapshot
+
+ZERO, ONE, TWO = (TopicPartition("events", number) for number in range(3))
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
+    """A store with a topic of three partitions of 10, 20 and 30 records, a second apart."""
+    with open_store(tmp_path / "store", clock=clock) as store:
+        store.create_topic("events", partitions=3)
+        for partition in range(3):
+            for offset in range(10 * (partition + 1)):
+                with store._table.writing(TopicPartition("events", partition)) as log:
+                    log.append(b"value", timestamp_ms=START_MS + offset * 1000)
+        yield store
+
+
+def commit(store: Store, group: str, committed: dict[TopicPartition, int]) -> None:
+    """Commit for a group without joining it."""
+    with store.consumer(group=group, enable_auto_commit=False) as consumer:
+        consumer.commit(committed)
+
+
+def put(store: Store, group: str, *records: Record) -> None:
+    """Append records to the partition of `__consumer_offsets` that a group lies in."""
+    with store._table.lent(store._groups.partition_of(group), patience_s=0) as log:
+        log.append_many(list(records))
+
+
+def log_bytes(store: Store) -> dict[str, bytes | str]:
+    return {name: data for name, data in snapshot(store.path).items() if name.endswith(".log")}
+
+
+# ---------------------------------------------------------------- asking
+
+
+def test_a_store_without_groups_has_none_and_makes_no_topic_for_the_question(store: Store) -> None:
+    before = snapshot(store.path)
+    assert store.groups() == []
+    with pytest.raises(GroupNotFound, match="none yet"):
+        store.describe_group("group")
+    assert snapshot(store.path) == before
+
+
+def test_groups_are_named_in_order(store: Store) -> None:
+    names = ["zebra", "alpha", "Beta", "gamma-1", "ü", "a.b_c", "世界", "x" * 1024]
+    for name in names:
+        commit(store, name, {ZERO: 1})
+    assert store.groups() == sorted(names)
+
+
+def test_a_group_lies_where_kafka_puts_it(store: Store) -> None:
+    for name in ("fraud", "my-group", "polygenelubricants", "ü🔑"):
+        commit(store, name, {ZERO: 1})
+        partition = TopicPartition(CONSUMER_OFFSETS, java_hash(name) % OFFSETS_PARTITIONS)
+        keys = [record.key for record in store.log(*partition).scan()]
+        assert encode_offset_key(name, ZERO) in keys
+    described = store.describe_topic(CONSUMER_OFFSETS)
+    assert len(described.partitions) == OFFSETS_PARTITIONS
+    assert described.config.cleanup_policy == "compact"
+    assert store.topics() == ["events"]
+
+
+def test_a_group_is_described_with_its_offsets_and_members(store: Store) -> None:
+    commit(store, "group", {TWO: 30, ZERO: 4})
+    with store.consumer(["events"], group="group", client_id="reader", max_poll_interval_ms=7000) as consumer:
+        described = store.describe_group("group")
+        (member,) = described.members
+        assert described.name == "group"
+        assert described.generation == 1
+        assert list(described.offsets.items()) == [(ZERO, 4), (TWO, 30)]
+        assert member.member_id == consumer.member_id
+        assert member.member_id.startswith("reader-")
+        assert (member.client_id, member.rebalance_timeout_ms, member.session_timeout_ms) == ("reader", 7000, 7000)
+        assert member.topics == {"events"}
+        assert member.assignment == consumer.assignment == {ZERO, ONE, TWO}
+    assert store.describe_group("group").members == ()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda store: store.describe_group("frauds"),
+        lambda store: store.lag("frauds"),
+        lambda store: store.reset_offsets("frauds", "events", to=0),
+        lambda store: store.delete_group("frauds"),
+    ],
+    ids=["describe", "lag", "reset", "delete"],
+)
+def test_a_group_that_is_not_there_is_told_with_the_nearest(store: Store, ask: Any) -> None:
+    for name in ("billing", "fraud", "search"):
+        commit(store, name, {ZERO: 1})
+    before = snapshot(store.path)
+    with pytest.raises(GroupNotFound, match="did you mean 'fraud'"):
+        ask(store)
+    assert snapshot(store.path) == before
+
+
+def test_the_groups_that_there_are_are_told_when_none_is_near(store: Store) -> None:
+    commit(store, "billing", {ZERO: 1})
+    with pytest.raises(GroupNotFound, match="there are billing"):
+        store.describe_group("zzz")
+
+
+def test_groups_are_read_in_a_store_that_is_open_read_only(store: Store) -> None:
+    commit(store, "group", {ZERO: 4})
+    with open_store(store.path, read_only=True) as reader:
+        assert reader.groups() == ["group"]
+        assert [lag.lag for lag in reader.lag("group")] == [6]
+        commit(store, "group", {ZERO: 7})
+        assert reader.describe_group("group").offsets == {ZERO: 7}
+        for change in (
+            lambda: reader.reset_offsets("group", "events", to=0),
+            lambda: reader.delete_group("group"),
+        ):
+            with pytest.raises(UsageError, match="read-only"):
+                change()
+
+
+def test_two_stores_of_one_directory_see_each_other_s_groups(store: Store) -> None:
+    with open_store(store.path) as other:
+        for number in range(10):
+            commit(store, "one", {ZERO: number})
+            commit(other, "one", {ONE: number})
+            commit(other, "two", {ZERO: number})
+            for each in (store, other):
+                assert each.describe_group("one").offsets == {ZERO: number, ONE: number}
+                assert each.describe_group("two").offsets == {ZERO: number}
+                assert each.groups() == ["one", "two"]
+
+
+# ---------------------------------------------------------------- lag
+
+
+def test_lag_counts_from_the_commit_to_the_end(store: Store) -> None:
+    commit(store, "group", {ZERO: 4, TWO: 30})
+    facts = [(lag.topic, lag.partition, lag.committed, lag.high_watermark, lag.lag) for lag in store.lag("group")]
+    assert facts == [("events", 0, 4, 10, 6), ("events", 2, 30, 30, 0)]
+    assert all(lag.member_id is None for lag in store.lag("group"))
+
+
+def test_lag_tells_partitions_that_a_member_reads_without_a_commit(store: Store) -> None:
+    commit(store, "group", {ZERO: 4})
+    with store.consumer(["events"], group="group") as consumer:
+        facts = [(lag.partition, lag.committed, lag.lag, lag.member_id) for lag in store.lag("group")]
+    assert facts == [
+        (0, 4, 6, consumer.member_id),
+        (1, None, 20, consumer.member_id),
+        (2, None, 30, consumer.member_id),
+    ]
+
+
+def test_lag_counts_only_what_is_kept(store: Store) -> None:
+    commit(store, "group", {ZERO: 2})
+    with store._table.writing(ZERO) as log:
+        log.delete_before(6)
+    (lag,) = store.lag("group")
+    assert (lag.committed, lag.log_start_offset, lag.lag) == (2, 6, 4)
+
+
+def test_lag_is_never_negative(store: Store) -> None:
+    """A commit may lie behind the end of a log that was truncated since."""
+    commit(store, "group", {ZERO: 10})
+    with store._table.writing(ZERO) as log:
+        log.truncate_to(5)
+    assert [lag.lag for lag in store.lag("group")] == [0]
+
+
+def test_lag_leaves_out_partitions_that_lie_elsewhere(store: Store) -> None:
+    commit(store, "group", {ZERO: 1})
+    put(
+        store,
+        "group",
+        *(
+            Record(encode_offset(CommittedOffset(offset=5)), key=encode_offset_key("group", partition))
+            for partition in (TopicPartition("elsewhere", 0), TopicPartition("events", 9))
+        ),
+    )
+    assert [(lag.topic, lag.partition) for lag in store.lag("group")] == [("events", 0)]
+
+
+# ---------------------------------------------------------------- resetting
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ({"to": "earliest"}, {ZERO: 3, ONE: 0, TWO: 0}),
+        ({"to": "latest"}, {ZERO: 10, ONE: 20, TWO: 30}),
+        ({"to": 7}, {ZERO: 7, ONE: 7, TWO: 7}),
+        ({"to": 0, "partitions": [1]}, {ONE: 0}),
+        ({"to": 20, "partitions": {1, 2}}, {ONE: 20, TWO: 20}),
+        ({"to_time_ms": START_MS + 14_001}, {ZERO: 10, ONE: 15, TWO: 15}),
+        ({"to_time_ms": 0, "partitions": (0,)}, {ZERO: 3}),
+        ({"to": "latest", "partitions": []}, {}),
+    ],
+    ids=repr,
+)
+def test_offsets_are_reset_and_read_from(
+    store: Store, words: dict[str, Any], expected: dict[TopicPartition, int]
+) -> None:
+    with store._table.writing(ZERO) as log:
+        log.delete_before(3)
+    before = {ZERO: 5, ONE: 5, TWO: 5}
+    commit(store, "group", before)
+
+    assert store.reset_offsets("group", "events", **words) == expected
+    assert store.describe_group("group").offsets == before | expected
+    with store.consumer(["events"], group="group") as consumer:
+        assert {tp: consumer.position(*tp) for tp in (ZERO, ONE, TWO)} == before | expected
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ({}, UsageError),
+        ({"to": 1, "to_time_ms": 1}, UsageError),
+        ({"to": "first"}, UsageError),
+        ({"to": True}, UsageError),
+        ({"to": -1}, OffsetOutOfRange),
+        ({"to": 11}, OffsetOutOfRange),
+        ({"to": 1, "partitions": [3]}, TopicNotFound),
+        ({"to": 1, "partitions": [0, -1]}, TopicNotFound),
+    ],
+    ids=repr,
+)
+def test_a_reset_that_cannot_be_is_refused_and_changes_nothing(
+    store: Store, words: dict[str, Any], error: type[SeeklogError]
+) -> None:
+    commit(store, "group", {ZERO: 5})
+    before = snapshot(store.path, locks=False)
+    with pytest.raises(error):
+        store.reset_offsets("group", "events", **words)
+    assert snapshot(store.path, locks=False) == before
+
+
+@pytest.mark.xfail(strict=True, reason="whatever is neither int nor str resets to the latest")
+@pytest.mark.parametrize("to", [1.5, b"latest", [1]], ids=repr)
+def test_a_reset_to_what_is_no_offset_is_refused(store: Store, to: Any) -> None:
+    commit(store, "group", {ZERO: 5})
+    with pytest.raises(UsageError):
+        store.reset_offsets("group", "events", to=to)
+    assert store.describe_group("group").offsets == {ZERO: 5}
+
+
+def test_a_reset_of_an_unknown_topic_is_refused(store: Store) -> None:
+    commit(store, "group", {ZERO: 5})
+    with pytest.raises(TopicNotFound, match="did you mean 'events'"):
+        store.reset_offsets("group", "event", to=0)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.reset_offsets("group", "events", to=0),
+        lambda store: store.delete_group("group"),
+        lambda store: commit(store, "group", {ZERO: 0}),
+    ],
+    ids=["reset", "delete", "commit of a stranger"],
+)
+def test_a_group_that_consumes_is_not_changed(store: Store, change: Any) -> None:
+    commit(store, "group", {ZERO: 5})
+    with store.consumer(["events"], group="group", enable_auto_commit=False):
+        before = log_bytes(store)
+        with pytest.raises(GroupInUse):
+            change(store)
+        assert log_bytes(store) == before
+    change(store)
+
+
+def test_members_that_died_do_not_keep_a_group_busy(store: Store) -> None:
+    consumer = store.consumer(["events"], group="group", enable_auto_commit=False)
+    assert consumer._membership is not None
+    consumer._membership.abandon()  # what is left of a process that was killed: its record, without its lock
+
+    assert store.describe_group("group").members == ()
+    assert store.reset_offsets("group", "events", to=1, partitions=[0]) == {ZERO: 1}
+    store.delete_group("group")
+
+
+def test_members_of_a_broker_do_not_keep_a_group_busy(store: Store) -> None:
+    commit(store, "group", {ZERO: 5})
+    member = Member(
+        member_id="consumer-1-0a0a0a0a-0000-4000-8000-000000000000",
+        client_id="java",
+        client_host="/10.0.0.1",
+        rebalance_timeout_ms=300_000,
+        session_timeout_ms=45_000,
+        topics=frozenset({"events"}),
+        assignment=frozenset({ZERO}),
+    )
+    state = GroupState(generation=9, protocol="range", leader=member.member_id, members={member.member_id: member})
+    put(store, "group", Record(encode_group(state), key=encode_group_key("group")))
+
+    assert store.describe_group("group").generation == 9
+    assert store.describe_group("group").members == ()
+    assert store.reset_offsets("group", "events", to=1, partitions=[0]) == {ZERO: 1}
+
+
+# ---------------------------------------------------------------- deleting
+
+
+def test_a_group_that_is_deleted_is_gone_with_its_offsets(store: Store) -> None:
+    commit(store, "group", {ZERO: 5, ONE: 6})
+    commit(store, "other", {ZERO: 7})
+    with store.consumer(["events"], group="group"):
+        pass
+    store.delete_group("group")
+
+    assert store.groups() == ["other"]
+    with open_store(store.path) as again:
+        assert again.groups() == ["other"]
+        with again.consumer(["events"], group="group", auto_offset_reset="earliest") as consumer:
+            assert consumer.position("events", 0) == 0
+            assert again.describe_group("group").generation == 1
+
+
+def test_a_topic_that_is_deleted_takes_its_commits_along(store: Store) -> None:
+    store.create_topic("others", partitions=1)
+    commit(store, "both", {ZERO: 5, TopicPartition("others", 0): 0})
+    commit(store, "one", {ZERO: 5})
+    store.delete_topic("events")
+
+    assert store.describe_group("both").offsets == {TopicPartition("others", 0): 0}
+    assert store.groups() == ["both"]
+
+
+@pytest.mark.parametrize("name", ["", " ", "a\tb", "x" * 1025, "ü" * 513, "\ud800", "a\x7f"], ids=repr)
+def test_what_cannot_name_a_group_is_refused(store: Store, name: str) -> None:
+    with pytest.raises(InvalidName):
+        commit(store, name, {ZERO: 1})
+    assert store.topics(internal=True) == ["events"]
+
+
+# ---------------------------------------------------------------- records that are not as they should be
+
+
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        Record(b"\0\3\0\0", key=encode_offset_key("group", ONE)),
+        Record(b"\0\x09" + bytes(40), key=encode_offset_key("group", ONE)),
+        Record(b"", key=encode_group_key("group")),
+        Record(b"\xff" * 50, key=encode_group_key("group")),
+        Record(b"value", key=b"\0"),
+        Record(b"value", key=b"\0\1\0\xff"),
+        Record(b"value", key=b"\0\2\0\2\xff\xff"),
+        Record(b"value", key=b""),
+    ],
+    ids=repr,
+)
+def test_a_damaged_record_is_left_out_with_a_warning(
+    store: Store, damaged: Record, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(store, "group", {ZERO: 5, ONE: 6})
+    with caplog.at_level(logging.WARNING, "seeklog"):
+        put(store, "group", damaged)
+        commit(store, "group", {TWO: 7})
+        assert store.describe_group("group").offsets == {ZERO: 5, ONE: 6, TWO: 7}
+
+    warnings = [record.message for record in caplog.records if "left out" in record.message]
+    assert len(warnings) == 1
+    assert "offset 2" in warnings[0]
+    assert str(store._groups.partition_of("group")) in warnings[0]
+
+
+def test_records_of_kinds_that_are_not_known_are_passed_over_in_silence(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    commit(store, "group", {ZERO: 5})
+    with caplog.at_level(logging.WARNING, "seeklog"):
+        for version in (3, 8, 15):
+            put(store, "group", Record(b"value", key=struct.pack(">h", version) + b"\0\5group"))
+        assert store.describe_group("group").offsets == {ZERO: 5}
+    assert caplog.records == []
+
+
+def test_tombstones_of_what_was_never_there_are_nothing(store: Store) -> None:
+    commit(store, "group", {ZERO: 5})
+    put(
+        store,
+        "group",
+        Record(None, key=encode_offset_key("nobody", ZERO)),
+        Record(None, key=encode_group_key("nobody")),
+        Record(None, key=encode_offset_key("group", TWO)),
+    )
+    assert store.groups() == ["group"]
+    assert store.describe_group("group").offsets == {ZERO: 5}
+
+
+def test_the_last_record_of_a_key_counts(store: Store) -> None:
+    commit(store, "group", {ZERO: 5})
+    put(
+        store,
+        "group",
+        Record(encode_offset(CommittedOffset(offset=8)), key=encode_offset_key("group", ZERO)),
+        Record(None, key=encode_offset_key("group", ZERO)),
+        Record(encode_offset(CommittedOffset(offset=2)), key=encode_offset_key("group", ZERO)),
+    )
+    assert store.describe_group("group").offsets == {ZERO: 2}
+
+
+def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
+    """A broker's cleaner may move the start of the log past what was read already."""
+    commit(store, "group", {ZERO: 5})
+    commit(store, "group", {ONE: 6})
+    assert store.describe_group("group").offsets == {ZERO: 5, ONE: 6}
+    with open_store(store.path) as other:
+        commit(other, "group", {TWO: 7})
+        with other._table.lent(other._groups.partition_of("group"), patience_s=0) as log:
+            log.delete_before(log.log_end_offset)
+    assert store.groups() == []
+
+
+# ---------------------------------------------------------------- many at once
+
+
+def test_commits_of_many_threads_all_survive(store: Store) -> None:
+    def commit_all(number: int) -> None:
+        for offset in range(8):
+            commit(store, f"group-{number % 3}", {TopicPartition("events", number // 3): offset})
+
+    with ThreadPoolExecutor(9) as pool:
+        list(pool.map(commit_all, range(9)))
+
+    for number in range(3):
+        assert store.describe_group(f"group-{number}").offsets == {ZERO: 7, ONE: 7, TWO: 7}
+
+
+def test_offsets_stay_exact_over_many_commits(store: Store) -> None:
+    with store.consumer(["events"], group="group", auto_offset_reset="earliest") as consumer:
+        for expected in range(60):
+            assert len(consumer.poll(max_records=1)) == 1
+            consumer.commit()
+            assert sum(store.describe_group("group").offsets.values()) == expected + 1
+    with open_store(store.path) as again:
+        assert again.describe_group("group").offsets == {ZERO: 10, ONE: 20, TWO: 30}
+        send(store, "events", [b"new"], partition=1)
+        with again.consumer(["events"], group="group") as consumer:
+            assert offsets(consumer.poll()) == [20]
+
+
+@contextlib.contextmanager
+def alarm(seconds: float) -> Iterator[None]:
+    """Break off what would never end, in the main thread, where pytest runs tests."""
+
+    def ring(_signal: int, _frame: object) -> None:
+        raise TimeoutError(f"it did not end within {seconds} seconds")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.xfail(strict=True, reason="a closed store is asked again and again for a log that is open")
+def test_a_closed_store_tells_nothing_of_groups(tmp_path: Path) -> None:
+    """Goal: an answer, an error, but no endless search for a log that is open."""
+    store = open_store(tmp_path / "store")
+    store.create_topic("events", partitions=1)
+    commit(store, "group", {ZERO: 0})
+    assert store.groups() == ["group"]
+    store.close()
+    with open_store(tmp_path / "store") as other:
+        commit(other, "group", {ZERO: 0})
+    for ask in (store.groups, lambda: store.describe_group("group"), lambda: store.lag("group")):
+        with alarm(1), pytest.raises(LogClosed):
+            ask()
