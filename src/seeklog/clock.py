@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import monotonic, time_ns
+from time import monotonic, sleep, time_ns
 from typing import Protocol
 
 
@@ -17,6 +17,10 @@ class Clock(Protocol):
         """Return seconds that never go back, for intervals."""
         ...
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass, for whoever waits for another process."""
+        ...
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -26,3 +30,6 @@ class SystemClock:
 
     def monotonic(self) -> float:
         return monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        sleep(seconds)

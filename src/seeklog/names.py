@@ -56,6 +56,8 @@ TOPIC_NAME_MOST: Final = 249
 FILE_NAME_MOST: Final = 255
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL)
+# What goes with a segment when it is deleted, a broker's files among them.
+BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, ".snapshot", ".txnindex")
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 # No leading zeros: a partition has one name.
@@ -105,11 +107,16 @@ class TopicPartition(NamedTuple):
         return f"{self.topic}-{self.partition}"
 
 
+def is_topic_name(name: str) -> bool:
+    """Tell whether a topic can have this name. The rule is Kafka's."""
+    return len(name) <= TOPIC_NAME_MOST and name not in (".", "..") and _TOPIC_NAME.match(name) is not None
+
+
 def check_topic_name(name: str) -> None:
-    """Refuse what cannot name a topic. The rule is Kafka's."""
+    """Refuse what cannot name a topic."""
     if not isinstance(name, str):
         raise InvalidName(f"a topic's name is a str, not {type(name).__name__}")
-    if name in (".", "..") or len(name) > TOPIC_NAME_MOST or not _TOPIC_NAME.match(name):
+    if not is_topic_name(name):
         shown = name if len(name) <= 80 else f"{name[:77]}..."
         raise InvalidName(
             f"{shown!r} cannot name a topic: 1 to {TOPIC_NAME_MOST} of the characters A-Z a-z 0-9 . _ - "
@@ -120,7 +127,7 @@ def check_topic_name(name: str) -> None:
 def parse_partition_name(name: str) -> TopicPartition | None:
     """Return which partition a directory of this name holds, or None if it is no partition's."""
     match = _PARTITION_NAME.match(name)
-    if match is None or not _TOPIC_NAME.match(match[1]) or int(match[2]) >= 2**31:
+    if match is None or not is_topic_name(match[1]) or int(match[2]) >= 2**31:
         return None
     return TopicPartition(match[1], int(match[2]))
 

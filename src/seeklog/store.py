@@ -143,23 +143,25 @@ class Store:
             self._topics = Topics(
                 root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
             )
+            self._maintenance = Maintenance(self._clock) if background else None
+            self._table = PartitionTable(
+                self._topics,
+                files=self._files,
+                clock=self._clock,
+                read_only=read_only,
+                max_open_files=max_open_files,
+                background=self._maintenance.watch if self._maintenance is not None else None,
+            )
         except BaseException as error:
             self._let_broker_in()
             if isinstance(error, OSError):
                 raise NotAccessible(f"{root} cannot be opened: {error}") from error
             raise
-        self._maintenance = Maintenance(self._clock) if background else None
-        self._table = PartitionTable(
-            self._topics,
-            files=self._files,
-            clock=self._clock,
-            read_only=read_only,
-            max_open_files=max_open_files,
-            background=self._maintenance.watch if self._maintenance is not None else None,
-        )
         self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
+        self._topics.forget = self._groups.forget_topic
         if not read_only:
-            self._topics.finish_deletes(self._groups.forget_topic)
+            self._topics.finish_deletes()
+        self._seen_version = self._topics.version
         if self._maintenance is not None:
             # A store that is dropped without being closed takes its thread along.
             weakref.finalize(self, self._maintenance.stop)
@@ -262,7 +264,7 @@ class Store:
         _check_not_internal(name)
         self._topics.find(name)
         self._table.drop(name)
-        self._topics.delete(name, forget=self._groups.forget_topic)
+        self._topics.delete(name)
 
     def log(self, topic: str, partition: int) -> Log:
         """Return one partition's log, to read from. The store closes it; after a write it may have to be asked anew."""
@@ -399,7 +401,7 @@ class Store:
         """
         if (to is None) == (to_time_ms is None):
             raise UsageError("say where to: either to=... or to_time_ms=...")
-        if isinstance(to, str) and to not in ("earliest", "latest"):
+        if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
         self._check_writable("offsets are written")
         self._groups.check_idle(self._groups.find(group))
@@ -440,7 +442,9 @@ class Store:
         return deleted
 
     def _refresh(self) -> None:
-        if self._topics.refresh():
+        self._topics.refresh()
+        if self._topics.version != self._seen_version:
+            self._seen_version = self._topics.version
             self._table.drop_changed()
 
     def _roll_and_retain(self) -> int:

@@ -47,6 +47,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self._now_ms / 1000
 
+    def sleep(self, seconds: float) -> None:
+        self.advance(max(1, int(seconds * 1000)))
+
     def advance(self, ms: int) -> None:
         self._now_ms += ms
 

@@ -37,6 +37,9 @@ class FakeClock:
     def monotonic(self) -> float:
         return self.seconds
 
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
     def advance(self, ms: int) -> None:
         self.wall_ms += ms
         self.seconds += ms / 1000

@@ -19,7 +19,7 @@ from typing import Literal
 from seeklog.clock import Clock
 from seeklog.errors import CorruptionError, LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, UsageError
 from seeklog.files import Files
-from seeklog.groups.groups import Groups, check_group_name
+from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
@@ -37,6 +37,7 @@ Listener = Callable[[Partitions], object]
 PAUSE_FIRST_S = 0.001
 PAUSE_MOST_S = 0.02
 FOREVER_S = float("inf")
+CLIENT_ID_MOST = 1024
 
 
 class _Position:
@@ -126,6 +127,7 @@ class Consumer:
         self._membership: Membership | None = None
         if group is not None:
             check_group_name(group)
+        check_text("client_id", client_id, most=CLIENT_ID_MOST)
         if group is not None and subscribed:
             self._membership = Membership(
                 groups,
@@ -140,7 +142,12 @@ class Consumer:
                 on_revoke=self._give_up,
             )
             self._membership.join()
-        self._follow_assignment()
+        try:
+            self._follow_assignment()
+        except BaseException:
+            # Nobody gets this consumer, so nobody could close it: its partitions must not stay with it.
+            self._close(commit=False)
+            raise
 
     def __enter__(self) -> Consumer:
         return self

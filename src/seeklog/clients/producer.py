@@ -37,19 +37,21 @@ class _PartitionLane(Lane):
 
     __slots__ = ("partition",)
 
-    def __init__(self, table: PartitionTable, partition: TopicPartition, *, syncs_each: bool, batch_bytes: int) -> None:
-        super().__init__(_PartitionDestination(table, partition, syncs_each=syncs_each), batch_bytes=batch_bytes)
+    def __init__(self, table: PartitionTable, partition: TopicPartition, *, batch_bytes: int) -> None:
+        super().__init__(_PartitionDestination(table, partition), batch_bytes=batch_bytes)
         self.partition = partition
 
 
 class _PartitionDestination:
-    def __init__(self, table: PartitionTable, partition: TopicPartition, *, syncs_each: bool) -> None:
+    def __init__(self, table: PartitionTable, partition: TopicPartition) -> None:
         self._table = table
         self._partition = partition
-        self.syncs_each = syncs_each
+        self.syncs_each = False
 
     def append_records(self, records: list[Record]) -> range:
-        return self._table.append(self._partition, records)
+        # The policy is that of the log as it is open now: the topic may have been altered.
+        offsets, self.syncs_each = self._table.append(self._partition, records)
+        return offsets
 
     def flush(self) -> None:
         with self._table.writing(self._partition) as log:
@@ -186,9 +188,8 @@ class Producer:
             # A lane stays the same for as long as the producer does: its batches keep their order.
             lane = self._lanes.get(partition)
             if lane is None:
-                syncs_each = config.flush == "batch"
-                lane = _PartitionLane(self._table, partition, syncs_each=syncs_each, batch_bytes=batch_bytes)
-                self._lanes[partition] = lane
+                lane = self._lanes[partition] = _PartitionLane(self._table, partition, batch_bytes=batch_bytes)
+            lane.batch_bytes = batch_bytes
             lanes[number] = lane
         route = _Route(topic, lanes, version=version, needs_key="compact" in config.cleanup_policy)
         self._routes[name] = route

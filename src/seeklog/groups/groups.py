@@ -271,11 +271,10 @@ class Groups:
             change.put_offsets(committed)
 
     def _checked(self, partition: TopicPartition, value: int | tuple[int, str]) -> CommittedOffset:
-        offset, metadata = value if isinstance(value, tuple) else (value, "")
+        offset, metadata = value if isinstance(value, tuple) and len(value) == 2 else (value, "")
         if not isinstance(offset, int) or isinstance(offset, bool):
-            raise UsageError(f"an offset is an int, not {type(offset).__name__}")
-        if len(metadata.encode()) > METADATA_MOST:
-            raise UsageError(f"metadata of a commit has at most {METADATA_MOST:,} bytes")
+            raise UsageError(f"what is committed is an offset, or (offset, text), not {value!r}")
+        check_text("metadata of a commit", metadata, most=METADATA_MOST)
         log = self._table.reading(partition)
         end = log.log_end_offset
         if not 0 <= offset <= end:
@@ -309,16 +308,26 @@ class Groups:
                     change.put_offsets({tp: None for tp in change.group.offsets if tp.topic == topic})
 
 
+def check_text(what: str, text: object, *, most: int) -> None:
+    """Refuse what is no text, or too long a one, for a field of a group's records."""
+    try:
+        fits = isinstance(text, str) and len(text.encode()) <= most
+    except UnicodeEncodeError:
+        fits = False
+    if not fits:
+        raise UsageError(f"{what} is a text of at most {most:,} bytes in UTF-8")
+
+
 def check_group_name(name: str) -> None:
     """Refuse what cannot name a group."""
-    if not isinstance(name, str) or not name or len(name.encode("utf-8", "replace")) > GROUP_NAME_MOST:
+    if not isinstance(name, str) or not name:
         raise InvalidName(f"{name!r} cannot name a group: a text of 1 to {GROUP_NAME_MOST:,} bytes can")
+    try:
+        check_text("a group's name", name, most=GROUP_NAME_MOST)
+    except UsageError as error:
+        raise InvalidName(str(error)) from None
     if any(character < " " or character == "\x7f" for character in name) or name != name.strip():
         raise InvalidName(f"{name!r} cannot name a group: it has control characters or blanks around it")
-    try:
-        name.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidName(f"{name!r} cannot name a group: {error.reason}") from None
 
 
 def java_hash(text: str) -> int:

@@ -212,9 +212,10 @@ class Partition:
     def _open_epochs(self, checkpoint: Checkpoint | None, found: Sequence[tuple[int, int]]) -> None:
         self._epochs = LeaderEpochs.read(self.files, self.directory)
         if checkpoint is not None:
-            # Every epoch of ours was in a checkpoint before a batch was stamped with it, so nothing is learnt
-            # from batches, whose epoch no CRC covers.
-            self._epochs.entries, found = list(checkpoint.epochs), ()
+            # Every epoch of ours was in a checkpoint before a batch was stamped with it. No CRC covers a batch's
+            # epoch, nor Kafka's file: only what both say, as after a broker that has appended, is believed.
+            told, self._epochs.entries = self._epochs.entries, list(checkpoint.epochs)
+            found = [entry for entry in found if entry in told]
         self._epochs.merge(found, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
         if not self._epochs.entries:
             self._epochs.begin(0, self.log_start_offset)
@@ -662,7 +663,7 @@ class Partition:
         """Take a segment's name away first, then its files; readers that hold it open read on."""
         segment.release()
         self.files.rename(segment.path, segment.path + names.DELETED)
-        for suffix in (names.LOG + names.DELETED, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+        for suffix in (names.LOG + names.DELETED, *names.BESIDE_LOG):
             with contextlib.suppress(FileNotFoundError):
                 self.files.remove(self._shared.path(segment.base_offset, suffix))
 

@@ -45,14 +45,14 @@ class Destination(Protocol):
 class Delivery:
     """The fate of one batch; its futures share it."""
 
-    __slots__ = ("_callbacks", "_done", "_lock", "errors", "is_observed", "offsets")
+    __slots__ = ("_callbacks", "_done", "_lock", "errors", "observed", "offsets")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._done: threading.Event | None = None
         self._callbacks: list[Callable[[], object]] | None = []
-        self.is_observed = False
-        """Whether anybody has asked for the fate of one of the records."""
+        self.observed: set[int] = set()
+        """The places of the records whose fate somebody has asked for."""
         self.offsets: Sequence[int] = ()
         self.errors: Mapping[int, SeeklogError] = {}
 
@@ -77,7 +77,6 @@ class Delivery:
                 logger.exception("a callback of an append failed")
 
     def wait(self, timeout: float | None) -> None:
-        self.is_observed = True
         with self._lock:
             if self._callbacks is None:
                 return
@@ -87,7 +86,6 @@ class Delivery:
             raise TimeoutError("the record was not written in time")
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        self.is_observed = True
         with self._lock:
             if self._callbacks is not None:
                 self._callbacks.append(callback)
@@ -111,6 +109,7 @@ class Future:
 
     def exception(self, timeout: float | None = None) -> SeeklogError | None:
         """Return what went wrong, or None, waiting for it; `TimeoutError` is raised."""
+        self._delivery.observed.add(self._place)
         self._delivery.wait(timeout)
         return self._delivery.errors.get(self._place)
 
@@ -122,6 +121,7 @@ class Future:
 
     def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Call `callback(future)` when it is settled: in the sender's thread, or here if it already is."""
+        self._delivery.observed.add(self._place)
         self._delivery.when_done(lambda: callback(self))
 
 
@@ -231,8 +231,9 @@ class Sender:
         with self._lock:
             failed, self._failed = self._failed, []
         for delivery in failed:
-            if not delivery.is_observed:
-                return next(iter(delivery.errors.values()))
+            for place, error in delivery.errors.items():
+                if place not in delivery.observed:
+                    return error
         return None
 
     def close(self) -> None:

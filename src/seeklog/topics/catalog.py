@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from seeklog import names
+from seeklog.config import LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import Files
 from seeklog.record.kernel import crc32c
@@ -38,6 +39,8 @@ _DAMAGED = (
     "in it are gone."
 )
 Change: TypeAlias = Literal["create", "delete", "grow"]
+# What Kafka writes where a topic has no id: brokers before 2.8 gave none.
+NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,20 +101,33 @@ def decode_catalog(data: bytes, *, path: str) -> Catalog:
         raise CorruptionError("the catalog is not in a version that this seeklog reads", path=path)
     try:
         topics = [_topic(json.loads(line)) for line in body[len(_FIRST_LINE) :].splitlines()]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"the catalog does not parse: {error}", path=path, advice=_DAMAGED) from error
     return {topic.name: topic for topic in topics}
 
 
 def _topic(entry: Mapping[str, Any]) -> Topic:
-    return Topic(
+    """Return a topic as a line has it. The names become paths, so nothing is believed that no store would write."""
+    topic = Topic(
         name=entry["topic"],
         topic_id=entry["id"],
-        partitions=tuple(entry["partitions"]),
-        config=entry["config"],
+        partitions=_numbers(entry["partitions"]),
+        config=dict(entry["config"]),
         change=entry.get("change"),
-        partitions_changing=tuple(entry.get("partitions_changing", ())),
+        partitions_changing=_numbers(entry.get("partitions_changing", [])),
     )
+    names.check_topic_name(topic.name)
+    LogConfig().with_words(topic.config)
+    if topic.change not in (None, "create", "delete", "grow") or not isinstance(topic.topic_id, str):
+        raise ValueError(f"the topic {topic.name!r} has a change or an id that cannot be")
+    return topic
+
+
+def _numbers(numbers: Any) -> tuple[int, ...]:
+    whole = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
+    if not whole or numbers != sorted(set(numbers)):
+        raise ValueError(f"{numbers!r} are no partitions")
+    return tuple(numbers)
 
 
 def read_catalog_bytes(files: Files, root: str) -> bytes | None:

@@ -16,7 +16,7 @@ from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.log import Log
-from seeklog.topics.catalog import Topic, new_topic_id
+from seeklog.topics.catalog import NO_TOPIC_ID, Topic
 from seeklog.topics.patience import MOMENT_S, patiently
 
 # Nothing is known of how long a broker meant to keep its records, so nothing of them is deleted by age.
@@ -128,12 +128,12 @@ def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: It
 
 
 def _topic_id(files: Files, path: str) -> str:
-    """Return the id that a partition's metadata has, or a new one: brokers before 2.8 gave none."""
+    """Return the id that a partition's metadata has."""
     try:
         words = files.read_file(f"{path}/{names.PARTITION_METADATA}").decode("ascii", "replace").split()
     except FileNotFoundError:
         words = []
-    return words[3] if len(words) == 4 and words[2] == "topic_id:" else new_topic_id()
+    return words[3] if len(words) == 4 and words[2] == "topic_id:" else NO_TOPIC_ID
 
 
 def _is_directory(files: Files, path: str) -> bool:

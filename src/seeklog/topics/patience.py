@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -27,5 +26,5 @@ def patiently(clock: Clock, patience_s: float, attempt: Callable[[], Taken]) -> 
         except LogLocked:
             if clock.monotonic() >= give_up:
                 raise
-        time.sleep(pause)
+        clock.sleep(pause)
         pause = min(2 * pause, PAUSE_MOST_S)

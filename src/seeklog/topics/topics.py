@@ -64,6 +64,8 @@ class Topics:
         self._lock = threading.Lock()
         self._bytes: bytes | None = None
         self._catalog: Catalog = {}
+        self.forget: Callable[[str], None] | None = None
+        """Drops what others know of a topic that is deleted; set once there are others."""
         self.version = 0
         """Grows whenever this process learns that the topics are not as they were."""
         if read_only:
@@ -164,6 +166,8 @@ class Topics:
             try:
                 with self._lock:
                     self._take_in(*self._look())
+                # Nobody else is at it, so what is noted as being done was interrupted.
+                self._finish_changes()
                 yield
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -191,10 +195,7 @@ class Topics:
         self._write({key: topic for key, topic in self._catalog.items() if key != name})
 
     def _settle(self) -> None:
-        """Undo or finish what a crash interrupted, and take in the directories that a broker left."""
-        for topic in list(self._catalog.values()):
-            if topic.change in ("create", "grow"):
-                self._undo(topic)
+        """Take in the directories that a broker left, and remove what was deleted."""
         self._remove_discarded()
         kinds = layout.check_root(self._files, self.root, create=True)
         found = layout.find_topics(self._files, self.root, kinds, known=self._catalog)
@@ -212,6 +213,16 @@ class Topics:
             if ancestor == os.path.dirname(ancestor):
                 return
             ancestor = os.path.dirname(ancestor)
+
+    def _finish_changes(self) -> None:
+        """Undo or finish what a crash or an interrupt left half done."""
+        for topic in [topic for topic in self._catalog.values() if topic.change is not None]:
+            if topic.change != "delete":
+                self._undo(topic)
+            elif self.forget is not None:
+                with self._locked(topic) as present:
+                    self._finish_delete(topic, present)
+                self._remove_discarded()
 
     def _undo(self, topic: Topic) -> None:
         with self._locked(topic) as present:
@@ -252,13 +263,13 @@ class Topics:
             self._make(made, made.partitions)
         return made
 
-    def _check_no_directory(self, name: str) -> None:
+    def _check_no_directory(self, name: str, *, first: int = 0) -> None:
+        """Refuse to make partitions, from the `first` on, over directories that somebody else has put there."""
         for entry in self._files.kinds(self.root):
             partition = names.parse_partition_name(entry)
-            if partition is not None and partition.topic == name:
+            if partition is not None and partition.topic == name and partition.partition >= first:
                 raise TopicExists(
-                    f"{self.root}/{entry} is there, though the catalog has no topic {name!r}; move it away, or open "
-                    "the store anew to take it in"
+                    f"{self.root}/{entry} is there, though the catalog has it not; move it away. Nothing was changed"
                 )
 
     def _make(self, topic: Topic, partitions: Collection[int]) -> None:
@@ -294,6 +305,7 @@ class Topics:
                     f"{partitions} cannot be"
                 )
             added = tuple(range(topic.partition_count, partitions))
+            self._check_no_directory(name, first=topic.partition_count)
             self._put(replace(topic, change="grow", partitions_changing=added))
             grown = replace(topic, partitions=topic.partitions + added)
             self._make(grown, added)
@@ -307,8 +319,8 @@ class Topics:
             self._put(altered)
         return altered
 
-    def delete(self, name: str, *, forget: Callable[[str], None]) -> None:
-        """Take a topic away with all of its records; `forget` drops what others know of it.
+    def delete(self, name: str) -> None:
+        """Take a topic away with all of its records.
 
         It is gone for everybody with the first write of the catalog; a crash after that is finished by the next
         open. Fails whole if another process writes one of its partitions.
@@ -318,22 +330,18 @@ class Topics:
             going = replace(topic, change="delete", partitions_changing=topic.partitions)
             with self._locked(going) as present:
                 self._put(going)
-                self._finish_delete(going, present, forget)
+                self._finish_delete(going, present)
             self._remove_discarded()
 
-    def finish_deletes(self, forget: Callable[[str], None]) -> None:
-        """Finish the deletions that a crash interrupted."""
-        if not any(topic.change == "delete" for topic in self._catalog.values()):
-            return
-        with self._changing():
-            for topic in list(self._catalog.values()):
-                if topic.change == "delete":
-                    with self._locked(topic) as present:
-                        self._finish_delete(topic, present, forget)
-            self._remove_discarded()
+    def finish_deletes(self) -> None:
+        """Finish the deletions that a crash interrupted, if there are any."""
+        if any(topic.change == "delete" for topic in self._catalog.values()):
+            with self._changing():
+                pass
 
-    def _finish_delete(self, topic: Topic, present: list[TopicPartition], forget: Callable[[str], None]) -> None:
-        forget(topic.name)
+    def _finish_delete(self, topic: Topic, present: list[TopicPartition]) -> None:
+        if self.forget is not None:
+            self.forget(topic.name)
         layout.discard_partitions(self._files, self.root, present)
         # Before the name is free: a new topic of that name must not inherit these lines.
         self._write_root_offsets({}, without=topic.name)
