@@ -107,7 +107,6 @@ def test_partitions_that_lie_on_other_brokers_are_not_here(root: Path, number: i
         store.log("orders", number)
 
 
-@pytest.mark.xfail(strict=True, reason="every look gives a topic without an id a new one, and takes it for a change")
 def test_a_topic_without_an_id_has_the_same_one_at_every_look(root: Path) -> None:
     """Brokers before 2.8 gave none. A version that grows at every look makes producers and readers start over."""
     Directory(root)
