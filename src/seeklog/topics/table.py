@@ -26,7 +26,7 @@ from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
 from seeklog.topics.offsets import RootOffsets
-from seeklog.topics.patience import MOMENT_S, PAUSE_FIRST_S, patiently
+from seeklog.topics.patience import MOMENT_S, patiently
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -39,11 +39,23 @@ DROP_PATIENCE_S = 5.0
 class _Entry:
     """One partition."""
 
-    __slots__ = ("config", "is_stale", "lock", "partition", "pins", "reader", "topic_id", "version", "writer")
+    __slots__ = (
+        "config",
+        "is_stale",
+        "lock",
+        "partition",
+        "pins",
+        "reader",
+        "topic_id",
+        "unpinned",
+        "version",
+        "writer",
+    )
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.lock = threading.RLock()
+        self.unpinned = threading.Condition(self.lock)
         self.writer: Log | None = None
         self.reader: Log | None = None
         self.config: LogConfig | None = None
@@ -139,8 +151,9 @@ class PartitionTable:
     def _unpin(self, entry: _Entry) -> None:
         with entry.lock:
             entry.pins -= 1
-        if entry.is_stale:
-            self._close_writer(entry)
+            if entry.is_stale and not entry.pins:
+                self._close_writer(entry)
+                entry.unpinned.notify_all()
         with self._lock:
             if entry.writer is not None:
                 self._writers[entry.partition] = entry
@@ -258,13 +271,11 @@ class PartitionTable:
     def drop(self, topic: str) -> None:
         """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
         for entry in self._entries_of(topic):
-            self._close_stale(entry)
-            self._changed.pop(entry.partition, None)
-            give_up = self._clock.monotonic() + DROP_PATIENCE_S
-            while entry.writer is not None:
-                if self._clock.monotonic() >= give_up:
+            with entry.lock:
+                self._close_stale(entry)
+                if not entry.unpinned.wait_for(lambda entry=entry: entry.writer is None, DROP_PATIENCE_S):
                     raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
-                self._clock.sleep(PAUSE_FIRST_S)
+                self._changed.pop(entry.partition, None)
 
     def drop_changed(self) -> None:
         """Close what was opened of topics that are gone, made anew, or configured otherwise since."""
