@@ -68,6 +68,9 @@ class _Entry:
         self.is_stale = False
         """Whether the writer is to be closed as soon as nobody uses it."""
 
+    def has_no_writer(self) -> bool:
+        return self.writer is None
+
     def open_log(self) -> Log | None:
         """Return the log to read from, unless somebody who was given it has closed it."""
         log = self.writer or self.reader
@@ -273,7 +276,7 @@ class PartitionTable:
         for entry in self._entries_of(topic):
             with entry.lock:
                 self._close_stale(entry)
-                if not entry.unpinned.wait_for(lambda entry=entry: entry.writer is None, DROP_PATIENCE_S):
+                if not entry.unpinned.wait_for(entry.has_no_writer, DROP_PATIENCE_S):
                     raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
                 self._changed.pop(entry.partition, None)
 
