@@ -197,6 +197,10 @@ class Topics:
     def _settle(self) -> None:
         """Take in the directories that a broker left, and remove what was deleted."""
         self._remove_discarded()
+        with contextlib.suppress(FileNotFoundError):
+            # A broker that finds its mark trusts every file. From here on files change: the next one must look.
+            self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
+            self._files.sync_directory(self.root)
         kinds = layout.check_root(self._files, self.root, create=True)
         found = layout.find_topics(self._files, self.root, kinds, known=self._catalog)
         if found:
