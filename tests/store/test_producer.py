@@ -483,7 +483,6 @@ def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: 
         getattr(producer, end)()
 
 
-@pytest.mark.xfail(strict=True, reason="asking one future of a batch counts as asking all of them")
 def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_path: Path) -> None:
     store, files = full_disk(tmp_path)
     with store:
@@ -547,7 +546,6 @@ def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: 
     store.close()
 
 
-@pytest.mark.xfail(strict=True, reason="the lane of a partition keeps its failure though the topic is another")
 def test_a_producer_goes_on_when_a_topic_was_deleted_and_made_again(store: Store) -> None:
     with store.producer(linger_ms=NEVER_MS) as producer:
         lost = producer.send("events", b"lost", partition=0)
@@ -659,7 +657,6 @@ def test_with_flush_batch_a_future_is_settled_after_the_sync_and_readers_see_it(
                 assert store.log("events", 0).high_watermark == count
 
 
-@pytest.mark.xfail(strict=True, reason="the lane of a partition keeps the flush policy it was made with")
 def test_a_topic_that_is_altered_to_flush_batch_is_synced_from_then_on(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_store(tmp_path / "store", files=files, flush="os") as store:
