@@ -1562,6 +1562,87 @@ def test_words_may_have_kafkas_dots() -> None:
     )
 
 
+NUMBERS = [
+    "segment_bytes",
+    "segment_ms",
+    "segment_index_bytes",
+    "index_interval_bytes",
+    "index_interval_records",
+    "retention_ms",
+    "retention_bytes",
+    "max_message_bytes",
+    "flush_interval_ms",
+    "initial_offset",
+    "max_decompressed_bytes",
+    "max_open_segments",
+]
+
+
+@pytest.mark.parametrize("word", NUMBERS)
+def test_numbers_may_be_text_as_kafkas_tools_have_them(word: str) -> None:
+    for spelt in (word, word.replace("_", ".")):
+        config = LogConfig.from_mapping({spelt: "1000"})
+
+        assert config == LogConfig(**{word: 1000})
+
+
+@pytest.mark.parametrize("text", ["", " ", "x", "1.5", "1e3", "0x10", "1 000", "--1", "None", "true", "\0"])
+def test_text_that_is_no_number_is_refused_by_its_word(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"retention\.ms must be a whole number"):
+        LogConfig.from_mapping({"retention.ms": text})
+
+
+@pytest.mark.parametrize("text", ["-2", "9223372036854775808"])
+def test_text_is_held_against_the_bounds_like_a_number(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="retention_ms must be between -1"):
+        LogConfig.from_mapping({"retention.ms": text})
+
+
+def test_text_stays_text_where_a_word_is_meant() -> None:
+    config = LogConfig.from_mapping({"compression.type": "zstd", "cleanup.policy": "compact,delete", "flush": "batch"})
+
+    assert (config.compression_type, config.cleanup_policy, config.flush) == ("zstd", "compact,delete", "batch")
+
+
+@pytest.mark.parametrize(
+    ("cleanup_policy", "deletes"), [("delete", True), ("compact", False), ("compact,delete", True)]
+)
+def test_a_cleanup_policy_says_whether_records_go_by_age(cleanup_policy: str, deletes: bool) -> None:
+    assert LogConfig.from_mapping({"cleanup.policy": cleanup_policy}).deletes is deletes
+
+
+@pytest.mark.parametrize("cleanup_policy", ["", "Delete", "remove", None, 5, ["delete"], "compact,remove"])
+def test_a_cleanup_policy_that_is_none_is_refused(cleanup_policy: object) -> None:
+    with pytest.raises(InvalidConfig, match="cleanup_policy must be one of"):
+        LogConfig.from_mapping({"cleanup.policy": cleanup_policy})
+
+
+def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
+    config = LogConfig(retention_ms=5, segment_bytes=1000, max_open_segments=7)
+
+    assert config.with_words({}) == config
+    assert config.with_words({"retention.ms": "9", "flush": "os"}) == LogConfig(
+        retention_ms=9, segment_bytes=1000, max_open_segments=7, flush="os"
+    )
+    assert config.retention_ms == 5
+
+
+@pytest.mark.parametrize("word", ["initial.offset", "high.watermark", "max.open.segments", "initial_offset"])
+def test_what_belongs_to_a_process_is_no_word_of_a_topic(word: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"unknown configuration word '{word}'"):
+        LogConfig().with_words({word: 5})
+
+
+def test_every_other_word_is_one_of_a_topic() -> None:
+    values_of_words = {
+        name: getattr(LogConfig(), name)
+        for name in LogConfig.__dataclass_fields__
+        if name not in ("initial_offset", "high_watermark", "max_open_segments")
+    }
+
+    assert LogConfig().with_words(values_of_words) == LogConfig()
+
+
 def test_the_defaults_are_kafkas() -> None:
     config = LogConfig()
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seeklog.errors import LogClosed, UsageError
 from seeklog.storage.retention import SegmentFacts, expired_count
 from storage.workbench import (
     BATCH_BYTES,
@@ -238,3 +239,144 @@ def test_a_reader_reads_on_in_a_segment_that_is_deleted_under_it(tmp_path: Path)
 
         assert first.offset == 0
         assert offsets(scan)[:2] == [1, 2]
+
+
+# ---------------------------------------------------------------- what becomes of old records
+
+
+@pytest.mark.parametrize(("cleanup_policy", "expired"), [("delete", 3), ("compact,delete", 3), ("compact", 0)])
+def test_only_a_policy_that_deletes_deletes(cleanup_policy: str, expired: int) -> None:
+    sealed = [facts(10), facts(20), facts(30)]
+    config = config_of(cleanup_policy=cleanup_policy, retention_ms=1000, retention_bytes=0)
+
+    assert config.deletes == bool(expired)
+    assert expired_count(sealed, active_size=50, high_watermark=35, now_ms=10**9, config=config) == expired
+
+
+def test_a_log_that_is_compacted_keeps_its_old_segments(tmp_path: Path) -> None:
+    clock = FakeClock()
+    words: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_ms": 1, "retention_bytes": 0}
+    with open_log(tmp_path, clock=clock, cleanup_policy="compact", **words) as log:
+        fill(log, 5)
+        clock.advance(1000 * DAY_MS)
+
+        assert (log.roll_if_due(), log.retain()) == (True, 0)
+        assert offsets(log.scan()) == list(range(5))
+
+
+# ---------------------------------------------------------------- rolling without an append
+
+
+def test_a_segment_is_rolled_when_it_has_spanned_segment_ms(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
+        log.append(b"first")
+        clock.advance(600)
+        log.append(b"second")
+        clock.advance(400)
+        assert not log.roll_if_due()
+        clock.advance(1)
+        assert log.roll_if_due()
+
+        assert segment_bases(tmp_path) == [0, 2]
+        assert offsets(log.scan()) == [0, 1]
+        assert log.append(b"third") == 2
+
+
+def test_an_empty_segment_is_never_rolled(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1, retention_ms=1) as log:
+        clock.advance(1000 * DAY_MS)
+        assert not log.roll_if_due()
+        log.append(b"x")
+        clock.advance(1000 * DAY_MS)
+        assert [log.roll_if_due() for _ in range(3)] == [True, False, False]
+        assert segment_bases(tmp_path) == [0, 1]
+
+
+def test_a_segment_whose_newest_record_has_expired_is_rolled_and_can_go(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, retention_ms=DAY_MS) as log:
+        log.append(b"old")
+        clock.advance(DAY_MS // 2)
+        log.append(b"newer")
+        clock.advance(DAY_MS)
+        # The first record is a day and a half old, the newest exactly a day.
+        assert not log.roll_if_due()
+        clock.advance(1)
+        assert log.roll_if_due()
+        assert log.retain() == 1
+
+        assert (log.log_start_offset, log.log_end_offset) == (2, 2)
+        assert segment_bases(tmp_path) == [2]
+
+
+@pytest.mark.parametrize("words", [{"retention_ms": -1}, {"retention_ms": 1000, "cleanup_policy": "compact"}], ids=str)
+def test_without_deletion_by_time_age_alone_rolls_nothing(tmp_path: Path, words: dict[str, Any]) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=10_000 * DAY_MS, **words) as log:
+        fill(log, 3)
+        clock.advance(1000 * DAY_MS)
+
+        assert not log.roll_if_due()
+
+
+def test_records_without_a_time_are_not_rolled_by_time(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1, retention_ms=1) as log:
+        log.append(b"x", timestamp_ms=-1)
+        clock.advance(1000 * DAY_MS)
+
+        assert not log.roll_if_due()
+
+
+def test_a_clock_that_jumps_back_rolls_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1, retention_ms=1) as log:
+        log.append(b"x")
+        clock.jump_to(0)
+
+        assert not log.roll_if_due()
+
+
+def test_a_time_of_zero_rolls_what_is_past(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, retention_ms=0) as log:
+        log.append(b"x")
+        assert not log.roll_if_due()
+        clock.advance(1)
+        assert log.roll_if_due()
+
+
+def test_what_was_rolled_is_rolled_after_a_reopen(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
+        log.append(b"x")
+        clock.advance(1001)
+        log.roll_if_due()
+    with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
+        assert log.recovery.clean
+        assert (log.segment_count, log.log_end_offset) == (2, 1)
+        assert not log.roll_if_due()
+        assert log.append(b"y") == 1
+
+
+def test_a_log_remembers_over_a_reopen_when_its_last_segment_began(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
+        log.append(b"x")
+    clock.advance(1001)
+    with open_log(tmp_path, clock=clock, segment_ms=1000) as log:
+        assert log.roll_if_due()
+
+
+def test_a_closed_log_and_one_that_is_read_only_roll_nothing(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, segment_ms=1) as log:
+        log.append(b"x")
+        clock.advance(1000)
+    with pytest.raises(LogClosed):
+        log.roll_if_due()
+    with open_log(tmp_path, clock=clock, read_only=True) as reader, pytest.raises(UsageError):
+        reader.roll_if_due()
+    assert segment_bases(tmp_path) == [0]
