@@ -1550,7 +1550,7 @@ def test_a_configuration_that_cannot_be_is_refused_by_its_word(words: dict[str, 
 
 
 def test_an_unknown_word_names_the_nearest_known_one() -> None:
-    with pytest.raises(InvalidConfig, match="did you mean segment.bytes"):
+    with pytest.raises(InvalidConfig, match=r"did you mean segment\.bytes"):
         LogConfig.from_mapping({"segment.byte": 5})
     with pytest.raises(InvalidConfig, match="known words"):
         LogConfig.from_mapping({"xyz": 5})
