@@ -389,9 +389,10 @@ class Consumer:
     def _fetch(self, position: _Position) -> bool:
         """Read on in a partition; tell whether there was anything."""
         while True:
+            # Outside of the `try`: a closed store refuses to give a log at all, and that is no reason to ask again.
+            log = self._log(position.partition)
             try:
                 if position.chunks is None:
-                    log = self._log(position.partition)
                     position.end_offset = log.high_watermark
                     if position.next_offset == position.end_offset:
                         return False
@@ -403,7 +404,7 @@ class Consumer:
                 position.go_to(max(position.next_offset, position.end_offset))
             except LogClosed:
                 self._check_open()
-                position.chunks = None  # the table has opened it otherwise; a closed store refuses to give it
+                position.chunks = None  # the table has opened it otherwise meanwhile
             except OffsetOutOfRange as error:
                 offset = self._reset(position.partition, why=f" that is still there ({error})")
                 logger.warning("%s: %s; reading on at offset %d", position.partition, error, offset)
@@ -411,7 +412,7 @@ class Consumer:
             except CorruptionError:
                 # It may be the tail that a writer in another process rewrote: `read` can tell.
                 position.go_to(position.next_offset)
-                position.fetched = list(self._log(position.partition).read(position.next_offset))
+                position.fetched = list(log.read(position.next_offset))
                 return bool(position.fetched)
 
     # ------------------------------------------------------------ the group

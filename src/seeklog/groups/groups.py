@@ -208,11 +208,12 @@ class Groups:
         offsets = self._offsets_partition(partition)
         with offsets.lock:
             while True:
+                log = self._table.reading(partition)
                 try:
-                    offsets.read_on(self._table.reading(partition))
+                    offsets.read_on(log)
                     break
                 except LogClosed:
-                    continue  # it was opened for a commit meanwhile; a closed store refuses `reading` itself
+                    continue  # the table has opened it otherwise meanwhile
             yield offsets
 
     def _offsets_partition(self, partition: TopicPartition) -> _OffsetsPartition:
