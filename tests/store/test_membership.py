@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from seeklog import Consumer, Record, Store, TopicPartition
-from seeklog.errors import CommitRefused, LogClosed
+from seeklog.errors import CommitRefused, LogClosed, NoOffset
 from seeklog.files import Buffer
 from seeklog.groups.records import GroupState, Member, encode_group, encode_group_key
 from seeklog.names import MEMBER
@@ -432,6 +433,27 @@ def test_a_member_that_a_broker_knew_counts_as_gone(store: Store, clock: FakeClo
         described = store.describe_group("group")
         assert described.generation == 71
         assert [member.member_id for member in described.members] == [consumer.member_id]
+
+
+@pytest.mark.xfail(strict=True, reason="a partition without a position is given up with a KeyError")
+def test_a_partition_that_could_not_be_begun_is_given_up_to_one_who_can(store: Store, clock: FakeClock) -> None:
+    """A member that refuses to begin anywhere gets a partition without an offset; another comes that can begin."""
+    with store.consumer(group="group", enable_auto_commit=False) as consumer:
+        consumer.commit({TopicPartition("events", number): 0 for number in range(PARTITIONS)})
+    strict = join(store, auto_offset_reset="error")
+    store.add_partitions("events", partitions=PARTITIONS + 3)
+    clock.advance(1000)
+    with pytest.raises(NoOffset):
+        strict.poll()
+    others = [join(store) for _ in range(8)]
+    for _ in range(5):
+        clock.advance(1000)
+        for consumer in (strict, *others):
+            with contextlib.suppress(NoOffset):
+                consumer.poll()
+    held = [partition for consumer in (strict, *others) for partition in consumer.assignment]
+    assert len(held) == len(set(held))
+    assert sum(len(consumer.assignment) for consumer in others) >= PARTITIONS + 2
 
 
 def test_a_forked_child_does_not_speak_for_its_parent(store: Store, clock: FakeClock) -> None:
