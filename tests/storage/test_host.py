@@ -375,3 +375,57 @@ def test_an_empty_partition_begins_where_the_checkpoint_says(tmp_path: Path) -> 
     with open_hosted(path, host_of(inherited=replace(checkpoint, recovery_point=0))) as log:
         assert log.append(b"x") == 500
     assert (path / names.CHECKPOINT).exists()
+
+
+# ---------------------------------------------------------------- files that go while they are used
+
+
+class EvictingFiles(QuickFiles):
+    """The real disk, and another thread that needs the room just before every look at a file."""
+
+    def __init__(self, bound: OpenSegments) -> None:
+        self.bound = bound
+
+    def size(self, handle: int) -> int:
+        self.bound.opened(Held(None))
+        return super().size(handle)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        self.bound.opened(Held(None))
+        return super().read(handle, size, position)
+
+
+@pytest.mark.parametrize(
+    "read_only",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=pytest.mark.xfail(
+                strict=True,
+                reason="the last segment's file is closed between the look at its number and the use of it: the number "
+                "may be another file's by then",
+            ),
+        ),
+    ],
+)
+def test_a_file_is_not_closed_under_whoever_just_uses_it(tmp_path: Path, read_only: bool) -> None:
+    """Threads that read other partitions need the room at any moment: what is in use stays open for its user."""
+    make_log(tmp_path, 9, segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
+    bound = OpenSegments(1)
+    with Log(
+        tmp_path,
+        config=config_of(segment_bytes=4 * BATCH_BYTES),
+        clock=FakeClock(),
+        files=EvictingFiles(bound),
+        read_only=read_only,
+        background=False,
+        host=host_of(open_segments=bound),
+    ) as log:
+        for _ in range(2):
+            assert log.log_end_offset == 9
+            assert offsets(log.scan()) == list(range(9))
+            assert offsets(log.scan_reverse()) == list(range(8, -1, -1))
+            assert [next(log.read(offset, max_records=1)).offset for offset in range(9)] == list(range(9))
+            assert offsets(log.follow(0, timeout_ms=0)) == list(range(9))
+            assert sum(batch.record_count for batch in log.read_batches(0)) == 9

@@ -211,6 +211,36 @@ def test_a_topic_made_anew_does_not_inherit_the_offsets_of_the_deleted_one(tmp_p
         assert root_offsets(tmp_path).recovery_points.get(A0, 0) == 0
 
 
+def test_a_topic_that_was_not_written_to_since_leaves_no_lines_to_the_next_of_its_name(tmp_path: Path) -> None:
+    """Nothing has changed that a round of maintenance would write: the deletion itself takes the lines out."""
+    with open_store(tmp_path) as store:
+        store.create_topic("a", partitions=1)
+        append(store, "a", [b"x"] * 5)
+    with open_store(tmp_path) as store:
+        store.delete_topic("a")
+        assert root_offsets(tmp_path) == RootOffsets({}, {}, {})
+        store.create_topic("a", partitions=1)
+    assert root_offsets(tmp_path).recovery_points.get(A0, 0) == 0
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_offsets_of_a_topic_that_another_store_has_made_anew_are_not_written(tmp_path: Path, reads: bool) -> None:
+    """The log was closed for room, so what the root is to be told of it waits for the next round."""
+    with open_store(tmp_path, max_open_files=8) as store, open_store(tmp_path) as other:
+        store.create_topic("a", partitions=1)
+        store.create_topic("b", partitions=6)
+        append(store, "a", [b"x"] * 5)
+        for partition in range(6):
+            append(store, "b", [b"x"], partition=partition)
+        other.delete_topic("a")
+        other.create_topic("a", partitions=1)
+        if reads:
+            assert store.log("a", 0).log_end_offset == 0
+        store.maintain()
+
+        assert root_offsets(tmp_path).recovery_points.get(A0, 0) == 0
+
+
 def test_damaged_checkpoints_in_the_root_do_not_keep_a_store_from_opening(tmp_path: Path) -> None:
     """They are copies: each partition's own checkpoint is the truth."""
     with open_store(tmp_path) as store:
