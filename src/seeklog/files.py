@@ -101,6 +101,10 @@ class Files(Protocol):
         """
         ...
 
+    def is_locked(self, path: str) -> bool:
+        """Tell whether anybody, this process too, holds a lock that `lock` gave; nothing is written."""
+        ...
+
     def lock_out_broker(self, path: str) -> int:
         """Take the file that a Kafka broker locks alone, as one of many that do; return its handle.
 
@@ -215,6 +219,16 @@ class OsFiles:
             os.close(handle)
             raise
         return handle
+
+    def is_locked(self, path: str) -> bool:
+        handle = self.open(path)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        finally:
+            os.close(handle)
+        return False
 
     def lock_out_broker(self, path: str) -> int:
         handle = self.open(path, write=True, create=True)

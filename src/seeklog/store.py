@@ -33,6 +33,7 @@ from seeklog.groups.groups import Groups
 from seeklog.groups.records import Member
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import partition_of
+from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
@@ -134,7 +135,7 @@ class Store:
         self._clock = clock or SystemClock()
         self._read_only = read_only
         self._is_closed = False
-        self._broker_lock = -1
+        self._broker_lock: Lock | None = None
         self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         try:
             check_root(self._files, root, create=not read_only)
@@ -162,6 +163,7 @@ class Store:
         if not read_only:
             self._topics.finish_deletes()
         self._seen_version = self._topics.version
+        _open_stores.add(self)
         if self._maintenance is not None:
             # A store that is dropped without being closed takes its thread along.
             weakref.finalize(self, self._maintenance.stop)
@@ -190,16 +192,23 @@ class Store:
     def read_only(self) -> bool:
         return self._read_only
 
-    def _lock_out_broker(self) -> int:
+    def _lock_out_broker(self) -> Lock:
         try:
-            return self._files.lock_out_broker(f"{self._root}/{names.LOCK}")
+            return Lock(self._files, self._files.lock_out_broker(f"{self._root}/{names.LOCK}"))
         except BlockingIOError:
             raise LogLocked(self._root, None, owner="a Kafka broker") from None
 
     def _let_broker_in(self) -> None:
-        if self._broker_lock >= 0:
-            self._files.close(self._broker_lock)
-            self._broker_lock = -1
+        if self._broker_lock is not None:
+            self._broker_lock.close()
+
+    def abandon(self) -> None:
+        """Make the locks anew in a forked child: threads that are not in it may have held them."""
+        self._topics.abandon()
+        self._table.abandon()
+        self._groups.abandon()
+        if self._maintenance is not None:
+            self._maintenance.abandon()
 
     # ------------------------------------------------------------ topics
 
@@ -448,7 +457,9 @@ class Store:
             self._table.drop_changed()
 
     def _roll_and_retain(self) -> int:
+        """Do it for every partition, then tell what went wrong with the first that could not be done."""
         deleted = 0
+        first_error: SeeklogError | None = None
         for topic in self._topics.all():
             for number in topic.partitions:
                 try:
@@ -457,6 +468,10 @@ class Store:
                         deleted += log.retain()
                 except LogLocked:
                     continue  # whoever writes it does this
+                except SeeklogError as error:
+                    first_error = first_error or error
+        if first_error is not None:
+            raise first_error
         return deleted
 
     def _write_root_offsets(self) -> None:
@@ -480,6 +495,7 @@ class Store:
         steps.append(self._table.close)
         if not self._read_only:
             steps.append(self._write_root_offsets)
+        steps.append(self._topics.close)
         for step in steps:
             try:
                 step()
@@ -488,6 +504,17 @@ class Store:
         self._let_broker_in()
         if first_error is not None:
             raise first_error
+
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for store in list(_open_stores):
+        store.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
 
 
 def open_store(

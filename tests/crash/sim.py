@@ -351,6 +351,10 @@ class SimFiles:
         file.content = owner.encode()
         return handle
 
+    def is_locked(self, path: str) -> bool:
+        file = self._inode(path)
+        return any(other.is_lock and other.file is file for other in self._handles.values())
+
     def lock_out_broker(self, path: str) -> int:
         # A lock of another sort than `lock` takes: the two do not meet, as fcntl's and flock's do not.
         return self._lock_broker_file(path, as_broker=False)
@@ -622,6 +626,10 @@ class FaultyFiles:
         handle = self.inner.lock(path, owner)
         self._paths[handle] = path
         return handle
+
+    def is_locked(self, path: str) -> bool:
+        self._check("is_locked", path)
+        return self.inner.is_locked(path)
 
     def lock_out_broker(self, path: str) -> int:
         self._check("lock_out_broker", path)

@@ -124,6 +124,7 @@ class Consumer:
         self._iterated: tuple[_Position, list[Record], Iterator[Record]] | None = None
         self._closing = threading.Event()
         self._version = -1
+        self._lives = 0
         self._membership: Membership | None = None
         if group is not None:
             check_group_name(group)
@@ -183,6 +184,10 @@ class Consumer:
     def _follow_assignment(self) -> None:
         """Read the partitions that are this consumer's now."""
         if self._membership is not None:
+            if self._membership.lives != self._lives:
+                # It was taken for gone, and others may have read on: it begins again where they committed.
+                self._lives = self._membership.lives
+                self._assign(frozenset())
             if self._membership.assignment != self._positions.keys():
                 self._assign(self._membership.assignment)
         elif self._subscribed and self._version != self._topics.version:
@@ -312,7 +317,7 @@ class Consumer:
             self._keep_up()
             records: list[Record] = []
             for position in self._in_turn():
-                if position.fetched or self._fetch(position):
+                if position.fetched or self._can_fetch(position, having=records):
                     taken = position.take(most - len(records))
                     if records:
                         records += taken
@@ -386,6 +391,15 @@ class Consumer:
         first = self._turn % len(positions) if positions else 0
         return positions[first:] + positions[:first]
 
+    def _can_fetch(self, position: _Position, *, having: list[Record]) -> bool:
+        """Read on in a partition. What goes wrong waits for the next call if others have given records already."""
+        try:
+            return self._fetch(position)
+        except SeeklogError:
+            if having:
+                return False
+            raise
+
     def _fetch(self, position: _Position) -> bool:
         """Read on in a partition; tell whether there was anything."""
         while True:
@@ -404,7 +418,7 @@ class Consumer:
                 position.go_to(max(position.next_offset, position.end_offset))
             except LogClosed:
                 self._check_open()
-                position.chunks = None  # the table has opened it otherwise meanwhile
+                position.go_to(position.next_offset)  # the table has opened it otherwise meanwhile
             except OffsetOutOfRange as error:
                 offset = self._reset(position.partition, why=f" that is still there ({error})")
                 logger.warning("%s: %s; reading on at offset %d", position.partition, error, offset)
@@ -414,6 +428,10 @@ class Consumer:
                 position.go_to(position.next_offset)
                 position.fetched = list(log.read(position.next_offset))
                 return bool(position.fetched)
+            except BaseException:
+                # An iterator that has raised passes for one that has ended: nothing may be taken for read by it.
+                position.go_to(position.next_offset)
+                raise
 
     # ------------------------------------------------------------ the group
 
@@ -429,7 +447,8 @@ class Consumer:
     def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
         """Commit automatically. A failure is no reason to stop reading: the next commit makes up for it."""
         self._next_commit = self._clock.monotonic() + self._commit_interval_s
-        offsets = {partition: self._positions[partition].next_offset for partition in partitions}
+        # One that could not be begun has no position.
+        offsets = {known: self._positions[known].next_offset for known in partitions if known in self._positions}
         try:
             self._commit(self._changed(offsets))
         except SeeklogError as error:

@@ -223,6 +223,12 @@ class Groups:
                 offsets = self._partitions[partition] = _OffsetsPartition(partition)
             return offsets
 
+    def abandon(self) -> None:
+        """Make the locks anew in a forked child: a thread that is not in it may have held them."""
+        self._lock = threading.Lock()
+        for offsets in self._partitions.values():
+            offsets.lock = threading.RLock()
+
     # ------------------------------------------------------------ changing
 
     @contextlib.contextmanager

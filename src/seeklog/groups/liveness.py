@@ -41,15 +41,14 @@ def _is_alive(files: Files, clock: Clock, directory: str, member: Member) -> boo
     if path is None:
         return False
     try:
+        if not files.is_locked(path):
+            return False
         words = files.read_file(path).split()
-        files.close(files.lock(path, ""))
     except FileNotFoundError:
         return False
-    except BlockingIOError:
-        if len(words) != 2 or not words[1].isdigit():
-            return True  # it is just being written
-        return clock.monotonic() * 1000 - int(words[1]) <= member.rebalance_timeout_ms
-    return False
+    if len(words) != 2 or not words[1].isdigit():
+        return True  # it is just being written
+    return clock.monotonic() * 1000 - int(words[1]) <= member.rebalance_timeout_ms
 
 
 def remove_files_of_dead(files: Files, directory: str) -> None:
@@ -57,8 +56,5 @@ def remove_files_of_dead(files: Files, directory: str) -> None:
     for name in files.list(directory):
         if name.startswith(names.MEMBER):
             with contextlib.suppress(OSError):
-                handle = files.lock(f"{directory}/{name}", "")
-                try:
+                if not files.is_locked(f"{directory}/{name}"):
                     files.remove(f"{directory}/{name}")
-                finally:
-                    files.close(handle)

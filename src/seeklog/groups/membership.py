@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import socket
 import uuid
-import weakref
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 
@@ -26,13 +24,12 @@ from seeklog.groups.groups import Groups
 from seeklog.groups.liveness import member_path, remove_files_of_dead, sign_of_life
 from seeklog.groups.records import GroupState, Member
 from seeklog.names import TopicPartition
+from seeklog.storage.handle import Lock
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
 
 PROTOCOL = "cooperative-sticky"
-
-_open_memberships: weakref.WeakSet[Membership] = weakref.WeakSet()
 
 
 class Membership:
@@ -60,7 +57,7 @@ class Membership:
         self._heartbeat_s = heartbeat_interval_ms / 1000
         self._on_revoke = on_revoke
         self._next_heartbeat = 0.0
-        self._handle = -1
+        self._lock: Lock | None = None
         self._member = Member(
             member_id=f"{client_id}-{uuid.uuid4()}",
             client_id=client_id,
@@ -70,6 +67,8 @@ class Membership:
             topics=frozenset(subscribed),
         )
         self.generation = -1
+        self.lives = 0
+        """How often it has joined: what it had in a former life is not its own any more."""
         self.assignment: frozenset[TopicPartition] = frozenset()
 
     @property
@@ -79,17 +78,16 @@ class Membership:
     @property
     def is_abandoned(self) -> bool:
         """Whether this is the copy in a forked child."""
-        return self._handle < 0
+        return self._lock is not None and not self._lock.is_held
 
     def join(self) -> None:
         """Become a member, with the partitions that are free and should be this one's."""
         with self._groups.changing(self._group) as change:
             # The lock before the record: whoever finds this member in the group finds it alive.
-            if self._handle < 0:
-                self._handle = self._files.lock(self._path(), sign_of_life(self._clock))
-                _open_memberships.add(self)
-            members = self._groups.living(change.group) | {self.member_id: self._member}
-            change.put_state(self._taking(members, mine=frozenset()))
+            if self._lock is None:
+                self._lock = Lock(self._files, self._files.lock(self._path(), sign_of_life(self._clock)))
+            change.put_state(self._taking(self._groups.living(change.group), mine=frozenset()))
+        self.lives += 1
         self._settle(change.group.state)
 
     def heartbeat(self, *, now: bool = False) -> None:
@@ -101,12 +99,12 @@ class Membership:
         if moment < self._next_heartbeat and not now:
             return
         self._next_heartbeat = moment + self._heartbeat_s
-        if self._handle < 0:
+        if self._lock is None or not self._lock.is_held:
             raise LogClosed(
                 f"this member of group {self._group!r} belongs to the process that this one was forked from"
             )
         try:
-            self._files.write(self._handle, sign_of_life(self._clock).encode(), 0)
+            self._files.write(self._lock.number, sign_of_life(self._clock).encode(), 0)
         except OSError as error:
             # The lock still tells that it lives; only a poll after `max_poll_interval_ms` would come too late.
             logger.warning("group %s: the sign of life was not written: %s", self._group, error)
@@ -117,7 +115,8 @@ class Membership:
             self.assignment = frozenset()
             self.join()
             return
-        living = self._groups.living(group)
+        # This one lives, whether or not its file could be written.
+        living = self._groups.living(group) | {self.member_id: group.state.members[self.member_id]}
         wanted = self._plan(living)
         giving = self.assignment - wanted
         if giving:
@@ -139,7 +138,7 @@ class Membership:
 
     def leave(self) -> None:
         """Give everything up; the others share it among them at their next heartbeat."""
-        if self._handle < 0:
+        if self._lock is None or not self._lock.is_held:
             return
         try:
             with self._groups.changing(self._group) as change:
@@ -150,15 +149,8 @@ class Membership:
         finally:
             with contextlib.suppress(OSError):
                 self._files.remove(self._path())
-            self._files.close(self._handle)
-            self._handle = -1
+            self._lock.close()
             self.assignment = frozenset()
-
-    def abandon(self) -> None:
-        """Forget the membership in a forked child: its copy of the lock would keep the parent alive for others."""
-        if self._handle >= 0:
-            self._files.close(self._handle)
-            self._handle = -1
 
     def _path(self) -> str:
         path = member_path(self._groups.directory_of(self._group), self.member_id)
@@ -199,11 +191,3 @@ class Membership:
 
 def _owned(members: Mapping[str, Member]) -> frozenset[TopicPartition]:
     return frozenset[TopicPartition]().union(*(member.assignment for member in members.values()))
-
-
-def _abandon_all() -> None:
-    for membership in list(_open_memberships):
-        membership.abandon()
-
-
-os.register_at_fork(after_in_child=_abandon_all)

@@ -7,6 +7,7 @@ import os
 from seeklog import names
 from seeklog.errors import LogLocked, NotAccessible, NotALog
 from seeklog.files import Files
+from seeklog.storage.handle import Lock
 
 
 def check_directory(files: Files, path: str, *, create: bool) -> None:
@@ -30,15 +31,15 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"there is no log at {path}: it holds no segment")
 
 
-def lock_directory(files: Files, path: str) -> int:
-    """Take the partition's one writer's lock and return its handle, or say who has it."""
+def lock_directory(files: Files, path: str) -> Lock:
+    """Take the partition's one writer's lock, or say who has it."""
     return take_lock(files, f"{path}/{names.LOCK}", what=path)
 
 
-def take_lock(files: Files, lock: str, *, what: str = "") -> int:
-    """Take a lock file and return its handle, or raise `LogLocked` that says who holds `what`, or else the lock."""
+def take_lock(files: Files, lock: str, *, what: str = "") -> Lock:
+    """Take a lock file, or raise `LogLocked` that says who holds `what`, or else the lock."""
     try:
-        return files.lock(lock, str(os.getpid()))
+        return Lock(files, files.lock(lock, str(os.getpid())))
     except BlockingIOError:
         try:
             owner_pid = int(files.read_file(lock))

@@ -119,6 +119,11 @@ class Log:
     def is_closed(self) -> bool:
         return self._is_closed
 
+    @property
+    def needs_recovery(self) -> bool:
+        """Whether the log was not closed cleanly: a writer is at it, or was when the process or the power went."""
+        return isinstance(self._partition, Observer) and not self._partition.is_clean
+
     # ------------------------------------------------------------ offsets
 
     @property

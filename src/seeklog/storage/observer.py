@@ -271,6 +271,12 @@ class Observer:
             delay = min(2 * delay, POLL_MOST_S)
 
     @property
+    def is_clean(self) -> bool:
+        """Whether nobody has written since a clean close. A broker's directory counts as clean."""
+        checkpoint = self._checkpoint
+        return checkpoint is None or checkpoint.foreign or self._tail.seal is not None
+
+    @property
     def is_over(self) -> bool:
         """Whether nothing will be seen any more."""
         return self._is_closed

@@ -136,7 +136,7 @@ class Partition:
         try:
             self._open(host)
         except BaseException:
-            files.close(self._lock_handle)
+            self._lock_handle.close()
             raise
         self._commit = GroupCommit(self._flush)
         self._background = background(self, config) if background is not None and config.flush != "batch" else None
@@ -257,13 +257,10 @@ class Partition:
         self._shared.clear()
         for segment in (*self._rolled, self._active):
             segment.close_files()
-        self.files.close(self._lock_handle)
+        self._lock_handle.close()
 
     def abandon(self) -> None:
-        """Forget the log in a forked child: the parent holds the lock and goes on writing.
-
-        The child's copy of the lock's handle is closed, or it would keep the log locked after the parent.
-        """
+        """Forget the log in a forked child: the parent holds the lock and goes on writing."""
         if isinstance(self._refusal, LogClosed):
             return
         self._refusal = LogClosed(f"{self.directory} belongs to the process that this one was forked from")
@@ -271,7 +268,6 @@ class Partition:
         self._sync_lock = threading.RLock()
         # Its thread is not in the child, but a lock of its events that was held at the fork is held for good.
         self._background = None
-        self.files.close(self._lock_handle)
 
     @property
     def is_over(self) -> bool:

@@ -81,11 +81,11 @@ def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: File
 
 @contextlib.contextmanager
 def _locked(segment: Segment) -> Iterator[None]:
-    handle = lock_directory(segment.shared.files, segment.shared.directory)
+    lock = lock_directory(segment.shared.files, segment.shared.directory)
     try:
         yield
     finally:
-        segment.shared.files.close(handle)
+        lock.close()
 
 
 def _rebuild(segment: Segment) -> Indexes:

@@ -82,7 +82,7 @@ def locked_partitions(
     with contextlib.ExitStack() as locks:
         for partition in present:
             take = partial(lock_directory, files, partition_path(root, partition))
-            locks.callback(files.close, patiently(clock, MOMENT_S, take))
+            locks.callback(patiently(clock, MOMENT_S, take).close)
         yield present
 
 

@@ -133,6 +133,11 @@ class Maintenance:
                 self._wake.wait(left)
             return None
 
+    def abandon(self) -> None:
+        """Forget everything in a forked child, which has no thread."""
+        self._wake = threading.Condition()
+        self._is_stopping, self._thread, self._due = True, None, []
+
     def stop(self) -> None:
         """End the thread; what it is doing is finished first. Nothing is scheduled any more."""
         with self._wake:

@@ -18,7 +18,16 @@ from collections.abc import Iterator
 
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import LogClosed, NotALog, SeeklogError, TopicNotFound, UnsafePath, UsageError
+from seeklog.errors import (
+    LogClosed,
+    LogLocked,
+    NotAccessible,
+    NotALog,
+    SeeklogError,
+    TopicNotFound,
+    UnsafePath,
+    UsageError,
+)
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
@@ -33,6 +42,8 @@ logger = logging.getLogger("seeklog")
 
 # A log that is written holds its lock and its last segment open.
 FILES_PER_WRITER = 2
+# A segment that is read has its log open, and Python's maps of both indexes keep a file each.
+FILES_PER_SEGMENT = 3
 DROP_PATIENCE_S = 5.0
 
 
@@ -97,7 +108,7 @@ class PartitionTable:
         self._read_only = read_only
         self._background = background
         self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
-        self._open_segments = OpenSegments(max(1, max_open_files // 2))
+        self._open_segments = OpenSegments(max(1, max_open_files // 2 // FILES_PER_SEGMENT))
         self._root_offsets = RootOffsets.read(files, topics.root)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
@@ -122,8 +133,16 @@ class PartitionTable:
             log = entry.open_log()
             if log is None:
                 entry.writer = None
-                log = entry.reader = self._open(partition, read_only=True)
+                log = self._open(partition, read_only=True)
+                if log.needs_recovery and not self._read_only:
+                    self._recover(partition)
+                entry.reader = log
             return log
+
+    def _recover(self, partition: TopicPartition) -> None:
+        """Recover a partition that was not closed cleanly, so that readers see all of it; its writer may do it."""
+        with contextlib.suppress(LogLocked):
+            self._open(partition, read_only=False).close()
 
     def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, bool]:
         """Append records as one batch; return their offsets, and whether the caller must sync: `flush="batch"`."""
@@ -147,7 +166,9 @@ class PartitionTable:
         with entry.lock:
             if entry.version != self._topics.version:
                 self._hold_against_topics(entry)
-            log = entry.writer or self._open_writer(entry)
+            log = entry.writer
+            if log is None or log.is_closed:
+                log = self._open_writer(entry)
             entry.pins += 1
             return entry, log
 
@@ -232,9 +253,13 @@ class PartitionTable:
             raise UsageError(f"the store at {self._root} is open read-only")
         path = partition_path(self._root, partition)
         topic = self._topics.check(partition)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             if self._files.kind(path) == "link":
                 raise UnsafePath(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
+        except FileNotFoundError:
+            pass  # the open below tells it
+        except OSError as error:
+            raise NotAccessible(f"{path} cannot be opened: {error}") from error
         host = Host(
             source=partition,
             open_segments=self._open_segments,
@@ -302,6 +327,14 @@ class PartitionTable:
             reader, entry.reader = entry.reader, None
             if reader is not None:
                 reader.close()
+
+    def abandon(self) -> None:
+        """Make the locks anew in a forked child: a thread that is not in it may have held them."""
+        self._lock = threading.Lock()
+        for entry in self._entries.values():
+            entry.lock = threading.RLock()
+            entry.unpinned = threading.Condition(entry.lock)
+            entry.pins = 0
 
     def open_writers(self) -> list[Log]:
         """Return the logs that are open for writing."""

@@ -21,6 +21,7 @@ from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_word
 from seeklog.errors import (
     DiskFull,
+    LogClosed,
     NotAccessible,
     SeeklogError,
     TopicExists,
@@ -30,6 +31,7 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.storage.directory import take_lock
+from seeklog.storage.handle import Lock
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
     Catalog,
@@ -66,6 +68,7 @@ class Topics:
         self._catalog: Catalog = {}
         self.forget: Callable[[str], None] | None = None
         """Drops what others know of a topic that is deleted; set once there are others."""
+        self._is_closed = False
         self.version = 0
         """Grows whenever this process learns that the topics are not as they were."""
         if read_only:
@@ -78,13 +81,16 @@ class Topics:
 
     def refresh(self) -> bool:
         """Read the catalog again if another process has changed it; tell whether it had."""
-        with self._lock:
-            data = read_catalog_bytes(self._files, self.root)
-            if data == self._bytes and data is not None:
-                return False
-            version = self.version
-            self._take_in(*self._look())
-            return self.version != version
+        try:
+            with self._lock:
+                data = read_catalog_bytes(self._files, self.root)
+                if data == self._bytes and data is not None:
+                    return False
+                version = self.version
+                self._take_in(*self._look())
+                return self.version != version
+        except OSError as error:
+            raise NotAccessible(f"{self._path} cannot be read: {error}") from error
 
     @property
     def _path(self) -> str:
@@ -97,6 +103,9 @@ class Topics:
         """
         data = read_catalog_bytes(self._files, self.root)
         catalog = decode_catalog(data, path=self._path) if data is not None else {}
+        if data != self._bytes and not self._read_only:
+            # Whoever wrote it may have been killed before its name was durable; what is built on it must not be lost.
+            self._files.sync_directory(self.root)
         if self._read_only:
             kinds = layout.check_root(self._files, self.root, create=False)
             catalog |= layout.find_topics(self._files, self.root, kinds, known=catalog)
@@ -107,6 +116,14 @@ class Topics:
         if catalog != self._catalog:
             self._catalog = catalog
             self.version += 1
+
+    def close(self) -> None:
+        """Change nothing any more."""
+        self._is_closed = True
+
+    def abandon(self) -> None:
+        """Make the locks anew in a forked child: a thread that is not in it may have held them."""
+        self._changes, self._lock = threading.RLock(), threading.Lock()
 
     def all(self) -> list[Topic]:
         """Return every topic, in the order of their names."""
@@ -161,6 +178,8 @@ class Topics:
         """Hold the catalog's lock, with the catalog as it is on disk. A failing disk is told in our own words."""
         if self._read_only:
             raise UsageError(f"{self.root} is open read-only")
+        if self._is_closed:
+            raise LogClosed(f"the store at {self.root} is closed")
         with self._changes:
             lock = self._take_lock()
             try:
@@ -174,9 +193,9 @@ class Topics:
                     raise DiskFull(f"{self.root}: the disk is full; the topics are as they were") from error
                 raise NotAccessible(f"{self.root} cannot be changed: {error}") from error
             finally:
-                self._files.close(lock)
+                lock.close()
 
-    def _take_lock(self) -> int:
+    def _take_lock(self) -> Lock:
         path = f"{self.root}/{names.TOPICS_LOCK}"
         try:
             return patiently(self._clock, PATIENCE_S, lambda: take_lock(self._files, path))
