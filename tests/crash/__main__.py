@@ -12,25 +12,34 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from crash.explore import Tally, explore  # after the path is set
+from crash.store_explore import explore_store
+from crash.store_workloads import STORE_WORKLOADS
 from crash.workloads import WORKLOADS
 
 
 def main() -> int:
     """Run the workloads, print a line each, and fail if any promise was broken."""
-    parser = argparse.ArgumentParser(description="Crash states of the engine's workloads.")
+    parser = argparse.ArgumentParser(description="Crash states of the workloads of a log and of a store.")
     parser.add_argument("--states", type=int, default=5000, help="over all workloads (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--workload", choices=sorted(WORKLOADS), action="append")
+    parser.add_argument("--workload", choices=sorted({*WORKLOADS, *STORE_WORKLOADS}), action="append")
+    parser.add_argument("--strict", action="store_true", help="readers of a store do not wait for a recovery")
     parser.add_argument("--json", type=Path, help="write the tallies to this file")
     arguments = parser.parse_args()
 
-    names = arguments.workload or list(WORKLOADS)
+    names = arguments.workload or [*WORKLOADS, *STORE_WORKLOADS]
     tallies: list[Tally] = []
     started = time.perf_counter()
     print(f"seed {arguments.seed}")
-    print(f"{'workload':<38}{'boundaries':>11}{'states':>9}{'disks':>9}{'violations':>12}{'seconds':>9}")
+    print(f"{'workload':<46}{'boundaries':>11}{'states':>9}{'disks':>9}{'violations':>12}{'seconds':>9}")
     for name in names:
-        tally = explore(WORKLOADS[name], states=-(-arguments.states // len(names)), seed=arguments.seed)
+        states = -(-arguments.states // len(names))
+        if name in STORE_WORKLOADS:
+            tally = explore_store(
+                STORE_WORKLOADS[name], states=states, seed=arguments.seed, readers_wait=not arguments.strict
+            )
+        else:
+            tally = explore(WORKLOADS[name], states=states, seed=arguments.seed)
         tallies.append(tally)
         print(_line(tally), flush=True)
         for violation in tally.violations[:3]:
@@ -52,7 +61,7 @@ def main() -> int:
 
 def _line(tally: Tally) -> str:
     return (
-        f"{tally.workload:<38}{tally.boundaries:>11,}{tally.states:>9,}{tally.disks:>9,}"
+        f"{tally.workload:<46}{tally.boundaries:>11,}{tally.states:>9,}{tally.disks:>9,}"
         f"{len(tally.violations):>12}{tally.seconds:>9.1f}"
     )
 

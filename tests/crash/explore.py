@@ -7,14 +7,14 @@ import random
 import time
 import traceback
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from crash.recorder import PATH, Content, Outcome, Recorder, open_log, reopen
 from crash.sim import Detail, SimFiles
 from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Hashable
 
     from crash.sim import Disk
     from crash.workloads import Workload
@@ -38,18 +38,77 @@ class Tally:
     violations: list[str] = field(default_factory=list)
 
 
-class Explorer:
+class Judge(Protocol):
+    """What was promised."""
+
+    def violations(self, outcome: object, *, is_power_loss: bool) -> list[str]: ...
+
+
+class Recording(Protocol):
+    """A run of a workload that can be looked at between two operations of the disk."""
+
+    sim: SimFiles
+    calls: int
+    boundaries: int
+    observed_boundaries: int
+
+    @property
+    def promise(self) -> Judge: ...
+
+
+class Found(Protocol):
+    """What a crashed disk turned out to hold."""
+
+    @property
+    def problem(self) -> str: ...
+
+
+R = TypeVar("R", bound=Recording)
+F = TypeVar("F", bound=Found)
+
+
+class Explorer(Generic[R, F]):
     """Explores one workload with one seed after the other until enough states were judged."""
 
-    def __init__(self, workload: Workload, *, seed: int, disk_type: type[SimFiles] = SimFiles) -> None:
-        self.workload = workload
+    states_least = 4
+    """At a boundary that is looked at."""
+
+    def __init__(self, name: str, *, seed: int, disk_type: type[SimFiles]) -> None:
         self._disk_type = disk_type
-        self.tally = Tally(workload.name, seed)
-        self._outcomes: dict[bytes, Outcome] = {}
-        self._judged: set[tuple[object, ...]] = set()
+        self.tally = Tally(name, seed)
+        self._outcomes: dict[bytes, F] = {}
+        self._judged: set[tuple[Hashable, ...]] = set()
         self._detail = Detail()
         self._states_per_boundary = 0
+        self._boundary_likelihood = 1.0
+        """Of being looked at; 1 unless an explorer chooses among the boundaries."""
         self._chance = random.Random(seed)
+
+    # What an explorer of logs does otherwise than one of stores.
+
+    def _recorder(self, seed: int, observe: Callable[[R], None] | None = None) -> R:
+        raise NotImplementedError
+
+    def _run(self, recorder: R) -> None:
+        raise NotImplementedError
+
+    def _reopen(self, recorder: R, disk: Disk) -> F:
+        raise NotImplementedError
+
+    def _check_living(self, recorder: R, seen: Disk, outcome: F) -> None:
+        """Check what other processes see at this very moment, in which nothing crashes."""
+
+    def _note(self, outcome: F) -> None:
+        """Take in what one state of a moment has left."""
+
+    def _moment(self, recorder: R) -> tuple[Hashable, ...]:
+        """Return what tells apart two promises under which the same disk is judged anew."""
+        return (recorder.calls, self.tally.boundaries)
+
+    def _root(self) -> str:
+        raise NotImplementedError
+
+    # What they share.
 
     def run(self, states: int) -> Tally:
         """Judge about this many states, at least a few at each boundary, and return what came of it."""
@@ -70,15 +129,16 @@ class Explorer:
     def _run_round(self, seed: int, states: int) -> bool:
         """Run the workload once with this seed; tell whether it is worth going on."""
         try:
-            boundaries = self._count_boundaries(seed)
-            self._states_per_boundary = max(4, -(-states // boundaries))
+            boundaries = max(self._count_boundaries(seed), 1)
+            self._states_per_boundary = max(self.states_least, -(-states // boundaries))
+            self._boundary_likelihood = min(1.0, states / (self.states_least * boundaries))
             self._detail = _detail_for(self._states_per_boundary, seed=seed)
             self._run_once(seed)
         except (SeeklogError, AssertionError) as error:
             # A call of the workload itself went wrong, with no crash or after one that the engine survived.
             place = traceback.extract_tb(error.__traceback__)[-1]
             what = f"{type(error).__name__}: {error}"
-            self.tally.violations.append(f"{self.workload.name}, seed {seed}, in {place.name}: {what}")
+            self.tally.violations.append(f"{self.tally.workload}, seed {seed}, in {place.name}: {what}")
             return False
         return not self._has_seen_enough
 
@@ -88,8 +148,61 @@ class Explorer:
 
     def _count_boundaries(self, seed: int) -> int:
         recorder = self._recorder(seed)
-        self.workload.run(recorder)
+        self._run(recorder)
         return recorder.observed_boundaries
+
+    def _run_once(self, seed: int) -> None:
+        recorder = self._recorder(seed, self._observe)
+        self._run(recorder)
+        self.tally.boundaries += recorder.observed_boundaries
+
+    def _observe(self, recorder: R) -> None:
+        if self._has_seen_enough:
+            return
+        survivors = list(recorder.sim.crash_states(self._detail))
+        if len(survivors) > self._states_per_boundary:
+            survivors = survivors[:2] + self._chance.sample(survivors[2:], self._states_per_boundary - 2)
+        for label, disk in survivors:
+            outcome = self._judge(recorder, label, disk, is_power_loss=True)
+            if outcome is not None and not outcome.problem:
+                self._note(outcome)
+        seen = recorder.sim.disk()
+        outcome = self._judge(recorder, "process crash", seen, is_power_loss=False)
+        if outcome is not None:
+            self._check_living(recorder, seen, outcome)
+
+    def _judge(self, recorder: R, label: str, disk: Disk, *, is_power_loss: bool) -> F | None:
+        digest = disk.digest()
+        moment = (digest, is_power_loss, *self._moment(recorder))
+        if moment in self._judged:
+            return self._outcomes.get(digest)
+        self._judged.add(moment)
+        self.tally.states += 1
+        outcome = self._outcomes.get(digest)
+        if outcome is None:
+            outcome = self._outcomes[digest] = self._reopen(recorder, disk)
+        violations = recorder.promise.violations(outcome, is_power_loss=is_power_loss)
+        if violations:
+            self._report(recorder, label, violations, disk)
+        return outcome
+
+    def _report(self, recorder: R, label: str, violations: list[str], disk: Disk) -> None:
+        pending = "; ".join(map(str, recorder.sim.pending[-6:]))
+        sizes = {path.removeprefix(f"{self._root()}/"): len(data) for path, data in sorted(disk.files.items())}
+        self.tally.violations.append(
+            f"{self.tally.workload}, seed {self._detail.seed}, call {recorder.calls + 1}, "
+            f"boundary {recorder.boundaries}, {label}: {'; '.join(violations[:3])} | pending: {pending} "
+            f"| disk: {sizes}"
+        )
+
+
+class LogExplorer(Explorer[Recorder, Outcome]):
+    """Explores one workload of a log."""
+
+    def __init__(self, workload: Workload, *, seed: int, disk_type: type[SimFiles] = SimFiles) -> None:
+        super().__init__(workload.name, seed=seed, disk_type=disk_type)
+        self.workload = workload
+        self._ends: list[int] = []
 
     def _recorder(self, seed: int, observe: Callable[[Recorder], None] | None = None) -> Recorder:
         return Recorder(
@@ -100,43 +213,28 @@ class Explorer:
             disk_type=self._disk_type,
         )
 
-    def _run_once(self, seed: int) -> None:
-        recorder = self._recorder(seed, self._observe)
+    def _run(self, recorder: Recorder) -> None:
         self.workload.run(recorder)
-        self.tally.boundaries += recorder.observed_boundaries
+
+    def _reopen(self, recorder: Recorder, disk: Disk) -> Outcome:
+        return reopen(disk, recorder.config, epochs=recorder.epochs, now_ms=recorder.clock.now_ms())
+
+    def _moment(self, recorder: Recorder) -> tuple[Hashable, ...]:
+        return (recorder.calls, recorder.promise.durable_end, self.tally.boundaries)
+
+    def _root(self) -> str:
+        return PATH
 
     def _observe(self, recorder: Recorder) -> None:
-        if self._has_seen_enough:
-            return
-        survivors = list(recorder.sim.crash_states(self._detail))
-        if len(survivors) > self._states_per_boundary:
-            survivors = survivors[:2] + self._chance.sample(survivors[2:], self._states_per_boundary - 2)
-        ends = []
-        for label, disk in survivors:
-            outcome = self._judge(recorder, label, disk, is_power_loss=True)
-            if outcome is not None and not outcome.problem:
-                ends.append(outcome.log_end_offset)
-        seen = recorder.sim.disk()
-        self._judge(recorder, "process crash", seen, is_power_loss=False)
-        if recorder.is_open:
-            self._check_reader(recorder, seen, min(ends, default=0))
+        self._ends = []
+        super()._observe(recorder)
 
-    def _judge(self, recorder: Recorder, label: str, disk: Disk, *, is_power_loss: bool) -> Outcome | None:
-        digest = disk.digest()
-        promise = recorder.promise
-        moment = (digest, is_power_loss, recorder.calls, promise.durable_end, self.tally.boundaries)
-        if moment in self._judged:
-            return self._outcomes.get(digest)
-        self._judged.add(moment)
-        self.tally.states += 1
-        outcome = self._outcomes.get(digest)
-        if outcome is None:
-            outcome = reopen(disk, recorder.config, epochs=recorder.epochs, now_ms=recorder.clock.now_ms())
-            self._outcomes[digest] = outcome
-        violations = promise.violations(outcome, is_power_loss=is_power_loss)
-        if violations:
-            self._report(recorder, label, violations, disk)
-        return outcome
+    def _note(self, outcome: Outcome) -> None:
+        self._ends.append(outcome.log_end_offset)
+
+    def _check_living(self, recorder: Recorder, seen: Disk, outcome: Outcome) -> None:
+        if recorder.is_open:
+            self._check_reader(recorder, seen, min(self._ends, default=0))
 
     def _check_reader(self, recorder: Recorder, seen: Disk, end: int) -> None:
         """Let a reader in another process look on at this very moment.
@@ -164,19 +262,10 @@ class Explorer:
             if content not in promise.possible.get(offset, ()):
                 self._report(recorder, "reader", [f"offset {offset} holds what was never there: {content}"], seen)
 
-    def _report(self, recorder: Recorder, label: str, violations: list[str], disk: Disk) -> None:
-        pending = "; ".join(map(str, recorder.sim.pending[-6:]))
-        sizes = {path.removeprefix(f"{PATH}/"): len(data) for path, data in sorted(disk.files.items())}
-        self.tally.violations.append(
-            f"{self.workload.name}, seed {self._detail.seed}, call {recorder.calls + 1}, "
-            f"boundary {recorder.boundaries}, {label}: {'; '.join(violations[:3])} | pending: {pending} "
-            f"| disk: {sizes}"
-        )
-
 
 def explore(workload: Workload, *, states: int, seed: int, disk_type: type[SimFiles] = SimFiles) -> Tally:
     """Run one workload until about this many crash states were judged."""
-    return Explorer(workload, seed=seed, disk_type=disk_type).run(states)
+    return LogExplorer(workload, seed=seed, disk_type=disk_type).run(states)
 
 
 def find_disk(workload: Workload, *, seed: int, boundary: int, label: str) -> tuple[Recorder, Disk]:

@@ -1,0 +1,94 @@
+"""Takes a store's workload through its crash states: every boundary, every state, reopened and judged."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Final
+
+from crash.explore import Explorer
+from crash.sim import SimFiles
+from crash.store_recorder import ROOT, StoreOutcome, StoreRecorder, reopen_store, seeded_names
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crash.explore import Tally
+    from crash.sim import Disk
+    from crash.store_workloads import StoreWorkload
+
+STATES_LEAST: Final = 3  # at a boundary that is looked at: nothing, everything, and one in between
+
+
+class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
+    """Explores one workload of a store.
+
+    A state costs some twenty times what one of a log does. So where fewer are asked for than three a boundary, the
+    boundaries to look at are drawn by lot as well.
+    """
+
+    states_least = STATES_LEAST
+
+    def __init__(
+        self,
+        workload: StoreWorkload,
+        *,
+        seed: int,
+        disk_type: type[SimFiles] = SimFiles,
+        readers_wait: bool = False,
+    ) -> None:
+        super().__init__(workload.name, seed=seed, disk_type=disk_type)
+        self.workload = workload
+        self._readers_wait = readers_wait
+
+    def _run(self, recorder: StoreRecorder) -> None:
+        with seeded_names(self.workload.name):
+            self.workload.run(recorder)
+
+    def _recorder(self, seed: int, observe: Callable[[StoreRecorder], None] | None = None) -> StoreRecorder:
+        return StoreRecorder(
+            chance=random.Random(f"{self.workload.name}, seed {seed}"),
+            observe=observe,
+            disk=self.workload.disk,
+            disk_type=self._disk_type,
+            readers_wait=self._readers_wait,
+        )
+
+    def _reopen(self, recorder: StoreRecorder, disk: Disk) -> StoreOutcome:
+        # Names that are drawn while a state is judged must not change those of the workload.
+        with seeded_names("reopening"):
+            return reopen_store(disk, readers_wait=self._readers_wait, now_ms=recorder.clock.now_ms())
+
+    def _observe(self, recorder: StoreRecorder) -> None:
+        if self._chance.random() < self._boundary_likelihood:
+            super()._observe(recorder)
+
+    def _check_living(self, recorder: StoreRecorder, seen: Disk, outcome: StoreOutcome) -> None:
+        """A process that opens the store read-only at this very moment sees all that was acknowledged."""
+        if not recorder.is_open or outcome.problem:
+            return
+        if outcome.read_only is None:
+            self._report(recorder, "reader", ["a store that is open in another process was refused"], seen)
+            return
+        for name, possible in recorder.promise.topics.items():
+            topic, found = possible[-1], outcome.read_only.get(name)
+            if len(possible) > 1 or topic is None or found is None:
+                continue  # it is being changed; whether it is there at all the promise has judged
+            for number, (promise, log) in enumerate(zip(topic.logs, found.logs, strict=True)):
+                if log.high_watermark < promise.acknowledged_end:
+                    said = f"{name}-{number} up to {log.high_watermark}, {promise.acknowledged_end} is acknowledged"
+                    self._report(recorder, "reader", [f"a reader sees {said}"], seen)
+
+    def _root(self) -> str:
+        return ROOT
+
+
+def explore_store(
+    workload: StoreWorkload,
+    *,
+    states: int,
+    seed: int,
+    disk_type: type[SimFiles] = SimFiles,
+    readers_wait: bool = False,
+) -> Tally:
+    """Run one workload until about this many crash states were judged."""
+    return StoreExplorer(workload, seed=seed, disk_type=disk_type, readers_wait=readers_wait).run(states)

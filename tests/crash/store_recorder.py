@@ -1,0 +1,702 @@
+"""Runs a store on a simulated disk, notes what it promised, and judges what a crash left behind.
+
+What `recorder` is for one log, this is for a store. A promise holds for each topic what it may be found as: while a
+call is under way the topic before and after it, later the one that the call has returned with. The same for groups.
+
+The one invariant: a promise is widened before the call that may break it (a deletion, a commit) and narrowed after
+the call has returned.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import random
+import uuid
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from crash.recorder import START_MS, Content, FakeClock, Outcome, PowerLoss, Promise, look
+from crash.sim import Detail, Disk, SimFiles
+from seeklog import LogConfig, names
+from seeklog.errors import GroupNotFound, SeeklogError
+from seeklog.names import CONSUMER_OFFSETS, TopicPartition
+from seeklog.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from seeklog.clients.consumer import Consumer
+    from seeklog.files import Files
+
+ROOT: Final = "/data/store"
+NEW_STORE: Final = Disk.of({}, directories=["/data"])
+SENTINEL: Final = b"sent after the crash"
+PROBE: Final = "probe"
+# Every name that a workload gives a topic: each that a crash has left no topic of can be created anew.
+TOPICS: Final = ("orders", "payments", "audit")
+# The store's own words, where a topic says nothing else. Nothing expires by itself.
+WORDS: Final[dict[str, Any]] = {
+    "flush": "os",
+    "retention_ms": -1,
+    "segment_bytes": 1400,
+    "index_interval_bytes": 100,
+    "max_message_bytes": 5000,
+}
+CONFIG: Final = LogConfig.from_mapping(WORDS)
+
+
+@contextlib.contextmanager
+def seeded_names(seed: object) -> Iterator[None]:
+    """Draw topic ids, members and the names of deleted directories by lot from a seed, so that a run can be had again.
+
+    Every such name in the store is a version 4 UUID.
+    """
+    chance, before = random.Random(f"names of {seed}"), (uuid.uuid4, random.choice)
+    uuid.uuid4 = lambda: uuid.UUID(int=chance.getrandbits(128), version=4)  # type: ignore[assignment]
+    random.choice = chance.choice  # type: ignore[assignment]  # which partition a producer sticks to
+    try:
+        yield
+    finally:
+        uuid.uuid4, random.choice = before  # type: ignore[assignment]
+
+
+@dataclass(slots=True, eq=False)
+class TopicPromise:
+    """One topic as it may be found: all of it."""
+
+    name: str
+    config: dict[str, Any]
+    logs: list[Promise]
+    topic_id: str | None = None
+    """Unknown until the call that made it has returned."""
+
+    @property
+    def flush(self) -> str:
+        return self.config.get("flush", CONFIG.flush)
+
+    def violations(self, found: TopicFound, *, is_power_loss: bool) -> list[str]:
+        """Say how a topic differs from this one."""
+        said: list[str] = []
+        if self.topic_id not in (None, found.topic_id):
+            said.append(f"{self.name} has the id {found.topic_id}, promised {self.topic_id}")
+        if found.config != self.config:
+            said.append(f"{self.name} is configured {found.config}, promised {self.config}")
+        if len(found.logs) != len(self.logs):
+            said.append(f"{self.name} has {len(found.logs)} partitions, promised {len(self.logs)}")
+        for number, (log, outcome) in enumerate(zip(self.logs, found.logs, strict=False)):
+            said += [f"{self.name}-{number}: {what}" for what in log.violations(outcome, is_power_loss=is_power_loss)]
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPromise:
+    """One group as it may be found. One that is not there has no offsets."""
+
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
+    generation_at_least: int = 0
+
+    def violations(self, found: GroupFound) -> list[str]:
+        said = []
+        if dict(found.offsets) != dict(self.offsets):
+            said.append(f"offsets {_shown(found.offsets)}, promised {_shown(self.offsets)}")
+        if found.generation < self.generation_at_least:
+            said.append(f"generation {found.generation}, promised {self.generation_at_least}")
+        return said
+
+    def without(self, topic: str) -> GroupPromise:
+        return replace(self, offsets={tp: offset for tp, offset in self.offsets.items() if tp.topic != topic})
+
+
+def _shown(offsets: Mapping[TopicPartition, int]) -> str:
+    return ", ".join(f"{partition} {offset}" for partition, offset in sorted(offsets.items())) or "none"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFound:
+    topic_id: str
+    config: dict[str, Any]
+    logs: tuple[Outcome, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GroupFound:
+    offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    members: frozenset[str] = frozenset()
+    generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StoreOutcome:
+    """What a crashed disk turned out to hold when the store on it was opened."""
+
+    topics: dict[str, TopicFound] = field(default_factory=dict)
+    groups: dict[str, GroupFound] = field(default_factory=dict)
+    unrecovered: dict[str, TopicFound] = field(default_factory=dict)
+    """The topics as consumers see them before anybody has written to their partitions."""
+    read_only: dict[str, TopicFound] | None = None
+    """What a store that was opened read-only saw before the recovery; None: it was refused."""
+    problem: str = ""
+    """What went wrong without any promise being needed to see it."""
+
+
+@dataclass(slots=True)
+class StorePromise:
+    """What a caller may rely on. Lists hold what may be found; the last one is what is there if nothing crashes."""
+
+    topics: dict[str, list[TopicPromise | None]] = field(default_factory=dict)
+    groups: dict[str, list[GroupPromise]] = field(default_factory=dict)
+    going: str = ""
+    """The topic that is being deleted: its offsets in groups go with it, neither before nor after."""
+
+    def violations(self, outcome: StoreOutcome, *, is_power_loss: bool) -> list[str]:
+        if outcome.problem:
+            return [outcome.problem]
+        return list(self._violations(outcome, is_power_loss=is_power_loss))
+
+    def _violations(self, outcome: StoreOutcome, *, is_power_loss: bool) -> Iterator[str]:
+        for name in sorted({*self.topics, *outcome.topics} - {CONSUMER_OFFSETS}):
+            found = outcome.topics.get(name)
+            yield from self._topic_violations(name, found, is_power_loss=is_power_loss)
+            yield from self._reader_violations(name, found, outcome)
+        for name in sorted({*self.groups, *outcome.groups}):
+            group = outcome.groups.get(name, GroupFound())
+            possible = [promised.violations(group) for promised in self.groups.get(name, [GroupPromise()])]
+            if all(possible):
+                yield f"group {name}: {'; or '.join('; '.join(said) for said in possible)}"
+            if self.going and self.going in outcome.topics:
+                # The deletion did not take place, then nothing of it did.
+                before = self.groups[name][0]
+                if before.violations(group):
+                    yield f"{self.going} is there, but group {name} has lost its offsets: {_shown(group.offsets)}"
+            if group.members:
+                yield f"group {name} has members {sorted(group.members)}, whose process is gone"
+            for partition in group.offsets:
+                if partition.topic not in outcome.topics:
+                    yield f"group {name} has an offset for {partition}, whose topic is gone"
+
+    def _topic_violations(self, name: str, found: TopicFound | None, *, is_power_loss: bool) -> Iterator[str]:
+        possible = self.topics.get(name, [None])
+        if found is None:
+            if None not in possible:
+                yield f"topic {name} is gone"
+            return
+        said = [
+            promised.violations(found, is_power_loss=is_power_loss) for promised in possible if promised is not None
+        ]
+        if not said:
+            yield f"topic {name} is there, with {len(found.logs)} partitions; promised: none"
+        elif all(said):
+            yield f"topic {name}: {'; or '.join('; '.join(each[:3]) for each in said)}"
+
+    def _reader_violations(self, name: str, found: TopicFound | None, outcome: StoreOutcome) -> Iterator[str]:
+        """Say what readers saw that they may not.
+
+        In a store that is open for writing it is what recovery finds. A read-only one recovers nothing: it may see
+        less, or records that recovery cuts off behind a hole, but none that were never there.
+        """
+        possible = self.topics.get(name, [None])
+        for view in (outcome.unrecovered, outcome.read_only):
+            seen = view.get(name) if view is not None else None
+            if seen is None:
+                if view is not None and None not in possible:
+                    yield f"topic {name} is gone for a reader"
+                continue
+            if possible == [None]:
+                yield f"a reader sees topic {name}, which is not there"
+            for number, log in enumerate(seen.logs):
+                recovered = found.logs[number].records if found is not None and number < len(found.logs) else {}
+                if view is outcome.unrecovered and log.records != recovered:
+                    yield f"a reader sees {len(log.records)} records of {name}-{number}, recovery {len(recovered)}"
+                for offset, content in log.records.items():
+                    if not any(
+                        topic is not None
+                        and number < len(topic.logs)
+                        and content in topic.logs[number].possible.get(offset, ())
+                        for topic in possible
+                    ):
+                        yield f"a reader sees at offset {offset} of {name}-{number} what was never there: {content}"
+
+
+class StoreRecorder:
+    """A store on a simulated disk, and the promise that it has made."""
+
+    def __init__(
+        self,
+        *,
+        chance: random.Random,
+        observe: Callable[[StoreRecorder], None] | None = None,
+        disk: Disk = NEW_STORE,
+        disk_type: type[SimFiles] = SimFiles,
+        readers_wait: bool = False,
+    ) -> None:
+        self.chance = chance
+        self.readers_wait = readers_wait
+        self.clock = FakeClock()
+        self.disk_type = disk_type
+        self._first_disk = disk
+        self.sim = disk_type(disk)
+        self.files: Files = self.sim
+        self.promise = StorePromise()
+        self.boundaries = 0
+        self.observed_boundaries = 0
+        self.is_observed = True
+        """A workload may clear it while it prepares what it is about."""
+        self.calls = 0
+        self._observe = observe
+        self._crash_at = -1
+        self._crashed: SimFiles | None = None
+        self._store: Store | None = None
+        self.is_open = False
+        """Whether the store has been opened, and what a crash left of it has been looked at."""
+        self.sim.on_boundary = self._at_boundary
+
+    @property
+    def store(self) -> Store:
+        assert self._store is not None
+        return self._store
+
+    @contextlib.contextmanager
+    def unobserved(self) -> Iterator[None]:
+        """Prepare what a workload is about without looking at the crash states of that."""
+        self.is_observed = False
+        try:
+            yield
+        finally:
+            self.is_observed = True
+
+    def twin(self, observe: Callable[[StoreRecorder], None] | None = None) -> StoreRecorder:
+        """Return a recorder that has done nothing yet, with the same chances before it."""
+        chance = random.Random()
+        chance.setstate(self.chance.getstate())
+        return StoreRecorder(chance=chance, observe=observe, disk=self._first_disk, readers_wait=self.readers_wait)
+
+    # The store's calls.
+
+    def open(self) -> None:
+        """Open for writing; what is found is what is promised from now on."""
+        self._forget_store()
+        self._store = open_store(self.files, clock=self.clock)
+        if self.readers_wait:
+            recover_everything(self.store)
+        self._settle()
+        topics, groups = look_at(self.store)
+        outcome = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)
+        # What is above the recovery point is not recovered yet, so only what lies below it counts here.
+        violations = self.promise.violations(outcome, is_power_loss=True)
+        assert not violations, violations
+        self.is_open = True
+
+    def create_topic(self, name: str, *, partitions: int = 1, **config: object) -> None:
+        words = {word.replace("_", "."): value for word, value in config.items()}
+        made = TopicPromise(name, words, [Promise() for _ in range(partitions)])
+        with self._topic_changing(name, made):
+            made.topic_id = self.store.create_topic(name, partitions=partitions, config=words).topic_id
+
+    def alter_topic(self, name: str, **config: object) -> None:
+        old = self.topic(name)
+        words = {word.replace("_", "."): value for word, value in config.items()}
+        merged = {word: value for word, value in (old.config | words).items() if value is not None}
+        altered = TopicPromise(name, merged, old.logs, old.topic_id)
+        with self._topic_changing(name, altered):
+            self.store.alter_topic(name, words)
+
+    def add_partitions(self, name: str, partitions: int) -> None:
+        old = self.topic(name)
+        added = [Promise() for _ in range(partitions - len(old.logs))]
+        grown = TopicPromise(name, old.config, old.logs + added, old.topic_id)
+        with self._topic_changing(name, grown):
+            self.store.add_partitions(name, partitions=partitions)
+
+    def delete_topic(self, name: str) -> None:
+        promise = self.promise
+        for group, possible in promise.groups.items():
+            promise.groups[group] = [*possible, possible[-1].without(name)]
+        promise.going = name
+        with self._topic_changing(name, None):
+            self.store.delete_topic(name)
+
+    def topic(self, name: str) -> TopicPromise:
+        found = self.promise.topics[name][-1]
+        assert found is not None
+        return found
+
+    @contextlib.contextmanager
+    def _topic_changing(self, name: str, target: TopicPromise | None) -> Iterator[None]:
+        # More than one before: an earlier call has failed, and nobody knows yet what it has left.
+        self.promise.topics[name] = [*self.promise.topics.get(name, [None]), target]
+        yield
+        self.promise.topics[name] = [target]
+        for group, possible in self.promise.groups.items():
+            self.promise.groups[group] = possible[-1:]
+        self.promise.going = ""
+        self.calls += 1
+
+    def send(self, topic: str, *counts: int, size: int = 40) -> None:
+        """Send records through a producer, so many to each partition, in turns."""
+        promised = self.topic(topic)
+        waiting = [number for number, count in enumerate(counts) for _ in range(count)]
+        self.chance.shuffle(waiting)
+        with self.store.producer() as producer:
+            futures = []
+            for number in waiting:
+                value, key = self.chance.randbytes(self.chance.choice((5, size))), b"key"
+                self.clock.advance(self.chance.choice((0, 1, 40)))
+                log = promised.logs[number]
+                offset = max(log.possible, default=log.acknowledged_end - 1) + 1
+                log.possible[offset] = [Content(key, value, (), self.clock.now_ms())]
+                future = producer.send(topic, value, key=key, partition=number, timestamp_ms=self.clock.now_ms())
+                futures.append((number, offset, future))
+            producer.flush()
+            for number, offset, future in futures:
+                where = future.result(timeout=0)
+                assert (where.topic, where.partition, where.offset) == (topic, number, offset)
+        for number in set(waiting):
+            self._settle_log(promised, number, grows=True)
+        self.calls += 1
+
+    def _settle_log(self, topic: TopicPromise, number: int, *, grows: bool = False) -> None:
+        """Note what one partition holds for good."""
+        log, promise = self.store.log(topic.name, number), topic.logs[number]
+        start = promise.start_at_least = promise.start_at_most = log.log_start_offset
+        promise.possible = {at: found for at, found in promise.possible.items() if at >= start}
+        if grows:
+            promise.acknowledged_end = max(promise.possible, default=start - 1) + 1
+            assert log.log_end_offset == promise.acknowledged_end
+            promise.durable_end = log.recovery_point
+            if topic.flush == "batch":
+                assert promise.durable_end == promise.acknowledged_end, "acknowledged without a sync"
+
+    def maintain(self) -> None:
+        """Let the store do by hand what its thread does: all that was sent is durable afterwards."""
+        for topic in self._present():
+            for log in topic.logs:
+                log.start_at_most = log.acknowledged_end
+        self.store.maintain()
+        for topic in self._present():
+            for number, log in enumerate(topic.logs):
+                log.durable_end = log.acknowledged_end
+                self._settle_log(topic, number)
+        self.calls += 1
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Commit as a consumer does that was assigned its partitions by hand."""
+        consumer = self.store.consumer(group=group, enable_auto_commit=False)
+        consumer.assign(offsets)
+        with self._group_changing(group, offsets):
+            consumer.commit({TopicPartition(*partition): offset for partition, offset in offsets.items()})
+        consumer.close()
+
+    def join(self, group: str, topics: Sequence[str], **words: Any) -> Consumer:
+        """Let a consumer into a group."""
+        with self._group_changing(group, {}):
+            consumer = self.store.consumer(
+                topics, group=group, auto_offset_reset="earliest", **{"enable_auto_commit": False, **words}
+            )
+        assert consumer.member_id in look_at_groups(self.store)[group].members
+        return consumer
+
+    def poll(self, group: str, consumer: Consumer) -> int:
+        """Let a consumer read; it may take partitions or give them up. Returns how many records came."""
+        with self._group_changing(group, {}):
+            return len(consumer.poll(0))
+
+    def commit_of(self, group: str, consumer: Consumer) -> None:
+        """Commit where a consumer stands."""
+        offsets = {partition: consumer.position(*partition) for partition in consumer.assignment}
+        with self._group_changing(group, offsets):
+            consumer.commit()
+
+    def leave(self, group: str, consumer: Consumer, *, commits: bool = False) -> None:
+        """Close a consumer; with `commits` it does so automatically before."""
+        member_id = consumer.member_id
+        offsets = {partition: consumer.position(*partition) for partition in consumer.assignment} if commits else {}
+        with self._group_changing(group, offsets):
+            consumer.close()
+        assert member_id not in look_at_groups(self.store)[group].members
+
+    def reset_offsets(self, group: str, topic: str, to: int) -> None:
+        partitions = range(len(self.topic(topic).logs))
+        with self._group_changing(group, {(topic, number): to for number in partitions}):
+            self.store.reset_offsets(group, topic, to=to)
+
+    def delete_group(self, group: str) -> None:
+        promise = self.promise
+        promise.groups[group] = [promise.groups[group][-1], GroupPromise()]
+        self.store.delete_group(group)
+        promise.groups[group] = [GroupPromise()]
+        self.calls += 1
+
+    @contextlib.contextmanager
+    def _group_changing(self, group: str, offsets: Mapping[tuple[str, int], int]) -> Iterator[None]:
+        """Widen what may be found of a group; in the end it is what the store says, with the offsets expected."""
+        possible = self.promise.groups.get(group, [GroupPromise()])
+        before = possible[-1]
+        merged = {**before.offsets, **{TopicPartition(*partition): offset for partition, offset in offsets.items()}}
+        self.promise.groups[group] = [*possible, replace(before, offsets=merged)]
+        yield
+        found = look_at_groups(self.store).get(group, GroupFound())
+        after = GroupPromise(merged, max(found.generation, before.generation_at_least))
+        violations = after.violations(found)
+        assert not violations, violations
+        self.promise.groups[group] = [after]
+        self.calls += 1
+
+    def close(self) -> None:
+        self.store.close()
+        self._forget_store()
+        for topic in self._present():
+            for log in topic.logs:
+                log.durable_end = log.acknowledged_end
+        self.calls += 1
+
+    def _present(self) -> list[TopicPromise]:
+        return [possible[-1] for possible in self.promise.topics.values() if possible[-1] is not None]
+
+    def _forget_store(self) -> None:
+        self._store, self.is_open = None, False
+
+    # Crashes inside a workload.
+
+    def kill(self) -> None:
+        """Lose the process between two calls. What it wrote stays visible, and pending."""
+        self.sim.process_crash()
+        self._forget_store()
+        self.files = self.sim
+
+    def lose_power_during(self, action: Callable[[], object], *, at: int, leaving: str = "") -> bool:
+        """Run `action`, lose power at its nth boundary, go on with a disk drawn by lot.
+
+        `leaving` is how the labels of the states to draw from begin. Tell whether there were that many boundaries;
+        if not, power is lost after the action.
+        """
+        crashed = self._run_until(action, at=at)
+        states = list((crashed or self.sim).crash_states(Detail(prefixes=16, sectors=4)))
+        chosen = [disk for label, disk in states if label.startswith(leaving)]
+        self._restart(self.disk_type(self.chance.choice(chosen or [states[0][1]])))
+        for possible in self.promise.topics.values():
+            for topic in possible:
+                for log in topic.logs if topic is not None else ():
+                    log.acknowledged_end = log.durable_end
+        return crashed is not None
+
+    def kill_during(self, action: Callable[[], object], *, at: int) -> bool:
+        """Run `action` and kill the process at its nth boundary, or after it."""
+        crashed = self._run_until(action, at=at)
+        self._restart(crashed or self.sim)
+        return crashed is not None
+
+    def _run_until(self, action: Callable[[], object], *, at: int) -> SimFiles | None:
+        self._crash_at = self.boundaries + at
+        self._crashed = None
+        try:
+            action()
+        except PowerLoss:
+            pass
+        finally:
+            self._crash_at = -1
+        return self._crashed
+
+    def _restart(self, sim: SimFiles) -> None:
+        self.sim.on_boundary = None
+        sim.process_crash()
+        sim.on_boundary = self._at_boundary
+        self.sim = self.files = sim
+        self._forget_store()
+
+    def _at_boundary(self, sim: SimFiles) -> None:
+        if self._crashed is not None and self._crash_at >= 0:
+            raise PowerLoss
+        if self.is_observed:
+            self.observed_boundaries += 1
+            if self._observe is not None:
+                self._observe(self)
+        self.boundaries += 1
+        if self.boundaries == self._crash_at:
+            sim.on_boundary = None
+            self._crashed = copy.deepcopy(sim)
+            sim.on_boundary = self._at_boundary
+            raise PowerLoss
+
+    def _settle(self) -> None:
+        """Take the topics and groups for what they are after an open: the last change was made or was not."""
+        topics, groups = look_at(self.store)
+        for name, possible in self.promise.topics.items():
+            found = topics.get(name)
+            if found is None:
+                chosen = [None] if None in possible else possible
+            else:
+                # Learn only which of the possible ones it is; whether it keeps its promise is judged after.
+                there = [topic for topic in possible if topic is not None]
+                fitting = [
+                    topic
+                    for topic in there
+                    if len(topic.logs) == len(found.logs)
+                    and topic.config == found.config
+                    and topic.topic_id in (None, found.topic_id)
+                ]
+                chosen = (fitting or there)[-1:]
+                if fitting:
+                    fitting[-1].topic_id = found.topic_id
+            self.promise.topics[name] = list(chosen)
+        for name, alternatives in self.promise.groups.items():
+            group = groups.get(name, GroupFound())
+            fits = [promised for promised in alternatives if not promised.violations(group)]
+            if fits:
+                self.promise.groups[name] = [replace(fits[-1], generation_at_least=group.generation)]
+        self.promise.going = ""
+        self.calls += 1
+
+
+def open_store(
+    files: Files, *, read_only: bool = False, clock: FakeClock | None = None, now_ms: int = START_MS
+) -> Store:
+    """Open the store of a simulated disk."""
+    return Store(
+        ROOT, config=CONFIG, read_only=read_only, background=False, clock=clock or FakeClock(now_ms), files=files
+    )
+
+
+def look_at(store: Store) -> tuple[dict[str, TopicFound], dict[str, GroupFound]]:
+    """Return what an open store holds, as its readers see it."""
+    return look_at_topics(store), look_at_groups(store)
+
+
+def look_at_topics(store: Store) -> dict[str, TopicFound]:
+    topics = {}
+    for name in store.topics(internal=True):
+        described = store.describe_topic(name)
+        logs = tuple(look(store.log(name, found.partition)) for found in described.partitions)
+        topics[name] = TopicFound(described.topic_id, dict(described.configured), logs)
+    return topics
+
+
+def look_at_groups(store: Store) -> dict[str, GroupFound]:
+    groups = {}
+    for name in store.groups():
+        with contextlib.suppress(GroupNotFound):
+            group = store.describe_group(name)
+            members = frozenset(member.member_id for member in group.members)
+            groups[name] = GroupFound(dict(group.offsets), members, group.generation)
+    return groups
+
+
+def reopen_store(disk: Disk, *, readers_wait: bool = False, now_ms: int = START_MS) -> StoreOutcome:
+    """Open a crashed disk as a reader, then as a writer; write, commit, create, close, and open it again.
+
+    The result holds what was found at first; its `problem` says what else went wrong. With `readers_wait` nobody
+    reads a partition before it was opened for writing once, which recovers it, and read-only stores ask nothing of
+    groups.
+    """
+    try:
+        read_only = look_read_only(disk, now_ms, at_groups=not readers_wait)
+        sim = SimFiles(disk)
+        with open_store(sim, now_ms=now_ms) as store:
+            if readers_wait:
+                recover_everything(store)
+            unrecovered, groups = look_at(store)
+            check_directories(sim, unrecovered)
+            topics = {name: unrecovered[name] for name in unrecovered if name == CONSUMER_OFFSETS}
+            topics |= write_everywhere(store, unrecovered)
+            check_groups_go_on(store, topics, groups)
+            check_names_are_free(store, [name for name in TOPICS if name not in topics])
+            expected = look_at(store)
+            check_directories(sim, expected[0])
+        assert not sim.open_handles, f"{sim.open_handles} files are still open after the close"
+        # Power is lost once more: a clean close must have made everything durable.
+        again = SimFiles(sim.durable_disk())
+        with open_store(again, now_ms=now_ms) as store:
+            second = look_at(store)
+            check_directories(again, second[0])
+        assert second[1] == expected[1], f"second open: groups {second[1]}, expected {expected[1]}"
+        for name in {*second[0], *expected[0]}:
+            assert second[0].get(name) == expected[0].get(name), f"second open: {name} is not what was closed"
+    except (SeeklogError, AssertionError) as error:
+        return StoreOutcome(problem=f"{type(error).__name__}: {error}")
+    return StoreOutcome(topics=topics, groups=groups, unrecovered=unrecovered, read_only=read_only)
+
+
+def recover_everything(store: Store) -> None:
+    """Open every partition for writing once, as the first append to each does."""
+    for name in store.topics(internal=True):
+        for found in store.describe_topic(name).partitions:
+            with store._table.lent(TopicPartition(name, found.partition), patience_s=0):
+                pass
+
+
+def look_read_only(disk: Disk, now_ms: int, *, at_groups: bool) -> dict[str, TopicFound] | None:
+    """Return what a read-only store sees, or None if it is refused. Either way it changes nothing."""
+    sim = SimFiles(disk)
+    found = None
+    try:
+        with open_store(sim, read_only=True, now_ms=now_ms) as store:
+            found = look_at_topics(store)
+            if at_groups:
+                look_at_groups(store)
+    except SeeklogError:
+        pass  # It may refuse what recovery has not seen yet; it may not invent.
+    assert sim.disk() == disk, "a read-only open has changed the disk"
+    assert not sim.pending, "a read-only open has written"
+    assert not sim.open_handles, f"{sim.open_handles} files are still open after a read-only open"
+    return found
+
+
+def check_directories(sim: SimFiles, topics: Mapping[str, TopicFound]) -> None:
+    """Each directory in the root is a partition of a topic, and each partition has one, with the topic's id in it."""
+    found = {name for name, kind in sim.kinds(ROOT).items() if kind == "directory"}
+    expected = {f"{name}-{number}" for name, topic in topics.items() for number in range(len(topic.logs))}
+    assert found == expected, f"directories {sorted(found - expected)} too many, {sorted(expected - found)} missing"
+    for name, topic in topics.items():
+        for number in range(len(topic.logs)):
+            text = sim.read_file(f"{ROOT}/{name}-{number}/{names.PARTITION_METADATA}")
+            assert text == f"version: 0\ntopic_id: {topic.topic_id}".encode(), f"{name}-{number} says {text!r}"
+
+
+def write_everywhere(store: Store, topics: Mapping[str, TopicFound]) -> dict[str, TopicFound]:
+    """Send a record to each partition, which recovers it, and return what was there before that record."""
+    found = {}
+    with store.producer() as producer:
+        for name, topic in topics.items():
+            if name != CONSUMER_OFFSETS:
+                for number in range(len(topic.logs)):
+                    producer.send(name, SENTINEL, key=b"key", partition=number)
+        producer.flush()
+    for name, topic in topics.items():
+        if name != CONSUMER_OFFSETS:
+            logs = tuple(_before_last(store, TopicPartition(name, number)) for number in range(len(topic.logs)))
+            found[name] = replace(topic, logs=logs)
+    return found
+
+
+def _before_last(store: Store, partition: TopicPartition) -> Outcome:
+    outcome = look(store.log(*partition))
+    assert not outcome.problem, outcome.problem
+    last = outcome.log_end_offset - 1
+    records = dict(outcome.records)
+    assert records.pop(last).value == SENTINEL, f"{partition} ends with another record than the one just sent"
+    return replace(outcome, log_end_offset=last, high_watermark=outcome.high_watermark - 1, records=records)
+
+
+def check_groups_go_on(store: Store, topics: Mapping[str, TopicFound], groups: Mapping[str, GroupFound]) -> None:
+    """A new group commits and reads back what it did; the others are as they were."""
+    name = next((name for name in topics if name != CONSUMER_OFFSETS), None)
+    if name is None:
+        return
+    consumer = store.consumer(group=PROBE, enable_auto_commit=False)
+    consumer.assign([(name, 0)])
+    consumer.commit({TopicPartition(name, 0): 1})
+    consumer.close()
+    after = look_at_groups(store)
+    assert after.pop(PROBE).offsets == {TopicPartition(name, 0): 1}
+    assert after == groups, f"another group's commit changed {groups} to {after}"
+
+
+def check_names_are_free(store: Store, free: Sequence[str]) -> None:
+    """A name that no topic has can be given to a new one, whose offsets begin at 0."""
+    for name in free:
+        store.create_topic(name, partitions=2)
+    with store.producer() as producer:
+        for name in free:
+            sent = producer.send(name, SENTINEL, key=b"key", partition=1)
+            producer.flush()
+            assert sent.result(timeout=0).offset == 0, f"{name} was created anew, but is not empty"

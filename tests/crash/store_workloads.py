@@ -1,0 +1,541 @@
+"""What a store is made to do while the disk watches for every way to break it.
+
+Each workload is a function of a `StoreRecorder`. What only prepares it runs unobserved: the crash states of that are
+another workload's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from crash.sim import Disk, Rename
+from crash.store_recorder import NEW_STORE
+from seeklog import names
+from seeklog.errors import InvalidConfig, TopicExists, TopicNotFound, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crash.store_recorder import StoreRecorder
+
+
+@dataclass(frozen=True, slots=True)
+class StoreWorkload:
+    """A name, and what to do."""
+
+    name: str
+    run: Callable[[StoreRecorder], None]
+    disk: Disk
+
+
+STORE_WORKLOADS: Final[dict[str, StoreWorkload]] = {}
+
+
+def workload(
+    name: str, *, disk: Disk = NEW_STORE
+) -> Callable[[Callable[[StoreRecorder], None]], Callable[[StoreRecorder], None]]:
+    """Enter a function into the table of workloads."""
+
+    def enter(run: Callable[[StoreRecorder], None]) -> Callable[[StoreRecorder], None]:
+        STORE_WORKLOADS[f"store: {name}"] = StoreWorkload(f"store: {name}", run, disk)
+        return run
+
+    return enter
+
+
+# Topics.
+
+
+@workload("create")
+@workload("create with parents", disk=Disk.of({}))
+def create_store(on: StoreRecorder) -> None:
+    on.open()
+    on.create_topic("orders")
+    on.close()
+    on.open()
+    on.close()
+
+
+@workload("create after a kill", disk=Disk.of({}))
+def create_store_after_a_kill(on: StoreRecorder) -> None:
+    """A killed creation leaves names that are visible and not durable; the next one finds them there."""
+    for at in range(1, on.chance.choice((2, 3, 10))):
+        on.kill_during(on.open, at=at)
+    on.open()
+    on.create_topic("orders")
+    on.close()
+
+
+@workload("create_topic of three partitions")
+def create_topic_of_three(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+    on.create_topic("orders", partitions=3, retention_bytes=5000, flush="batch")
+    on.close()
+
+
+@workload("create_topic beside another")
+def create_topic_beside_another(on: StoreRecorder) -> None:
+    """The records of the topic that is there are above its recovery point, and its writers are open."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("payments", partitions=2)
+        on.send("payments", 2, 3)
+    on.create_topic("orders", partitions=2)
+    on.send("orders", 1)
+    on.close()
+
+
+@workload("create_topic refused")
+def create_topic_refused(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("payments")
+        on.send("payments", 2)
+    with pytest.raises(TopicExists):
+        on.store.create_topic("payments", partitions=3)
+    with pytest.raises(InvalidConfig):
+        on.store.create_topic("orders", config={"retention.hours": 1})
+    with pytest.raises(UsageError):
+        on.store.create_topic("orders", partitions=0)
+    with pytest.raises(UsageError):
+        on.store.add_partitions("payments", partitions=1)
+    with pytest.raises(TopicNotFound):
+        on.store.delete_topic("orders")
+    with pytest.raises(TopicNotFound):
+        on.store.alter_topic("orders", {"retention.ms": 1})
+    on.close()
+
+
+@workload("add_partitions")
+def add_partitions(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", retention_bytes=100_000)
+        on.send("orders", 3)
+    on.add_partitions("orders", 3)
+    on.send("orders", 1, 1, 1)
+    on.close()
+
+
+@workload("alter_topic")
+def alter_topic(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, retention_bytes=100_000, flush="os")
+        on.create_topic("payments")
+        on.send("orders", 2, 2)
+    on.alter_topic("orders", flush="batch", retention_bytes=50_000)
+    on.send("orders", 1, 1)
+    on.alter_topic("orders", retention_bytes=None, segment_bytes=2000)
+    on.close()
+
+
+@workload("delete_topic, empty")
+def delete_empty_topic(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.create_topic("payments")
+    on.delete_topic("orders")
+    on.close()
+
+
+@workload("delete_topic with records")
+def delete_topic_with_records(on: StoreRecorder) -> None:
+    """Some of the records are durable before, some are not; those of the other topic are not touched."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.create_topic("payments", flush="batch")
+        on.send("orders", 3, 2, size=500)
+        on.send("payments", 2)
+        on.close()
+        on.open()
+        on.send("orders", 1, 1)
+    on.delete_topic("orders")
+    on.send("payments", 1)
+    on.close()
+
+
+@workload("delete_topic with offsets")
+def delete_topic_with_offsets(on: StoreRecorder) -> None:
+    """Two groups have committed for it, one of them for another topic as well."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.create_topic("payments")
+        on.send("orders", 3, 2)
+        on.send("payments", 2)
+        on.commit("fraud", {("orders", 0): 2, ("orders", 1): 1, ("payments", 0): 1})
+        on.commit("billing", {("orders", 0): 1})
+        on.maintain()
+    on.delete_topic("orders")
+    on.close()
+
+
+@workload("delete_topic and create it again")
+def delete_and_create_again(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, flush="batch")
+        on.send("orders", 3, 2)
+        on.commit("fraud", {("orders", 0): 2})
+    on.delete_topic("orders")
+    on.create_topic("orders", partitions=1)
+    on.send("orders", 2)
+    on.close()
+
+
+def kill_during(
+    on: StoreRecorder, prepare: Callable[[StoreRecorder], None], action: Callable[[StoreRecorder], None]
+) -> None:
+    """Prepare unobserved, and kill the process at a boundary of the action.
+
+    Every other time it is one where the catalog has its name, but not for good.
+    """
+    count, named = boundaries_of(on, prepare, action)
+    at = on.chance.choice(named) if named and on.chance.random() < 0.5 else on.chance.randrange(1, count + 1)
+    with on.unobserved():
+        prepare(on)
+        on.kill_during(lambda: action(on), at=at)
+
+
+def boundaries_of(
+    on: StoreRecorder, prepare: Callable[[StoreRecorder], None], action: Callable[[StoreRecorder], None]
+) -> tuple[int, list[int]]:
+    """Return how many boundaries an action has, and at which of them the catalog was just renamed."""
+    named: list[int] = []
+
+    def watch(rehearsal: StoreRecorder) -> None:
+        last = rehearsal.sim.pending[-1] if rehearsal.sim.pending else None
+        if isinstance(last, Rename) and last.target == names.TOPICS:
+            named.append(rehearsal.boundaries + 1 - before)
+
+    rehearsal = on.twin(watch)
+    before = 0
+    prepare(rehearsal)
+    named.clear()
+    before = rehearsal.boundaries
+    action(rehearsal)
+    return rehearsal.boundaries - before, named
+
+
+@workload("create_topic after a kill")
+def create_topic_after_a_kill(on: StoreRecorder) -> None:
+    """What the open finds there holds from then on, and so do records that are sent to it."""
+
+    def prepare(on: StoreRecorder) -> None:
+        on.open()
+
+    kill_during(on, prepare, lambda on: on.create_topic("orders", flush="batch"))
+    on.open()
+    if on.promise.topics["orders"][-1] is not None:
+        on.send("orders", 2)
+    on.close()
+
+
+@workload("add_partitions after a kill")
+def add_partitions_after_a_kill(on: StoreRecorder) -> None:
+    def prepare(on: StoreRecorder) -> None:
+        on.open()
+        on.create_topic("orders", flush="batch")
+        on.send("orders", 2)
+
+    kill_during(on, prepare, lambda on: on.add_partitions("orders", 2))
+    on.open()
+    on.send("orders", *([1] * len(on.topic("orders").logs)))
+    on.close()
+
+
+@workload("alter_topic after a kill")
+def alter_topic_after_a_kill(on: StoreRecorder) -> None:
+    def prepare(on: StoreRecorder) -> None:
+        on.open()
+        on.create_topic("orders", flush="batch", retention_bytes=10**6)
+
+    kill_during(on, prepare, lambda on: on.alter_topic("orders", retention_bytes=10**7, segment_bytes=2000))
+    on.open()
+    on.send("orders", 1)
+    on.close()
+
+
+@workload("delete_topic after a kill")
+def delete_after_a_kill(on: StoreRecorder) -> None:
+    """Power may go at each boundary of the open that finishes it."""
+
+    def prepare(on: StoreRecorder) -> None:
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 2, 2)
+        on.commit("fraud", {("orders", 0): 2})
+        on.close()
+        on.open()
+
+    kill_during(on, prepare, lambda on: on.delete_topic("orders"))
+    on.open()
+    on.close()
+
+
+@workload("a commit after a kill")
+def commit_after_a_kill(on: StoreRecorder) -> None:
+    def prepare(on: StoreRecorder) -> None:
+        on.open()
+        on.create_topic("orders", flush="batch")
+        on.send("orders", 3)
+        on.commit("fraud", {("orders", 0): 1})
+
+    kill_during(on, prepare, lambda on: on.commit("fraud", {("orders", 0): 2}))
+    on.open()
+    on.commit("billing", {("orders", 0): 3})
+    on.close()
+
+
+# Groups.
+
+
+@workload("the first commit")
+def first_commit(on: StoreRecorder) -> None:
+    """Makes `__consumer_offsets`."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, flush="batch")
+        on.send("orders", 2, 1)
+    on.commit("fraud", {("orders", 0): 1})
+    on.close()
+
+
+@workload("commits")
+def commits(on: StoreRecorder) -> None:
+    """Of several groups, some of which share a partition; each with all of its offsets or none."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 5, 5)
+        on.maintain()
+        on.commit("fraud", {("orders", 0): 1})
+    on.commit("fraud", {("orders", 0): 2, ("orders", 1): 3})
+    on.commit("billing", {("orders", 1): 5})
+    on.commit("fraud", {("orders", 0): 5})
+    on.kill()
+    on.open()
+    on.commit("billing", {("orders", 1): 2})
+    on.close()
+
+
+@workload("a consumer joins and leaves")
+def join_and_leave(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 3, 3)
+        on.maintain()
+        on.commit("fraud", {("orders", 0): 1})
+    consumer = on.join("fraud", ["orders"])
+    assert on.poll("fraud", consumer) > 0
+    on.commit_of("fraud", consumer)
+    on.leave("fraud", consumer)
+    on.close()
+
+
+@workload("two consumers, one killed")
+def two_consumers(on: StoreRecorder) -> None:
+    """They share the partitions; after the kill a third has all of them, from where the commits say."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 3, 3)
+        on.maintain()
+        first = on.join("fraud", ["orders"])
+    second = on.join("fraud", ["orders"])
+    for _ in range(3):
+        for consumer in (first, second):
+            on.clock.advance(1000)
+            on.poll("fraud", consumer)
+    on.commit_of("fraud", second)
+    on.kill()
+    on.open()
+    third = on.join("fraud", ["orders"])
+    assert len(third.assignment) == 2
+    on.poll("fraud", third)
+    on.leave("fraud", third)
+    on.close()
+
+
+@workload("reset_offsets and delete_group")
+def reset_and_delete_group(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 3, 3)
+        on.maintain()
+        on.commit("fraud", {("orders", 0): 1})
+        on.commit("billing", {("orders", 0): 3})
+    on.reset_offsets("fraud", "orders", 2)
+    on.delete_group("fraud")
+    on.commit("fraud", {("orders", 1): 1})
+    on.close()
+
+
+# Records.
+
+
+def send_to_several(on: StoreRecorder, flush: str) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("payments", flush="batch")
+        on.create_topic("orders", partitions=3, flush=flush)
+        on.send("payments", 1)
+    on.send("orders", 3, 2, 1)
+    on.send("payments", 1)
+    on.clock.advance(1500)
+    on.send("orders", 0, 4, 1, size=900)
+    on.maintain()
+    on.send("orders", 1, 1, 1)
+    on.close()
+
+
+@workload("sends, flush=batch")
+def sends_batch(on: StoreRecorder) -> None:
+    send_to_several(on, "batch")
+
+
+@workload("sends, flush=os")
+def sends_os(on: StoreRecorder) -> None:
+    send_to_several(on, "os")
+
+
+@workload("sends, flush=interval")
+def sends_interval(on: StoreRecorder) -> None:
+    send_to_several(on, "interval")
+
+
+@workload("maintain with retention")
+def maintain_with_retention(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, retention_ms=5000, flush="batch")
+        on.create_topic("payments", retention_bytes=1500)
+        on.create_topic("audit")
+        for _ in range(8):
+            on.send("orders", 1, 1, size=600)
+            on.send("payments", 1, size=900)
+            on.send("audit", 1, size=600)
+            on.clock.advance(1000)
+    on.maintain()
+    on.send("orders", 1, 1)
+    on.clock.advance(60_000)
+    on.maintain()
+    on.close()
+
+
+@workload("reopen")
+def reopen_again_and_again(on: StoreRecorder) -> None:
+    """Closed or killed after each round; the root's checkpoints are written, and found by the next open."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.create_topic("payments", flush="batch")
+    for _ in range(3):
+        on.send("orders", 1, 2)
+        on.send("payments", 1)
+        if on.chance.random() < 0.5:
+            on.kill()
+        else:
+            on.close()
+        on.open()
+    on.close()
+
+
+# Crashes of what follows a crash.
+
+
+def lose_power_again_and_again(on: StoreRecorder) -> None:
+    """Lose power at the first boundary of the open, then at the second boundary of the next one, and so on."""
+    for at in range(1, 60):
+        if not on.lose_power_during(on.open, at=at):
+            break
+    on.open()
+    on.close()
+
+
+@workload("recovery of a recovery, create_topic")
+def recovery_of_create(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("payments", flush="batch")
+        on.send("payments", 2)
+    on.lose_power_during(lambda: on.create_topic("orders", partitions=2), at=on.chance.randrange(5, 90))
+    lose_power_again_and_again(on)
+
+
+@workload("recovery of a recovery, add_partitions")
+def recovery_of_grow(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", flush="batch")
+        on.send("orders", 2)
+    on.lose_power_during(lambda: on.add_partitions("orders", 3), at=on.chance.randrange(5, 90))
+    lose_power_again_and_again(on)
+
+
+@workload("recovery of a recovery, delete_topic")
+def recovery_of_delete(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2, flush="batch")
+        on.create_topic("payments", flush="batch")
+        on.send("orders", 2, 1)
+        on.send("payments", 1)
+        on.commit("fraud", {("orders", 0): 1, ("payments", 0): 1})
+    on.lose_power_during(lambda: on.delete_topic("orders"), at=on.chance.randrange(5, 50))
+    lose_power_again_and_again(on)
+
+
+@workload("anything")
+def anything(on: StoreRecorder) -> None:
+    """Calls in an order drawn by lot, with kills and power losses between and inside them."""
+    chance = on.chance
+    on.open()
+    on.create_topic("audit", partitions=2, flush="batch")
+    for _ in range(14):
+        there = {name for name, possible in on.promise.topics.items() if possible[-1] is not None}
+        absent = [name for name in ("orders", "payments") if name not in there]
+        name = chance.choice(sorted(there))
+        count = len(on.topic(name).logs)
+
+        def send(name: str = name, count: int = count) -> None:
+            on.send(name, *(chance.randrange(3) for _ in range(count)), size=chance.choice((40, 700)))
+
+        calls: list[Callable[[], object]] = [
+            send,
+            send,
+            lambda name=name: on.commit(chance.choice(("fraud", "billing")), {(name, 0): 0}),
+            on.maintain,
+            lambda name=name: on.alter_topic(name, retention_bytes=chance.randrange(10**6, 10**7)),
+        ]
+        if count < 3:
+            calls.append(lambda name=name, count=count: on.add_partitions(name, count + 1))
+        if absent:
+            made = chance.choice(absent)
+            calls += [lambda made=made: on.create_topic(made, partitions=chance.choice((1, 2)))] * 2
+        if name != "audit":
+            calls += [lambda name=name: on.delete_topic(name)] * 2
+        call = chance.choice(calls)
+        fate = chance.random()
+        # The producer has a thread of its own, which must not end in the middle of a call.
+        if fate < 0.2 and call is not send:
+            on.lose_power_during(call, at=chance.randrange(1, 60))
+        elif fate < 0.3 and call is not send:
+            on.kill_during(call, at=chance.randrange(1, 60))
+        elif fate < 0.4:
+            call()
+            on.close()
+        else:
+            call()
+        if not on.is_open:
+            on.open()
+    on.close()
