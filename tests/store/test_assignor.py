@@ -219,6 +219,11 @@ class World:
         self.locks[handle] = path
         return handle
 
+    def is_locked(self, path: str) -> bool:
+        if path not in self.files:
+            raise FileNotFoundError(path)
+        return path in self.locks.values()
+
     def close(self, handle: int) -> None:
         del self.locks[handle]
 
@@ -265,7 +270,9 @@ class World:
 
     def die(self, number: int) -> None:
         """End a member as a kill does: the lock goes, and nothing else."""
-        self.members.pop(number).abandon()
+        lock = self.members.pop(number)._lock
+        assert lock is not None
+        lock.close()
 
     def check_no_partition_has_two(self) -> None:
         """What living members hold for their own is disjoint, and so is what the record says."""
