@@ -60,7 +60,8 @@ class TailSegment(Segment):
         )
 
     def file_size(self) -> int:
-        return self.shared.files.size(self.handle().number)
+        handle = self.handle()  # held: another thread may let the segment's own go meanwhile
+        return self.shared.files.size(handle.number)
 
     def was_cut(self) -> bool:
         """Tell whether the file was shortened, or another one has taken its name, or none."""
@@ -80,8 +81,9 @@ class TailSegment(Segment):
         if not self._is_placed:
             self._place(file_size)
         wanted = SCAN_CHUNK
+        handle = self.handle()
         while self._size < file_size:
-            data = self.shared.files.read(self.handle().number, wanted, self._size)
+            data = self.shared.files.read(handle.number, wanted, self._size)
             taken, next_offset = kernel.walk_batches(data, self._next_offset, self._trusted)
             if not taken:
                 claimed = whole_batch_size(data) if len(data) >= 12 else 0
@@ -98,12 +100,13 @@ class TailSegment(Segment):
         """Start at the last index entry that a batch proves, instead of at the start of the file."""
         self._is_placed = True
         self._size = file_size
+        handle = self.handle()
         try:
             offsets = self.indexes.offsets
             for number in range(len(offsets) - 1, -1, -1):
                 entry = offsets[number]
                 if 0 <= entry.position < file_size:
-                    data = self.shared.files.read(self.handle().number, kernel.HEADER_SIZE, entry.position)
+                    data = self.shared.files.read(handle.number, kernel.HEADER_SIZE, entry.position)
                     base = kernel.entry_base(data, entry.offset, self._trusted)
                     if base >= self.base_offset:
                         self._size, self._next_offset = entry.position, base

@@ -397,7 +397,8 @@ class Partition:
     def _trimmed(self) -> bool:
         """Tell whether the log file is back at the size it had before a failed write."""
         try:
-            return self.files.size(self._active.handle().number) == self._active.size
+            handle = self._active.handle()
+            return self.files.size(handle.number) == self._active.size
         except OSError:
             return False
 

@@ -72,7 +72,8 @@ def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: File
     shared = Shared(files, directory, config or LogConfig(), writable=writable)
     segment = Segment(shared, parsed[0], size=0, next_offset=INT64_MAX, seal=None)
     try:
-        size = files.size(segment.handle().number)
+        handle = segment.handle()
+        size = files.size(handle.number)
     except FileNotFoundError as error:
         raise NotALog(f"there is no segment {segment.path}") from error
     seal = read_seal(files, directory, parsed[0])

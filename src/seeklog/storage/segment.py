@@ -355,7 +355,8 @@ class ActiveSegment(Segment):
 
     def sync(self) -> None:
         """Make the batches durable."""
-        self.shared.files.sync(self.handle().number)
+        handle = self.handle()  # held: a close may let the segment's own go meanwhile
+        self.shared.files.sync(handle.number)
 
     def sync_indexes(self) -> None:
         """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
@@ -384,8 +385,9 @@ class ActiveSegment(Segment):
         """Cut everything behind the batches that add up to `state`, and make that durable."""
         # The new state first: readers that hold an older view stop at its size.
         self._become(state)
-        self.shared.files.truncate(self.handle().number, state.size)
-        self.shared.files.sync(self.handle().number)
+        handle = self.handle()
+        self.shared.files.truncate(handle.number, state.size)
+        self.shared.files.sync(handle.number)
         self._has_indexes = False
         self.write_indexes()
 
