@@ -395,20 +395,7 @@ class EvictingFiles(QuickFiles):
         return super().read(handle, size, position)
 
 
-@pytest.mark.parametrize(
-    "read_only",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="the last segment's file is closed between the look at its number and the use of it: the number "
-                "may be another file's by then",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("read_only", [False, True])
 def test_a_file_is_not_closed_under_whoever_just_uses_it(tmp_path: Path, read_only: bool) -> None:
     """Threads that read other partitions need the room at any moment: what is in use stays open for its user."""
     make_log(tmp_path, 9, segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)

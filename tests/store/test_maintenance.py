@@ -173,7 +173,6 @@ def damage(root: Path, partition: str) -> None:
     path.write_bytes(path.read_bytes()[:-3])
 
 
-@pytest.mark.xfail(strict=True, reason="the first partition that fails ends the round: others are never retained")
 def test_a_partition_that_is_damaged_does_not_keep_the_others_from_being_maintained(root: Path) -> None:
     clock = TickingClock()
     with open_store(root) as store:
@@ -362,7 +361,6 @@ def test_a_store_that_is_dropped_takes_its_thread_along(root: Path, uses: bool) 
     wait_until(lambda: not mine.is_alive(), "the thread to end")
 
 
-@pytest.mark.xfail(strict=True, reason="the locks of a store that is dropped unclosed stay held until the process ends")
 def test_a_store_that_is_dropped_lets_the_broker_and_the_writers_in(root: Path) -> None:
     """A store in a notebook's cell is run again: the old one must not hold the partitions of the new one."""
     store = open_store(root)

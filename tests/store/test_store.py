@@ -240,19 +240,7 @@ CHANGES: dict[str, Callable[[Store], object]] = {
 }
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(
-            change,
-            id=name,
-            marks=pytest.mark.xfail(strict=True, reason="a closed store still changes its topics")
-            if name in ("create", "alter", "grow", "delete")
-            else (),
-        )
-        for name, change in CHANGES.items()
-    ],
-)
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 def test_a_closed_store_changes_nothing(store: Store, root: Path, change: Callable[[Store], object]) -> None:
     """A broker may have started on the directory since: the store no longer keeps it out."""
     store.close()
@@ -336,7 +324,6 @@ def test_a_child_opens_the_store_for_itself(store: Store, root: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["topics", "maintenance"])
-@pytest.mark.xfail(strict=True, reason="a lock of the store that was held at the fork is held for good in the child")
 def test_a_child_that_was_forked_in_the_middle_of_a_round_of_maintenance_does_not_hang(root: Path, where: str) -> None:
     """Goal: the thread is not in the child, but the lock that it held is."""
     with open_store(root, background=True, clock=SystemClock()) as store:
@@ -378,13 +365,7 @@ def live(report: Report) -> None:
 @pytest.mark.parametrize(
     ("lock", "how"),
     [
-        pytest.param(
-            names.LOCK,
-            "broker",
-            marks=pytest.mark.xfail(
-                strict=True, reason="a child keeps brokers out of a store that its parent has closed, while it lives"
-            ),
-        ),
+        (names.LOCK, "broker"),
         (f"t-0/{names.LOCK}", "writer"),
         (names.TOPICS_LOCK, "writer"),
     ],
@@ -402,9 +383,6 @@ def test_a_child_keeps_no_lock_that_its_parent_has_let_go(store: Store, root: Pa
         child.wait()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a child that was forked during a change keeps the catalog locked for as long as it lives"
-)
 def test_a_child_that_was_forked_in_the_middle_of_a_change_does_not_keep_the_catalog_locked(root: Path) -> None:
     children: list[Child] = []
 

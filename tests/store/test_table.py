@@ -91,7 +91,6 @@ def test_readers_of_many_partitions_and_segments_keep_few_files_open(root: Path,
         assert most - before <= MOST + ROOM
 
 
-@pytest.mark.xfail(strict=True, reason="a segment counts as one file, but has three open: its log and its two indexes")
 def test_indexes_count_as_files(root: Path) -> None:
     """Python's map of a file keeps a descriptor of it."""
     with open_store(root, segment_bytes=600, index_interval_bytes=0) as store:
@@ -504,16 +503,7 @@ def test_a_partition_whose_directory_is_gone_is_told_as_such(store: Store, root:
     assert read(store, "t") == [b"x"]
 
 
-@pytest.mark.parametrize(
-    "open_for",
-    [
-        "reading",
-        pytest.param(
-            "writing",
-            marks=pytest.mark.xfail(strict=True, reason="the table goes on giving the closed log to those who append"),
-        ),
-    ],
-)
+@pytest.mark.parametrize("open_for", ["reading", "writing"])
 def test_a_log_that_a_caller_closed_is_opened_anew(store: Store, open_for: str) -> None:
     """`with store.log(...) as log:` is an easy slip."""
     if open_for == "writing":
