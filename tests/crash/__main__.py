@@ -23,7 +23,6 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=5000, help="over all workloads (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workload", choices=sorted({*WORKLOADS, *STORE_WORKLOADS}), action="append")
-    parser.add_argument("--strict", action="store_true", help="readers of a store do not wait for a recovery")
     parser.add_argument("--json", type=Path, help="write the tallies to this file")
     arguments = parser.parse_args()
 
@@ -35,9 +34,7 @@ def main() -> int:
     for name in names:
         states = -(-arguments.states // len(names))
         if name in STORE_WORKLOADS:
-            tally = explore_store(
-                STORE_WORKLOADS[name], states=states, seed=arguments.seed, readers_wait=not arguments.strict
-            )
+            tally = explore_store(STORE_WORKLOADS[name], states=states, seed=arguments.seed)
         else:
             tally = explore(WORKLOADS[name], states=states, seed=arguments.seed)
         tallies.append(tally)

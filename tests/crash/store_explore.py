@@ -34,11 +34,9 @@ class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
         *,
         seed: int,
         disk_type: type[SimFiles] = SimFiles,
-        readers_wait: bool = False,
     ) -> None:
         super().__init__(workload.name, seed=seed, disk_type=disk_type)
         self.workload = workload
-        self._readers_wait = readers_wait
 
     def _run(self, recorder: StoreRecorder) -> None:
         with seeded_names(self.workload.name):
@@ -50,13 +48,12 @@ class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
             observe=observe,
             disk=self.workload.disk,
             disk_type=self._disk_type,
-            readers_wait=self._readers_wait,
         )
 
     def _reopen(self, recorder: StoreRecorder, disk: Disk) -> StoreOutcome:
         # Names that are drawn while a state is judged must not change those of the workload.
         with seeded_names("reopening"):
-            return reopen_store(disk, readers_wait=self._readers_wait, now_ms=recorder.clock.now_ms())
+            return reopen_store(disk, now_ms=recorder.clock.now_ms())
 
     def _observe(self, recorder: StoreRecorder) -> None:
         if self._chance.random() < self._boundary_likelihood:
@@ -88,7 +85,6 @@ def explore_store(
     states: int,
     seed: int,
     disk_type: type[SimFiles] = SimFiles,
-    readers_wait: bool = False,
 ) -> Tally:
     """Run one workload until about this many crash states were judged."""
-    return StoreExplorer(workload, seed=seed, disk_type=disk_type, readers_wait=readers_wait).run(states)
+    return StoreExplorer(workload, seed=seed, disk_type=disk_type).run(states)

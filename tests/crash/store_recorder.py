@@ -228,10 +228,8 @@ class StoreRecorder:
         observe: Callable[[StoreRecorder], None] | None = None,
         disk: Disk = NEW_STORE,
         disk_type: type[SimFiles] = SimFiles,
-        readers_wait: bool = False,
     ) -> None:
         self.chance = chance
-        self.readers_wait = readers_wait
         self.clock = FakeClock()
         self.disk_type = disk_type
         self._first_disk = disk
@@ -269,7 +267,7 @@ class StoreRecorder:
         """Return a recorder that has done nothing yet, with the same chances before it."""
         chance = random.Random()
         chance.setstate(self.chance.getstate())
-        return StoreRecorder(chance=chance, observe=observe, disk=self._first_disk, readers_wait=self.readers_wait)
+        return StoreRecorder(chance=chance, observe=observe, disk=self._first_disk)
 
     # The store's calls.
 
@@ -277,8 +275,6 @@ class StoreRecorder:
         """Open for writing; what is found is what is promised from now on."""
         self._forget_store()
         self._store = open_store(self.files, clock=self.clock)
-        if self.readers_wait:
-            recover_everything(self.store)
         self._settle()
         topics, groups = look_at(self.store)
         outcome = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)
@@ -581,19 +577,15 @@ def look_at_groups(store: Store) -> dict[str, GroupFound]:
     return groups
 
 
-def reopen_store(disk: Disk, *, readers_wait: bool = False, now_ms: int = START_MS) -> StoreOutcome:
+def reopen_store(disk: Disk, *, now_ms: int = START_MS) -> StoreOutcome:
     """Open a crashed disk as a reader, then as a writer; write, commit, create, close, and open it again.
 
-    The result holds what was found at first; its `problem` says what else went wrong. With `readers_wait` nobody
-    reads a partition before it was opened for writing once, which recovers it, and read-only stores ask nothing of
-    groups.
+    The result holds what was found at first; its `problem` says what else went wrong.
     """
     try:
-        read_only = look_read_only(disk, now_ms, at_groups=not readers_wait)
+        read_only = look_read_only(disk, now_ms)
         sim = SimFiles(disk)
         with open_store(sim, now_ms=now_ms) as store:
-            if readers_wait:
-                recover_everything(store)
             unrecovered, groups = look_at(store)
             check_directories(sim, unrecovered)
             topics = {name: unrecovered[name] for name in unrecovered if name == CONSUMER_OFFSETS}
@@ -616,23 +608,14 @@ def reopen_store(disk: Disk, *, readers_wait: bool = False, now_ms: int = START_
     return StoreOutcome(topics=topics, groups=groups, unrecovered=unrecovered, read_only=read_only)
 
 
-def recover_everything(store: Store) -> None:
-    """Open every partition for writing once, as the first append to each does."""
-    for name in store.topics(internal=True):
-        for found in store.describe_topic(name).partitions:
-            with store._table.lent(TopicPartition(name, found.partition), patience_s=0):
-                pass
-
-
-def look_read_only(disk: Disk, now_ms: int, *, at_groups: bool) -> dict[str, TopicFound] | None:
+def look_read_only(disk: Disk, now_ms: int) -> dict[str, TopicFound] | None:
     """Return what a read-only store sees, or None if it is refused. Either way it changes nothing."""
     sim = SimFiles(disk)
     found = None
     try:
         with open_store(sim, read_only=True, now_ms=now_ms) as store:
             found = look_at_topics(store)
-            if at_groups:
-                look_at_groups(store)
+            look_at_groups(store)
     except SeeklogError:
         pass  # It may refuse what recovery has not seen yet; it may not invent.
     assert sim.disk() == disk, "a read-only open has changed the disk"

@@ -399,7 +399,21 @@ def test_the_real_disk_has_the_same_lock_against_a_broker(tmp_path: Path) -> Non
             files.lock_out_broker(path)
 
 
-@pytest.mark.parametrize("method", ["kinds", "kind", "remove_directory", "lock_out_broker", "lock"])
+def test_both_disks_tell_whether_a_lock_is_held_and_write_nothing(tmp_path: Path) -> None:
+    found = []
+    for files, root in ((SimFiles(NEW), "/data"), (OsFiles(), str(tmp_path))):
+        path = f"{root}/.lock"
+        with pytest.raises(FileNotFoundError):
+            files.is_locked(path)
+        handle = files.lock(path, "owner")
+        held = files.is_locked(path)
+        files.close(handle)
+        found.append((held, files.is_locked(path), files.read_file(path)))
+
+    assert found == [(True, False, b"owner")] * 2
+
+
+@pytest.mark.parametrize("method", ["kinds", "kind", "remove_directory", "lock_out_broker", "lock", "is_locked"])
 def test_a_faulty_disk_fails_what_a_store_asks_too(method: str) -> None:
     sim = SimFiles(NEW)
     sim.make_directory("/data/log")
