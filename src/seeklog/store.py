@@ -322,7 +322,8 @@ class Store:
         """Return a consumer of topics. Those of one group, in this process or others, share the partitions.
 
         Without topics it reads what is given to its `assign`. Where the group has no offset yet, or it has no
-        group, `auto_offset_reset` says where it begins.
+        group, `auto_offset_reset` says where it begins. `on_assign` is told of partitions that it gets, `on_revoke`
+        of those that it is about to give up (it can still commit them), or has lost because it did not poll.
         """
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names: [{topics!r}]")

@@ -713,7 +713,6 @@ def test_a_partition_that_fails_takes_no_records_of_others_along(failing: tuple[
     )
 
 
-@pytest.mark.xfail(strict=True, reason="what a poll has taken is lost when it is interrupted at the next partition")
 def test_an_interrupt_takes_no_records_along(failing: tuple[Store, FailingFiles]) -> None:
     """Ctrl-C while a poll reads the second of its partitions; the caller goes on polling."""
     store, files = failing

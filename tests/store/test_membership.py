@@ -209,7 +209,7 @@ def test_listeners_are_told_what_comes_and_goes(store: Store, clock: FakeClock) 
     assert told == [("+first", EVERYTHING), ("-first", moved), ("+second", moved)]
     first.close()
     beat(clock, second)
-    assert told[3:] == [("+second", EVERYTHING - moved)]
+    assert told[3:] == [("-first", EVERYTHING - moved), ("+second", EVERYTHING - moved)]
 
 
 def test_a_listener_may_commit_what_it_is_about_to_lose(store: Store, clock: FakeClock) -> None:

@@ -103,6 +103,8 @@ class Consumer:
             raise UsageError(f'auto_offset_reset is "earliest", "latest" or "error", not {auto_offset_reset!r}')
         if max_poll_records < 1 or max_poll_interval_ms < 1 or heartbeat_interval_ms < 1 or auto_commit_interval_ms < 1:
             raise UsageError("max_poll_records and the intervals must be at least 1")
+        if heartbeat_interval_ms > max_poll_interval_ms:
+            raise UsageError("heartbeat_interval_ms must not be more than max_poll_interval_ms")
         for topic in subscribed:
             topics.find(topic)
         self._topics = topics
@@ -187,7 +189,10 @@ class Consumer:
             if self._membership.lives != self._lives:
                 # It was taken for gone, and others may have read on: it begins again where they committed.
                 self._lives = self._membership.lives
+                lost = self.assignment
                 self._assign(frozenset())
+                if lost and self._on_revoke is not None:
+                    self._on_revoke(lost)
             if self._membership.assignment != self._positions.keys():
                 self._assign(self._membership.assignment)
         elif self._subscribed and self._version != self._topics.version:
@@ -316,16 +321,10 @@ class Consumer:
         while True:
             self._keep_up()
             records: list[Record] = []
-            for position in self._in_turn():
-                if position.fetched or self._can_fetch(position, having=records):
-                    taken = position.take(most - len(records))
-                    if records:
-                        records += taken
-                    else:
-                        records = taken
-                    # Not the last one at any price: putting lists together costs more than another call.
-                    if len(records) >= most // 4:
-                        break
+            # First all that may fail, then all positions are moved: so an error or Ctrl-C takes no records along.
+            for position in self._ready(most):
+                if len(records) < most:
+                    records += position.take(most - len(records))
             if records:
                 return records
             left = give_up - self._clock.monotonic()
@@ -345,7 +344,8 @@ class Consumer:
             position = self._next_chunk()
             if position is None:
                 return
-            chunk = position.take(len(position.fetched))
+            # No more than a poll would, because only in between the group hears of this member.
+            chunk = position.take(self._max_poll_records)
             records = iter(chunk)
             self._iterated = (position, chunk, records)
             yield records
@@ -391,14 +391,27 @@ class Consumer:
         first = self._turn % len(positions) if positions else 0
         return positions[first:] + positions[:first]
 
-    def _can_fetch(self, position: _Position, *, having: list[Record]) -> bool:
-        """Read on in a partition. What goes wrong waits for the next call if others have given records already."""
-        try:
-            return self._fetch(position)
-        except SeeklogError:
-            if having:
-                return False
-            raise
+    def _ready(self, most: int) -> list[_Position]:
+        """Return the positions that records can be taken from, reading on where none are left.
+
+        What goes wrong in one is raised when no other has records; the next call meets it again.
+        """
+        ready: list[_Position] = []
+        count = 0
+        for position in self._in_turn():
+            try:
+                if not position.fetched and not self._fetch(position):
+                    continue
+            except SeeklogError:
+                if ready:
+                    break
+                raise
+            ready.append(position)
+            count += len(position.fetched)
+            # Not the last one at any price: putting lists together costs more than another call.
+            if count >= most // 4:
+                break
+        return ready
 
     def _fetch(self, position: _Position) -> bool:
         """Read on in a partition; tell whether there was anything."""
@@ -420,6 +433,7 @@ class Consumer:
                 self._check_open()
                 position.go_to(position.next_offset)  # the table has opened it otherwise meanwhile
             except OffsetOutOfRange as error:
+                position.go_to(position.next_offset)
                 offset = self._reset(position.partition, why=f" that is still there ({error})")
                 logger.warning("%s: %s; reading on at offset %d", position.partition, error, offset)
                 position.go_to(offset)
@@ -514,6 +528,8 @@ class Consumer:
             self._settle_all()
             if commit and self._auto_commits:
                 self._commit_positions(self._positions.keys())
+            if self._membership is not None and self._positions and self._on_revoke is not None:
+                self._on_revoke(self.assignment)
         finally:
             self._closing.set()
             if self._membership is not None:

@@ -21,6 +21,7 @@ from seeklog.errors import (
     DiskFull,
     InvalidName,
     LogClosed,
+    LostRecords,
     NotAccessible,
     NotALog,
     OffsetOutOfRange,
@@ -281,7 +282,10 @@ class Log:
     def _unreadable(self, offset: int, error: OSError) -> SeeklogError:
         """Say what an `OSError` means: a segment that was deleted meanwhile, or a disk that does not answer."""
         if isinstance(error, FileNotFoundError):
-            return self._out_of_range(offset)
+            partition = self._fresh()
+            if not partition.log_start_offset <= offset < partition.log_end_offset:
+                return self._out_of_range(offset)
+            return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=reading.ADVICE)
         return NotAccessible(f"{self.path} cannot be read at offset {offset}: {error}")
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
