@@ -19,6 +19,7 @@ from seeklog.errors import (
     CommitRefused,
     InvalidName,
     LogClosed,
+    LostRecords,
     NoOffset,
     NotAccessible,
     OffsetOutOfRange,
@@ -664,14 +665,12 @@ def test_a_read_that_fails_leaves_no_record_out(failing: tuple[Store, FailingFil
     assert seen == list(range(600))
 
 
-@pytest.mark.xfail(
-    strict=True, reason="a reset that refuses leaves the iterator that has raised: it passes for the end"
-)
-def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, FailingFiles]) -> None:
-    """Goal: with "error" nothing is passed over, though the iterator of the records has come to its end by an error."""
+@pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
+def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, FailingFiles], reset: Any) -> None:
+    """Goal: a file that is lost is no reason to begin elsewhere: its offsets are in range."""
     store, files = failing
     files.error = errno.ENOENT
-    with store.consumer(group="group", auto_offset_reset="error", enable_auto_commit=False) as consumer:
+    with store.consumer(group="group", auto_offset_reset=reset, enable_auto_commit=False) as consumer:
         consumer.commit({ZERO: 0})
         consumer.assign([ZERO])
         seen = offsets(consumer.poll(max_records=50))
@@ -682,7 +681,7 @@ def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, 
 
         files.failing = "events-0"
         for _ in range(3):
-            with pytest.raises(NoOffset):
+            with pytest.raises(LostRecords):
                 read_on()
         files.failing = ""
         read_on()
