@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final, Literal
@@ -12,18 +13,20 @@ Flush = Literal["os", "interval", "batch"]
 HighWatermark = Literal["auto", "manual"]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
-CleanupPolicy = Literal["delete", "compact", "compact,delete"]
+CleanupPolicy = Literal["delete", "compact", "compact,delete", "delete,compact"]
 
 # Relative offsets and positions are int32 in Kafka's index.
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
+# As Kafka reads them; Python's `int` also takes 1_000 and other scripts' digits.
+_WHOLE_NUMBER: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "flush": ("os", "interval", "batch"),
     "high_watermark": ("auto", "manual"),
     "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
     "message_timestamp_type": ("CreateTime", "LogAppendTime"),
-    "cleanup_policy": ("delete", "compact", "compact,delete"),
+    "cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
 }
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     # A segment holds at least one header; Kafka's own lower bound is 14, ours is a whole batch header.
@@ -140,9 +143,8 @@ def _values(words: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
                 + (f"did you mean {hint}?" if nearest else f"known words: {', '.join(known)}")
             )
         if name in _BOUNDS and isinstance(value, str):
-            try:
-                value = int(value)
-            except ValueError:
-                raise InvalidConfig(f"{word} must be a whole number, not {value!r}") from None
+            if not _WHOLE_NUMBER.match(value):
+                raise InvalidConfig(f"{word} must be a whole number, not {value!r}")
+            value = int(value)
         values[name] = value
     return values

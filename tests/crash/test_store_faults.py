@@ -168,13 +168,11 @@ def fail_everywhere(name: str, error: int, *, stride: int, lasting: bool = False
 
 
 # `Store.close` writes the root's checkpoints when its logs are closed; finishing the deletion first needs them.
-UNCLOSED = pytest.mark.xfail(strict=True, reason="a store in which a deletion has failed does not close")
-NAMES = [pytest.param(name, marks=UNCLOSED if name == "delete_topic" else ()) for name in CASES]
 ERRORS = pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 
 
 @ERRORS
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_a_change_that_meets_a_failing_disk_is_made_whole_or_not_at_all(name: str, error: int) -> None:
     """Goal: whichever call fails, the store is as before or as after, for itself and for the next that opens it."""
     found = fail_everywhere(name, error, stride=STRIDE)
@@ -185,7 +183,7 @@ def test_a_change_that_meets_a_failing_disk_is_made_whole_or_not_at_all(name: st
 @pytest.mark.slow
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
 @ERRORS
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", CASES)
 def test_a_change_may_fail_at_every_single_call(name: str, error: int, lasting: bool) -> None:
     found = fail_everywhere(name, error, stride=1, lasting=lasting)
 

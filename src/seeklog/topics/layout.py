@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
@@ -18,6 +19,8 @@ from seeklog.storage.directory import lock_directory
 from seeklog.storage.log import Log
 from seeklog.topics.catalog import NO_TOPIC_ID, Topic
 from seeklog.topics.patience import MOMENT_S, patiently
+
+logger = logging.getLogger("seeklog")
 
 # Nothing is known of how long a broker meant to keep its records, so nothing of them is deleted by age.
 ADOPTED_CONFIG: Mapping[str, object] = {"retention.ms": -1}
@@ -97,13 +100,19 @@ def discard_partitions(files: Files, root: str, partitions: Iterable[TopicPartit
 def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None:
     """Remove the directories of partitions that were taken away, whoever did it."""
     for name, kind in kinds.items():
-        if kind == "directory" and names.is_deleted_directory(name):
-            path = f"{root}/{name}"
+        if kind != "directory" or not names.is_deleted_directory(name):
+            continue
+        path = f"{root}/{name}"
+        try:
             for file_name in files.list(path):
                 with contextlib.suppress(FileNotFoundError):
                     files.remove(f"{path}/{file_name}")
-            with contextlib.suppress(FileNotFoundError):
-                files.remove_directory(path)
+            files.remove_directory(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            # It has no meaning any more: what cannot be removed is left for the next open, and stops nothing.
+            logger.warning("%s: a deleted partition still takes room: %s", path, error)
 
 
 def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: Iterable[str]) -> dict[str, Topic]:

@@ -174,7 +174,7 @@ class Topics:
     # ------------------------------------------------------------ changing
 
     @contextlib.contextmanager
-    def _changing(self) -> Iterator[None]:
+    def _changing(self, *, finishes: bool = True) -> Iterator[None]:
         """Hold the catalog's lock, with the catalog as it is on disk. A failing disk is told in our own words."""
         if self._read_only:
             raise UsageError(f"{self.root} is open read-only")
@@ -185,8 +185,9 @@ class Topics:
             try:
                 with self._lock:
                     self._take_in(*self._look())
-                # Nobody else is at it, so what is noted as being done was interrupted.
-                self._finish_changes()
+                if finishes:
+                    # Nobody else is at it, so what is noted as being done was interrupted.
+                    self._finish_changes()
                 yield
             except OSError as error:
                 if error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -261,11 +262,7 @@ class Topics:
         return layout.locked_partitions(self._files, self._clock, self.root, partitions)
 
     def _remove_discarded(self) -> None:
-        """Remove what was taken away. It has no meaning any more, so what fails here is left for the next open."""
-        try:
-            layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
-        except OSError as error:
-            logger.warning("%s: deleted partitions still take room: %s", self.root, error)
+        layout.remove_discarded(self._files, self.root, self._files.kinds(self.root))
 
     def create(self, name: str, *, partitions: int, config: Mapping[str, Any]) -> Topic:
         """Make a topic: whole, or not at all."""
@@ -372,7 +369,8 @@ class Topics:
 
     def write_root_offsets(self, known: Mapping[TopicPartition, tuple[int, int, int]]) -> None:
         """Put recovery points, start offsets and high watermarks into Kafka's checkpoints; other lines stay."""
-        with self._changing():
+        # On a close there are no groups any more that could be made to forget a deleted topic.
+        with self._changing(finishes=False):
             self._write_root_offsets(known)
 
     def _write_root_offsets(
