@@ -36,7 +36,7 @@ from seeklog.groups.records import (
 )
 from seeklog.names import CONSUMER_OFFSETS
 from storage.workbench import START_MS, FakeClock, offsets
-from store.workbench import open_store, send, snapshot
+from store.workbench import append, open_store, send, snapshot
 
 ZERO, ONE, TWO = (TopicPartition("events", number) for number in range(3))
 
@@ -511,3 +511,15 @@ def test_a_closed_store_tells_nothing_of_groups(tmp_path: Path) -> None:
     for ask in (store.groups, lambda: store.describe_group("group"), lambda: store.lag("group")):
         with alarm(1), pytest.raises(LogClosed):
             ask()
+
+
+def test_the_records_that_a_commit_counts_are_durable_before_it(tmp_path: Path) -> None:
+    """Goal: no power loss can give their offsets to other records, which the group would then pass over."""
+    with open_store(tmp_path / "store", flush="os") as store:
+        store.create_topic("events", partitions=1)
+        append(store, "events", [b"value"] * 5)
+        assert store.log("events", 0).recovery_point == 0
+
+        commit(store, "group", {ZERO: 3})
+
+        assert store.log("events", 0).recovery_point >= 3

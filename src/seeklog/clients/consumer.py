@@ -2,8 +2,8 @@
 
 It holds a position for each partition that is its own: the offset of the next record it will hand out. `poll` hands
 out records and moves the positions; a commit keeps them for the group. Whatever was handed out before a call of
-`poll` counts as dealt with, so that is what an automatic commit keeps: after a crash records are read again, never
-left out.
+`poll` counts as dealt with, so that is what an automatic commit keeps: after a crash of the consumer records are read
+again, never left out.
 """
 
 from __future__ import annotations

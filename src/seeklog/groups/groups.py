@@ -284,6 +284,10 @@ class Groups:
         check_text("metadata of a commit", metadata, most=METADATA_MOST)
         log = self._table.reading(partition)
         end = log.log_end_offset
+        if not log.read_only and log.recovery_point < offset <= end:
+            # A commit is durable. The records that it counts must be too, or others would take their offsets after a
+            # power loss and be passed over. Where another process writes them, that is up to its flush policy.
+            log.flush()
         if not 0 <= offset <= end:
             raise OffsetOutOfRange(
                 offset,
