@@ -27,7 +27,9 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Final
 
 from confluent_kafka import KafkaException
@@ -67,7 +69,7 @@ PROPERTIES: Final = {
 class RealBroker:
     """One broker over a data directory. `start` and `stop` or `kill` may follow each other many times."""
 
-    def __init__(self, libs: Path, work: Path) -> None:
+    def __init__(self, libs: Path, work: Path, *, properties: Mapping[str, str] = MappingProxyType({})) -> None:
         self.libs = libs
         self.data = work / "data"
         self._log_path = work / "broker.log"
@@ -75,7 +77,9 @@ class RealBroker:
         self._process: subprocess.Popen[bytes] | None = None
         port, controller_port = _free_ports(2)
         self.bootstrap = f"127.0.0.1:{port}"
-        words = PROPERTIES | {
+        words = {
+            **PROPERTIES,
+            **properties,
             "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
@@ -97,7 +101,7 @@ class RealBroker:
 
     def run_tool(self, name: str, *arguments: str) -> str:
         """Run one of the broker's own tools and return what it printed."""
-        command = self._java(name, *arguments)
+        command = self.java(name, *arguments)
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout
 
     def start(self) -> None:
@@ -129,9 +133,10 @@ class RealBroker:
             self._process = None
 
     def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self._java("kafka.Kafka", str(self._properties)), stdout=log, stderr=log)
+        return subprocess.Popen(self.java("kafka.Kafka", str(self._properties)), stdout=log, stderr=log)
 
-    def _java(self, name: str, *arguments: str) -> list[str]:
+    def java(self, name: str, *arguments: str) -> list[str]:
+        """Return the command that runs a class, or a source file, with the jars of the broker."""
         java = Path(os.environ["JAVA_HOME"]) / "bin/java" if "JAVA_HOME" in os.environ else "java"
         options = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
         return [str(java), *options, "-cp", f"{self.libs}/*", name, *arguments]
