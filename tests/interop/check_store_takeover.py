@@ -1,6 +1,6 @@
 """Hand a store that seeklog wrote, its groups included, to a real Kafka broker and back.
 
-Not part of the tests: it needs a broker's jars, see `real_broker.py`. Takes about two minutes.
+Not part of the tests: it needs a broker's jars, see `real_broker.py`. Takes two and a half minutes.
 
     python tests/interop/check_store_takeover.py LIBS
 
@@ -597,12 +597,11 @@ def check(libs: Path, work: Path, *, clean: bool) -> None:
             raise AssertionError("a store was opened beside a broker that runs")
         except LogLocked:
             pass
-        if clean:
-            while members:
-                members.pop().close()
-            broker.stop()
-        else:
+        if not clean:
             broker.kill()  # with members in three groups
+        while members:
+            members.pop().close()
+        broker.stop()
 
         for partition in partitions_in(broker.data):
             remove_our_files(partition)
@@ -612,6 +611,7 @@ def check(libs: Path, work: Path, *, clean: bool) -> None:
                 go_on_with_seeklog(store, facts, group)
             send(facts, store, "payments", some_records(1505, 60))
             send(facts, store, "audit", some_records(1565, 20))
+            store.maintain()
             check_store(store, facts)
         with seeklog.open(broker.data, config=CONFIG) as store:
             check_store(store, facts)
