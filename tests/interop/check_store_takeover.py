@@ -68,7 +68,9 @@ STILL_STARTING: Final = (
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,
 )
-UNUSUAL: Final = "prüfung-空-😀"  # two units of UTF-16 for the last one: the hash of its name is made of those
+# Its hash is negative, and made of units of UTF-16, two of them for one character: any other way of counting
+# comes to another of the four partitions.
+UNUSUAL: Final = "prüfung-空-😀-1"
 # The broker's counterpart of one partition's checkpoint of ours; a partition that moves takes its lines along.
 ROOT_CHECKPOINTS: Final = (
     "recovery-point-offset-checkpoint",
