@@ -53,6 +53,16 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 DELETED_DIRECTORY: Final = "-delete"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
+# Topics that a broker keeps for itself. Of these a store writes the first alone, and that by commits.
+INTERNAL_TOPICS: Final = frozenset(
+    {
+        CONSUMER_OFFSETS,
+        "__cluster_metadata",
+        "__remote_log_metadata",
+        "__share_group_state",
+        "__transaction_state",
+    }
+)
 TOPIC_NAME_MOST: Final = 249
 FILE_NAME_MOST: Final = 255
 

@@ -215,7 +215,7 @@ class Store:
     def topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of the topics, in order; with `internal` also Kafka's own."""
         self._topics.refresh()
-        return [topic.name for topic in self._topics.all() if internal or not _is_internal(topic.name)]
+        return [topic.name for topic in self._topics.all() if internal or topic.name not in names.INTERNAL_TOPICS]
 
     def create_topic(
         self, name: str, *, partitions: int = 4, config: Mapping[str, Any] | None = None
@@ -462,6 +462,8 @@ class Store:
         deleted = 0
         first_error: SeeklogError | None = None
         for topic in self._topics.all():
+            if topic.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:
+                continue  # a broker's own, which it alone writes
             for number in topic.partitions:
                 try:
                     with self._table.lent(TopicPartition(topic.name, number), patience_s=0) as log:
@@ -534,10 +536,6 @@ def open_store(
     return Store(path, config=config, read_only=read_only, max_open_files=max_open_files, background=background)
 
 
-def _is_internal(name: str) -> bool:
-    return name.startswith("__")
-
-
 def _check_not_internal(name: str) -> None:
-    if name == names.CONSUMER_OFFSETS:
-        raise UsageError(f"{name} is the store's own: it comes with the first commit, and commits alone write it")
+    if name in names.INTERNAL_TOPICS:
+        raise UsageError(f"{name} is Kafka's own: it is not made, changed or deleted by hand")

@@ -5,6 +5,7 @@ The partitions are made by `interop.test_broker_directory`, byte by byte and wit
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 
 from interop.test_broker_directory import SEGMENT_BYTES, TOPIC_ID, Broker, Row, encode_batch, make_broker, rows_of
 from seeklog import Store, TopicPartition, names
-from seeklog.errors import InvalidName, LogLocked, LostRecords, TopicNotFound
+from seeklog.errors import InvalidName, LogLocked, LostRecords, TopicNotFound, UsageError
 from seeklog.topics.offsets import RootOffsets
 from storage.workbench import FakeClock, QuickFiles
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot
@@ -399,3 +400,16 @@ def test_a_store_that_fails_to_open_lets_the_brokers_lock_go(root: Path) -> None
 
     with Holder(root / names.LOCK, "broker") as broker:
         assert broker.got_it
+
+
+def test_the_log_of_a_brokers_cluster_is_neither_written_nor_maintained(root: Path) -> None:
+    Directory(root)
+    shutil.copytree(root / "orders-1", root / "__cluster_metadata-0")
+    before = snapshot(root / "__cluster_metadata-0")
+
+    with open_brokers(root) as store:
+        with pytest.raises(UsageError, match="Kafka's own"), store.producer() as producer:
+            producer.send("__cluster_metadata", b"x")
+        store.maintain()
+
+    assert snapshot(root / "__cluster_metadata-0") == before

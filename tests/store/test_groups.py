@@ -114,7 +114,7 @@ def test_a_group_is_described_with_its_offsets_and_members(store: Store) -> None
         assert list(described.offsets.items()) == [(ZERO, 4), (TWO, 30)]
         assert member.member_id == consumer.member_id
         assert member.member_id.startswith("reader-")
-        assert (member.client_id, member.rebalance_timeout_ms, member.session_timeout_ms) == ("reader", 7000, 7000)
+        assert (member.client_id, member.rebalance_timeout_ms, member.session_timeout_ms) == ("reader", 7000, 6000)
         assert member.topics == {"events"}
         assert member.assignment == consumer.assignment == {ZERO, ONE, TWO}
     assert store.describe_group("group").members == ()

@@ -199,16 +199,18 @@ def test_topics_whose_names_look_like_anothers_partitions_keep_apart(store: Stor
         assert read(store, name) == [name.encode()]
 
 
-def test_the_stores_own_topic_cannot_be_made_or_changed_by_hand(store: Store) -> None:
+@pytest.mark.parametrize("name", sorted(names.INTERNAL_TOPICS))
+def test_kafkas_own_topics_cannot_be_made_or_changed_by_hand(store: Store, name: str) -> None:
+    """Goal: in a broker's directory lies the log of its cluster, too, and losing that loses the cluster."""
     before = snapshot(store.path)
 
     for call in (
-        lambda: store.create_topic(names.CONSUMER_OFFSETS),
-        lambda: store.alter_topic(names.CONSUMER_OFFSETS, {}),
-        lambda: store.add_partitions(names.CONSUMER_OFFSETS, partitions=99),
-        lambda: store.delete_topic(names.CONSUMER_OFFSETS),
+        lambda: store.create_topic(name),
+        lambda: store.alter_topic(name, {}),
+        lambda: store.add_partitions(name, partitions=99),
+        lambda: store.delete_topic(name),
     ):
-        with pytest.raises(UsageError, match="the store's own"):
+        with pytest.raises(UsageError, match="Kafka's own"):
             call()
 
     assert snapshot(store.path) == before

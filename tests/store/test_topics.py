@@ -367,9 +367,11 @@ def test_of_many_partitions_only_some_are_told(store: Store) -> None:
 def test_topics_are_told_in_order_and_internal_ones_only_when_asked_for(store: Store) -> None:
     for name in ("zoo", "__secret", "Alpha", "alpha"):
         store.create_topic(name, partitions=1)
+    with store.consumer(group="group") as consumer:
+        consumer.commit({("payments", 0): 0})
 
-    assert store.topics() == ["Alpha", "alpha", "payments", "zoo"]
-    assert store.topics(internal=True) == ["Alpha", "__secret", "alpha", "payments", "zoo"]
+    assert store.topics() == ["Alpha", "__secret", "alpha", "payments", "zoo"]
+    assert store.topics(internal=True) == ["Alpha", "__consumer_offsets", "__secret", "alpha", "payments", "zoo"]
 
 
 def test_a_description_tells_sizes_and_offsets(store: Store) -> None:

@@ -178,8 +178,8 @@ class Producer:
     def _find_route(self, name: str) -> _Route:
         version = self._topics.version
         topic = self._topics.find(name)
-        if name == names.CONSUMER_OFFSETS:
-            raise UsageError(f"{name} is written by commits alone")
+        if name in names.INTERNAL_TOPICS:
+            raise UsageError(f"{name} is Kafka's own: nobody sends to it")
         config = self._topics.config_of(topic)
         batch_bytes = min(self._batch_bytes, config.max_message_bytes, config.segment_bytes)
         lanes: dict[int, _PartitionLane] = {}

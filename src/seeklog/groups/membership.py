@@ -30,6 +30,9 @@ from seeklog.topics.topics import Topics
 logger = logging.getLogger("seeklog")
 
 PROTOCOL = "cooperative-sticky"
+# Means nothing here, where a lock tells who lives. A broker that takes over waits so long for members that it finds in
+# a group; this is the least that it allows.
+SESSION_TIMEOUT_MS = 6000
 
 
 class Membership:
@@ -63,7 +66,7 @@ class Membership:
             client_id=client_id,
             client_host=f"/{socket.gethostname()}",
             rebalance_timeout_ms=max_poll_interval_ms,
-            session_timeout_ms=max_poll_interval_ms,
+            session_timeout_ms=SESSION_TIMEOUT_MS,
             topics=frozenset(subscribed),
         )
         self.generation = -1

@@ -220,6 +220,8 @@ class PartitionTable:
                 yield log
             finally:
                 log.close()
+                with self._lock:
+                    self._changed[partition] = _offsets_of(log)
 
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
