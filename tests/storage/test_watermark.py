@@ -13,9 +13,9 @@ from seeklog.storage.watermark import (
     EXPLICIT,
     FOLLOWS_WRITE,
     SIZE,
+    Publisher,
     decode_watermark,
     encode_watermark,
-    publish_watermark,
     read_watermark,
 )
 from storage.workbench import QuickFiles
@@ -57,8 +57,10 @@ def test_a_watermark_torn_between_two_values_is_none(cut: int) -> None:
 
 def test_what_was_published_is_read(tmp_path: Path) -> None:
     files = QuickFiles()
+    publisher = Publisher(files, str(tmp_path))
+
     for high_watermark in (5, 9, 2):
-        publish_watermark(files, str(tmp_path), EXPLICIT, high_watermark)
+        publisher.publish(EXPLICIT, high_watermark)
         assert read_watermark(files, str(tmp_path)) == (EXPLICIT, high_watermark)
     assert (tmp_path / names.WATERMARK).stat().st_size == SIZE
 
@@ -76,7 +78,7 @@ def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
             data = super().read_file(path)
             return data[:7] + bytes(9) if self.looks < 3 else data
 
-    publish_watermark(QuickFiles(), str(tmp_path), EXPLICIT, 7)
+    Publisher(QuickFiles(), str(tmp_path)).publish(EXPLICIT, 7)
     files = TearingFiles()
 
     assert read_watermark(files, str(tmp_path)) == (EXPLICIT, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from seeklog import names
@@ -46,3 +47,11 @@ def take_lock(files: Files, lock: str, *, what: str = "") -> Lock:
         except (OSError, ValueError):
             owner_pid = None
         raise LogLocked(what or lock, owner_pid) from None
+
+
+def sync_ancestors(files: Files, path: str) -> None:
+    """Make the name of a directory durable, and those of parents that may be as new."""
+    while path != os.path.dirname(path):
+        path = os.path.dirname(path)
+        with contextlib.suppress(PermissionError):
+            files.sync_directory(path)

@@ -37,14 +37,14 @@ from seeklog.record.kernel import Record, SegmentState, encode_one
 from seeklog.storage import reading
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from seeklog.storage.commit import GroupCommit
-from seeklog.storage.directory import check_directory, lock_directory
+from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import BackgroundOf, Host
 from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import SegmentFacts, expired_count
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
 from seeklog.storage.view import View
-from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, publish_watermark, read_watermark
+from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher, read_watermark
 
 logger = logging.getLogger("seeklog")
 
@@ -79,6 +79,7 @@ class Partition:
         "_names_dirty",
         "_notifies",
         "_now_ms",
+        "_publisher",
         "_refusal",
         "_rolled",
         "_saved",
@@ -161,7 +162,8 @@ class Partition:
             now_ms=self.clock.now_ms(),
         )
         if own is None:
-            self._sync_ancestors()
+            # Nobody has made the directory's own name durable yet, whoever made it.
+            sync_ancestors(files, directory)
         self.recovery = mended.report
         self._active = mended.active
         self._rolled: list[ActiveSegment] = []
@@ -180,6 +182,7 @@ class Partition:
         self.high_watermark = end
         if config.high_watermark == "manual":
             self.high_watermark = min(end, self._last_watermark(checkpoint, first))
+        self._publisher = Publisher(files, directory)
         self._open_epochs(own, mended.epochs)
         self._generation = own.generation if own is not None else 0
         self._generation += 1 if mended.report.cut_bytes else 0
@@ -195,19 +198,6 @@ class Partition:
         published = read_watermark(self.files, self.directory)
         known = checkpoint.high_watermark if checkpoint is not None else first
         return max(known, published[1]) if published is not None and published[0] == EXPLICIT else known
-
-    def _sync_ancestors(self) -> None:
-        """Make the directory's own name durable, and those of parents that may be as new.
-
-        Without a checkpoint nobody has done it yet, whoever made the directories.
-        """
-        ancestor = os.path.dirname(self.directory)
-        while True:
-            with contextlib.suppress(PermissionError):
-                self.files.sync_directory(ancestor)
-            if ancestor == os.path.dirname(ancestor):
-                return
-            ancestor = os.path.dirname(ancestor)
 
     def _open_epochs(self, checkpoint: Checkpoint | None, found: Sequence[tuple[int, int]]) -> None:
         self._epochs = LeaderEpochs.read(self.files, self.directory)
@@ -257,6 +247,7 @@ class Partition:
         self._shared.clear()
         for segment in (*self._rolled, self._active):
             segment.close_files()
+        self._publisher.close()
         self._lock_handle.close()
 
     def abandon(self) -> None:
@@ -524,7 +515,7 @@ class Partition:
 
     def _publish_watermark(self) -> None:
         mode = FOLLOWS_WRITE if self._follows_write else EXPLICIT
-        publish_watermark(self.files, self.directory, mode, self.high_watermark)
+        self._publisher.publish(mode, self.high_watermark)
 
     def _publish(self) -> None:
         try:

@@ -44,10 +44,23 @@ def decode_watermark(data: bytes) -> tuple[int, int] | None:
     return mode, high_watermark
 
 
-def publish_watermark(files: Files, directory: str, mode: int, high_watermark: int) -> None:
-    """Tell other processes how far they may read."""
-    handle = Handle(files, f"{directory}/{names.WATERMARK}", write=True, create=True)
-    files.write(handle.number, encode_watermark(mode, high_watermark), 0)
+class Publisher:
+    """The writer's side."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{names.WATERMARK}"
+        self._handle: Handle | None = None
+
+    def publish(self, mode: int, high_watermark: int) -> None:
+        """Tell other processes how far they may read."""
+        handle = self._handle or Handle(self._files, self._path, write=True, create=True)
+        self._files.write(handle.number, encode_watermark(mode, high_watermark), 0)
+        # One that follows the write is published once; the others with every sync, so their file stays open.
+        self._handle = handle if mode == EXPLICIT else None
+
+    def close(self) -> None:
+        self._handle = None
 
 
 def read_watermark(files: Files, directory: str) -> tuple[int, int] | None:

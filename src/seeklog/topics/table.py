@@ -40,8 +40,8 @@ from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
 
-# A log that is written holds its lock and its last segment open.
-FILES_PER_WRITER = 2
+# A log that is written holds its lock and its last segment open and, with `flush="batch"`, its watermark.
+FILES_PER_WRITER = 3
 # A segment that is read has its log open, and Python's maps of both indexes keep a file each.
 FILES_PER_SEGMENT = 3
 DROP_PATIENCE_S = 5.0

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
@@ -30,7 +29,7 @@ from seeklog.errors import (
 )
 from seeklog.files import Files
 from seeklog.names import TopicPartition
-from seeklog.storage.directory import take_lock
+from seeklog.storage.directory import sync_ancestors, take_lock
 from seeklog.storage.handle import Lock
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
@@ -227,16 +226,7 @@ class Topics:
             logger.info("%s: found topics that no catalog had: %s", self.root, ", ".join(sorted(found)))
         if found or self._bytes is None:
             self._write(self._catalog | found)
-            self._sync_ancestors()
-
-    def _sync_ancestors(self) -> None:
-        ancestor = os.path.dirname(self.root)
-        while True:
-            with contextlib.suppress(PermissionError):
-                self._files.sync_directory(ancestor)
-            if ancestor == os.path.dirname(ancestor):
-                return
-            ancestor = os.path.dirname(ancestor)
+            sync_ancestors(self._files, self.root)
 
     def _finish_changes(self) -> None:
         """Undo or finish what a crash or an interrupt left half done."""
