@@ -4,6 +4,7 @@ from seeklog.clients.consumer import Consumer
 from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
 from seeklog.config import LogConfig
 from seeklog.errors import SeeklogError
+from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.names import TopicPartition
 from seeklog.record.batch import Batch, BatchHeader
 from seeklog.record.kernel import Record
@@ -14,6 +15,7 @@ from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebu
 from seeklog.storage.writer import AppendFuture, LogWriter
 from seeklog.store import Store
 from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
+from seeklog.topics.description import PartitionDescription, TopicDescription
 
 __version__ = "0.1.0"
 
@@ -23,10 +25,13 @@ __all__ = [
     "BatchHeader",
     "Consumer",
     "FileRange",
+    "GroupDescription",
     "IndexProblem",
     "Log",
     "LogConfig",
     "LogWriter",
+    "PartitionDescription",
+    "PartitionLag",
     "Producer",
     "Record",
     "RecordMetadata",
@@ -35,6 +40,7 @@ __all__ = [
     "SeeklogError",
     "SendFuture",
     "Store",
+    "TopicDescription",
     "TopicPartition",
     "open",
     "rebuild_index",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -29,12 +28,13 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import Files, OsFiles
+from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
-from seeklog.groups.records import Member
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import partition_of
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
+from seeklog.topics.description import PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.table import PartitionTable
@@ -46,69 +46,6 @@ CHECKPOINT_S = 60.0
 # How soon a store learns what another process has done to the topics, if nothing else tells it.
 REFRESH_S = 1.0
 MAX_OPEN_FILES = 512
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionDescription:
-    """One partition as it is now."""
-
-    partition: int
-    log_start_offset: int
-    high_watermark: int
-    log_end_offset: int
-    size_bytes: int
-    segment_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDescription:
-    """One topic as it is now."""
-
-    name: str
-    topic_id: str
-    config: LogConfig
-    """What holds for its partitions."""
-    configured: Mapping[str, Any]
-    """What of that was set for this topic, in Kafka's words."""
-    partitions: tuple[PartitionDescription, ...]
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(partition.size_bytes for partition in self.partitions)
-
-    @property
-    def record_count(self) -> int:
-        """How many offsets are kept; compaction may have left fewer records."""
-        return sum(partition.high_watermark - partition.log_start_offset for partition in self.partitions)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
-    """One group as it is now."""
-
-    name: str
-    generation: int
-    members: tuple[Member, ...]
-    offsets: Mapping[TopicPartition, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLag:
-    """How far a group is behind in one partition."""
-
-    topic: str
-    partition: int
-    committed: int | None
-    """The next offset that the group reads, or None if it has committed none."""
-    log_start_offset: int
-    high_watermark: int
-    member_id: str | None
-
-    @property
-    def lag(self) -> int:
-        """How many offsets lie between; all that are kept, if nothing was committed."""
-        begin = self.log_start_offset if self.committed is None else max(self.committed, self.log_start_offset)
-        return max(0, self.high_watermark - begin)
 
 
 class Store:

@@ -1,0 +1,38 @@
+"""What a group looks like at one moment, and how far it is behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from seeklog.groups.records import Member
+from seeklog.names import TopicPartition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """One group as it is now."""
+
+    name: str
+    generation: int
+    members: tuple[Member, ...]
+    offsets: Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """The next offset that the group reads, or None if it has committed none."""
+    log_start_offset: int
+    high_watermark: int
+    member_id: str | None
+
+    @property
+    def lag(self) -> int:
+        """How many offsets lie between; all that are kept, if nothing was committed."""
+        begin = self.log_start_offset if self.committed is None else max(self.committed, self.log_start_offset)
+        return max(0, self.high_watermark - begin)
