@@ -145,8 +145,8 @@ def parse_partition_name(name: str) -> TopicPartition | None:
 
 def deleted_directory(partition: TopicPartition, unique: str) -> str:
     """Return what Kafka calls the directory of a partition that is being deleted; it fits in a file's name."""
-    suffix = f".{unique}{DELETED_DIRECTORY}"
-    return f"{str(partition)[: FILE_NAME_MOST - len(suffix)]}{suffix}"
+    suffix = f"-{partition.partition}.{unique}{DELETED_DIRECTORY}"
+    return f"{partition.topic[: FILE_NAME_MOST - len(suffix)]}{suffix}"
 
 
 def is_deleted_directory(name: str) -> bool:

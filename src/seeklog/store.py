@@ -7,20 +7,25 @@ offsets of groups, takes the lock of its partition for that moment.
 
 from __future__ import annotations
 
+import logging
 import os
+import resource
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from seeklog import names
-from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener
+from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
 from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
+    InvalidConfig,
     InvalidName,
+    LogClosed,
     LogLocked,
     NotAccessible,
     SeeklogError,
@@ -40,12 +45,20 @@ from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 
+logger = logging.getLogger("seeklog")
+
 # Kafka's intervals: retention every five minutes, checkpoints every minute.
 RETENTION_CHECK_S = 300.0
 CHECKPOINT_S = 60.0
 # How soon a store learns what another process has done to the topics, if nothing else tells it.
 REFRESH_S = 1.0
 MAX_OPEN_FILES = 512
+
+
+def _files_to_open() -> int:
+    """Return how many files a store may have open: not more than half of what the process may."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MAX_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(8, min(MAX_OPEN_FILES, allowed // 2))
 
 
 class Store:
@@ -55,18 +68,29 @@ class Store:
         self,
         path: str | os.PathLike[str],
         *,
-        config: LogConfig | None = None,
+        config: LogConfig | Mapping[str, Any] | None = None,
         read_only: bool = False,
-        max_open_files: int = MAX_OPEN_FILES,
+        max_open_files: int | None = None,
         background: bool = True,
         clock: Clock | None = None,
         files: Files | None = None,
     ) -> None:
-        root = os.path.abspath(os.fsdecode(path))
+        try:
+            root = os.path.abspath(os.fsdecode(path))
+        except TypeError:
+            raise UsageError(f"a path is a str or a Path, not {type(path).__name__}") from None
         if "\0" in root:
             raise InvalidName(f"{root!r} cannot be a path: it holds a NUL")
-        if max_open_files < 8:
+        if max_open_files is None:
+            max_open_files = _files_to_open()
+        if not isinstance(max_open_files, int) or max_open_files < 8:
             raise UsageError("max_open_files must be at least 8")
+        if isinstance(config, Mapping):
+            config = LogConfig.from_mapping(config)
+        if config is not None and not isinstance(config, LogConfig):
+            raise UsageError(f"config is a LogConfig, or a dict of Kafka's words, not {type(config).__name__}")
+        if config is not None and (config.high_watermark != "auto" or config.initial_offset):
+            raise InvalidConfig("high_watermark and initial_offset are for a lone log: a store gives them itself")
         self._root = root
         self._files = files or OsFiles()
         self._clock = clock or SystemClock()
@@ -82,6 +106,8 @@ class Store:
                 root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
             )
             self._maintenance = Maintenance(self._clock) if background else None
+            # Apart from the syncs: jobs wait for locks of other processes.
+            self._jobs = Maintenance(self._clock) if background else None
             self._table = PartitionTable(
                 self._topics,
                 files=self._files,
@@ -101,21 +127,33 @@ class Store:
             self._topics.finish_deletes()
         self._seen_version = self._topics.version
         _open_stores.add(self)
-        if self._maintenance is not None:
-            # A store that is dropped without being closed takes its thread along.
-            weakref.finalize(self, self._maintenance.stop)
-            self._maintenance.every(REFRESH_S, self._refresh)
+        if self._maintenance is not None and self._jobs is not None:
+            # A store that is dropped without being closed takes its threads along.
+            weakref.finalize(self, self._maintenance.end)
+            weakref.finalize(self, self._jobs.end)
+            self._jobs.every(REFRESH_S, self._refresh)
             if not read_only:
-                self._maintenance.every(RETENTION_CHECK_S, self._roll_and_retain)
-                self._maintenance.every(CHECKPOINT_S, self._write_root_offsets)
+                self._jobs.every(RETENTION_CHECK_S, self._roll_and_retain)
+                self._jobs.every(CHECKPOINT_S, self._write_root_offsets)
 
     def __enter__(self) -> Store:
+        self._check_open()
         return self
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"the store at {self._root} is closed")
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        # A record that could not be dealt with must come again: consumers commit nothing then.
+        try:
+            self._close(commit=kind is None)
+        except SeeklogError as failure:
+            if kind is None:
+                raise
+            logger.error("%s: closing it failed, too: %s", self._root, failure)
 
     def __repr__(self) -> str:
         return f"<Store {self._root}{' read-only' if self._read_only else ''}>"
@@ -144,13 +182,15 @@ class Store:
         self._topics.abandon()
         self._table.abandon()
         self._groups.abandon()
-        if self._maintenance is not None:
-            self._maintenance.abandon()
+        for threads in (self._maintenance, self._jobs):
+            if threads is not None:
+                threads.abandon()
 
     # ------------------------------------------------------------ topics
 
     def topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of the topics, in order; with `internal` also Kafka's own."""
+        self._check_open()
         self._topics.refresh()
         return [topic.name for topic in self._topics.all() if internal or topic.name not in names.INTERNAL_TOPICS]
 
@@ -168,6 +208,7 @@ class Store:
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's configuration, and how large its partitions are."""
+        self._check_open()
         self._topics.refresh()
         topic = self._topics.find(name)
         return TopicDescription(
@@ -179,15 +220,7 @@ class Store:
         )
 
     def _describe(self, partition: TopicPartition) -> PartitionDescription:
-        log = self._table.reading(partition)
-        return PartitionDescription(
-            partition=partition.partition,
-            log_start_offset=log.log_start_offset,
-            high_watermark=log.high_watermark,
-            log_end_offset=log.log_end_offset,
-            size_bytes=log.size_bytes,
-            segment_count=log.segment_count,
-        )
+        return self._table.ask(partition, partial(_describe, partition=partition.partition))
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
         """Change words of a topic's configuration; None takes one back to the store's.
@@ -214,6 +247,7 @@ class Store:
 
     def log(self, topic: str, partition: int) -> Log:
         """Return one partition's log, to read from. The store closes it; after a write it may have to be asked anew."""
+        self._check_open()
         return self._table.reading(TopicPartition(topic, partition))
 
     # ------------------------------------------------------------ clients
@@ -232,6 +266,7 @@ class Store:
             self._topics,
             self._table,
             self._clock,
+            owner=self,
             batch_bytes=batch_bytes,
             linger_ms=linger_ms,
             buffer_bytes=buffer_bytes,
@@ -262,6 +297,7 @@ class Store:
         group, `auto_offset_reset` says where it begins. `on_assign` is told of partitions that it gets, `on_revoke`
         of those that it is about to give up (it can still commit them), or has lost because it did not poll.
         """
+        self._check_open()
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names: [{topics!r}]")
         if group is not None:
@@ -270,6 +306,7 @@ class Store:
             self._topics,
             self._table,
             self._groups,
+            owner=self,
             files=self._files,
             clock=self._clock,
             subscribed=topics,
@@ -289,6 +326,7 @@ class Store:
         return consumer
 
     def _check_writable(self, why: str) -> None:
+        self._check_open()
         if self._read_only:
             raise UsageError(f"{self._root} is open read-only: {why}")
 
@@ -296,10 +334,12 @@ class Store:
 
     def groups(self) -> list[str]:
         """Return the names of the groups that have committed or joined, in order."""
+        self._check_open()
         return self._groups.names()
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return a group's members and offsets."""
+        self._check_open()
         found = self._groups.find(group)
         return GroupDescription(
             name=group,
@@ -310,6 +350,7 @@ class Store:
 
     def lag(self, group: str) -> list[PartitionLag]:
         """Return how far a group is behind, for each partition that it has committed or that a member reads."""
+        self._check_open()
         found = self._groups.find(group)
         readers = {
             partition: name for name, member in self._groups.living(found).items() for partition in member.assignment
@@ -320,14 +361,16 @@ class Store:
                 log = self._table.reading(partition)
             except TopicNotFound:
                 continue  # a broker's group may speak of partitions that lie elsewhere
+            start, end = log.log_start_offset, log.high_watermark
             committed = found.offsets.get(partition)
             lags.append(
                 PartitionLag(
                     topic=partition.topic,
                     partition=partition.partition,
                     committed=None if committed is None else committed.offset,
-                    log_start_offset=log.log_start_offset,
-                    high_watermark=log.high_watermark,
+                    log_start_offset=start,
+                    high_watermark=end,
+                    lag=max(0, end - max(start, committed.offset if committed is not None else start)),
                     member_id=readers.get(partition),
                 )
             )
@@ -358,8 +401,7 @@ class Store:
             partition = TopicPartition(topic, number)
             log = self._table.reading(partition)
             if to_time_ms is not None:
-                found = log.offset_at_time(to_time_ms)
-                offsets[partition] = log.high_watermark if found is None else found
+                offsets[partition] = self._table.ask(partition, partial(offset_from_time, timestamp_ms=to_time_ms))
             elif isinstance(to, int):
                 offsets[partition] = to
             else:
@@ -417,29 +459,45 @@ class Store:
     def _write_root_offsets(self) -> None:
         """Write Kafka's checkpoints of what this process has written, for a broker that takes over."""
         changed = self._table.take_changed()
-        if changed:
-            self._topics.write_root_offsets(changed)
+        try:
+            if changed:
+                self._topics.write_root_offsets(changed)
+        except SeeklogError:
+            self._table.put_back_changed(changed)
+            raise
+
+    def _try_root_offsets(self) -> None:
+        try:
+            self._write_root_offsets()
+        except SeeklogError as error:
+            # Copies for a broker: each partition has its own, and all records are closed by now.
+            logger.warning("%s: Kafka's checkpoints are not up to date: %s", self._root, error)
 
     def close(self) -> None:
         """Close producers and consumers that are still open, then every log. Closing twice is nothing.
 
         Raises the first error of what could not be written; everything else is closed all the same.
         """
+        self._close(commit=True)
+
+    def _close(self, *, commit: bool) -> None:
         if self._is_closed:
             return
         self._is_closed = True
-        first_error: SeeklogError | None = None
-        steps = [client.close for client in list(self._clients)]
-        if self._maintenance is not None:
-            steps.append(self._maintenance.stop)
+        first_error: BaseException | None = None
+        steps: list[Callable[[], object]] = [
+            partial(client.close, commit=commit) if isinstance(client, Consumer) else client.close
+            for client in list(self._clients)
+        ]
+        steps += [threads.stop for threads in (self._jobs, self._maintenance) if threads is not None]
         steps.append(self._table.close)
         if not self._read_only:
-            steps.append(self._write_root_offsets)
+            steps.append(self._try_root_offsets)
         steps.append(self._topics.close)
         for step in steps:
             try:
                 step()
-            except SeeklogError as error:
+            except BaseException as error:  # a listener's, or Ctrl-C: the rest must be closed all the same
                 first_error = first_error or error
         self._let_broker_in()
         if first_error is not None:
@@ -460,15 +518,16 @@ os.register_at_fork(after_in_child=_abandon_all)
 def open_store(
     path: str | os.PathLike[str],
     *,
-    config: LogConfig | None = None,
+    config: LogConfig | Mapping[str, Any] | None = None,
     read_only: bool = False,
-    max_open_files: int = MAX_OPEN_FILES,
+    max_open_files: int | None = None,
     background: bool = True,
 ) -> Store:
     """Open the store at `path`, or make one there; a Kafka broker's data directory is one too.
 
-    `config` holds for topics that say nothing else. With `read_only=True` the store must exist, and nothing on disk
-    changes. With `background=False` no thread syncs, rolls and retains: call `maintain`.
+    `config` holds for topics that say nothing else: a `LogConfig`, or Kafka's words. Not more than `max_open_files` are
+    kept open, by default 512 or half of what the process may open. With `read_only=True` the store must exist, and
+    nothing on disk changes. With `background=False` no thread syncs, rolls and retains: call `maintain`.
     """
     return Store(path, config=config, read_only=read_only, max_open_files=max_open_files, background=background)
 
@@ -476,3 +535,14 @@ def open_store(
 def _check_not_internal(name: str) -> None:
     if name in names.INTERNAL_TOPICS:
         raise UsageError(f"{name} is Kafka's own: it is not made, changed or deleted by hand")
+
+
+def _describe(log: Log, *, partition: int) -> PartitionDescription:
+    return PartitionDescription(
+        partition=partition,
+        log_start_offset=log.log_start_offset,
+        high_watermark=log.high_watermark,
+        log_end_offset=log.log_end_offset,
+        size_bytes=log.size_bytes,
+        segment_count=log.segment_count,
+    )

@@ -17,7 +17,7 @@ import pytest
 from seeklog import Store, TopicPartition, names, store
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
-from seeklog.errors import LogClosed, LogFailed, SeeklogError, UsageError
+from seeklog.errors import LogClosed, NotAccessible, SeeklogError, UsageError
 from seeklog.topics.maintenance import Maintenance
 from storage.workbench import CountingFiles, QuickFiles, segment_bases, value_of, wait_until
 from store.workbench import Holder, TickingClock, append, open_store, read
@@ -311,7 +311,9 @@ def test_the_thread_survives_what_goes_wrong_and_says_so(root: Path, caplog: pyt
         wait_until(lambda: (root / names.RECOVERY_POINTS).exists(), "the checkpoints after that")
 
 
-def test_a_sync_that_fails_is_said_and_the_next_append_is_refused(root: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_sync_that_fails_is_said_and_the_log_recovers_when_the_disk_does(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     class Failing(QuickFiles):
         fails = False
 
@@ -326,9 +328,11 @@ def test_a_sync_that_fails_is_said_and_the_next_append_is_refused(root: Path, ca
     files.fails = True
     append(store, "t", [b"x"])
     wait_until(lambda: "t-0: the background sync failed" in caplog.text, "the complaint")
-    with pytest.raises(LogFailed):
-        append(store, "t", [b"x"])
+    with pytest.raises(NotAccessible):
+        append(store, "t", [b"lost"])
     files.fails = False
+    append(store, "t", [b"y"])
+    assert read(store, "t") == [b"x", b"y"]
     store.close()
 
 

@@ -138,8 +138,6 @@ def test_closing_twice_is_nothing(store: Store, root: Path) -> None:
     store.close()
     before = snapshot(root)
     store.close()
-    with store:
-        pass
 
     assert snapshot(root) == before
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import weakref
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import chain
 from operator import length_hint
@@ -17,7 +18,16 @@ from types import TracebackType
 from typing import Literal
 
 from seeklog.clock import Clock
-from seeklog.errors import CorruptionError, LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, UsageError
+from seeklog.config import INT32_MAX
+from seeklog.errors import (
+    CorruptionError,
+    LogClosed,
+    NoOffset,
+    OffsetOutOfRange,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
 from seeklog.files import Files
 from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
@@ -43,10 +53,12 @@ CLIENT_ID_MOST = 1024
 class _Position:
     """Where a consumer stands in one partition."""
 
-    __slots__ = ("chunks", "end_offset", "fetched", "is_paused", "next_offset", "partition")
+    __slots__ = ("chunks", "end_offset", "fetched", "is_paused", "next_offset", "partition", "topic_id")
 
-    def __init__(self, partition: TopicPartition, next_offset: int) -> None:
+    def __init__(self, partition: TopicPartition, next_offset: int, *, topic_id: str) -> None:
         self.partition = partition
+        self.topic_id = topic_id
+        """Of the topic that the offsets are of: one made anew under its name has others."""
         self.next_offset = next_offset
         """Of the record that is handed out next."""
         self.fetched: list[Record] = []
@@ -72,6 +84,30 @@ class _Position:
         self.chunks = None
 
 
+def offset_from_time(log: Log, timestamp_ms: int) -> int:
+    """Return the offset of the first record stamped at or after a time, or the end where there is none."""
+    found = log.offset_at_time(timestamp_ms)
+    return log.high_watermark if found is None else found
+
+
+def _checked_partition(partition: object) -> TopicPartition:
+    if not isinstance(partition, tuple) or len(partition) != 2:
+        raise UsageError(f"a partition is (topic, number), such as ('payments', 0), not {partition!r}")
+    return TopicPartition(*partition)
+
+
+def _weakly(listener: Listener) -> Callable[[Partitions], None]:
+    """Return a listener that does not keep its consumer: one that is dropped unclosed must go, and leave its group."""
+    reference = weakref.WeakMethod(listener)
+
+    def listen(partitions: Partitions) -> None:
+        method = reference()
+        if method is not None:
+            method(partitions)
+
+    return listen
+
+
 class Consumer:
     """Reads the records of topics. One thread at a time; close it, or use it as a context manager.
 
@@ -84,6 +120,7 @@ class Consumer:
         table: PartitionTable,
         groups: Groups,
         *,
+        owner: object,
         files: Files,
         clock: Clock,
         subscribed: Collection[str],
@@ -101,17 +138,28 @@ class Consumer:
     ) -> None:
         if auto_offset_reset not in ("earliest", "latest", "error"):
             raise UsageError(f'auto_offset_reset is "earliest", "latest" or "error", not {auto_offset_reset!r}')
-        if max_poll_records < 1 or max_poll_interval_ms < 1 or heartbeat_interval_ms < 1 or auto_commit_interval_ms < 1:
-            raise UsageError("max_poll_records and the intervals must be at least 1")
+        for word, value in (
+            ("max_poll_records", max_poll_records),
+            ("max_poll_interval_ms", max_poll_interval_ms),
+            ("heartbeat_interval_ms", heartbeat_interval_ms),
+            ("auto_commit_interval_ms", auto_commit_interval_ms),
+        ):
+            if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= INT32_MAX:
+                raise UsageError(f"{word} must be a whole number between 1 and {INT32_MAX:,}, not {value!r}")
         if heartbeat_interval_ms > max_poll_interval_ms:
             raise UsageError("heartbeat_interval_ms must not be more than max_poll_interval_ms")
         for topic in subscribed:
             topics.find(topic)
+        # While somebody reads, the store must stay open, though nobody else refers to it.
+        self._owner = owner
         self._topics = topics
         self._table = table
         self._groups = groups
         self._clock = clock
         self._group = group
+        self._polled_by: int | None = None
+        """The thread that was last handed records: only where that one closes are they dealt with."""
+        self._checked_version = topics.version
         self._subscribed = frozenset(subscribed)
         self._reset_policy = auto_offset_reset
         self._auto_commits = enable_auto_commit and group is not None
@@ -142,7 +190,7 @@ class Consumer:
                 client_id=client_id,
                 heartbeat_interval_ms=heartbeat_interval_ms,
                 max_poll_interval_ms=max_poll_interval_ms,
-                on_revoke=self._give_up,
+                on_revoke=_weakly(self._give_up),
             )
             self._membership.join()
         try:
@@ -178,7 +226,7 @@ class Consumer:
         if self._subscribed:
             raise UsageError("a consumer that subscribes to topics is given its partitions; make it without topics")
         self._check_open()
-        chosen = frozenset(TopicPartition(*partition) for partition in partitions)
+        chosen = frozenset(map(_checked_partition, partitions))
         for partition in chosen:
             self._topics.check(partition)
         self._assign(chosen)
@@ -213,7 +261,8 @@ class Consumer:
         for partition in added:
             committed = group.offsets.get(partition) if group is not None else None
             start = committed.offset if committed is not None else self._reset(partition, why="")
-            self._positions[partition] = _Position(partition, start)
+            topic_id = self._topics.check(partition).topic_id
+            self._positions[partition] = _Position(partition, start, topic_id=topic_id)
         if self._on_assign is not None:
             self._on_assign(frozenset(added))
 
@@ -258,6 +307,8 @@ class Consumer:
     def seek(self, topic: str, partition: int, *, offset: int) -> None:
         """Go on reading at an offset."""
         position = self._position(topic, partition)
+        if not isinstance(offset, int) or isinstance(offset, bool):
+            raise UsageError(f"an offset is an int, not {type(offset).__name__}")
         log = self._log(position.partition)
         start, end = log.log_start_offset, log.log_end_offset
         if not start <= offset <= end:
@@ -271,6 +322,8 @@ class Consumer:
         """
         if partition is not None and topic is None:
             raise UsageError("a partition needs its topic")
+        if not isinstance(timestamp_ms, int):
+            raise UsageError(f"a time is an int, milliseconds since 1970, not {type(timestamp_ms).__name__}")
         chosen = [
             known for known in self._positions if topic in (None, known.topic) and partition in (None, known.partition)
         ]
@@ -278,9 +331,8 @@ class Consumer:
             raise UsageError(f"{topic!r} is not assigned to this consumer; it reads {self._shown()}")
         for known in chosen:
             position = self._position(*known)
-            log = self._log(known)
-            found = log.offset_at_time(timestamp_ms)
-            position.go_to(log.high_watermark if found is None else found)
+            offset = self._table.ask(known, lambda log: offset_from_time(log, timestamp_ms))
+            position.go_to(offset)
 
     def seek_to_beginning(self) -> None:
         """Go on reading at the first record that is kept, in all partitions of this consumer."""
@@ -313,8 +365,8 @@ class Consumer:
         What was handed out before counts as dealt with: an automatic commit may keep it now.
         """
         most = self._max_poll_records if max_records is None else max_records
-        if most < 1:
-            raise UsageError("max_records must be at least 1")
+        if not isinstance(most, int) or most < 1 or not isinstance(timeout_ms, int | float):
+            raise UsageError("max_records must be at least 1, and timeout_ms a number of milliseconds")
         self._settle_all()
         give_up = self._clock.monotonic() + timeout_ms / 1000
         pause = PAUSE_FIRST_S
@@ -340,6 +392,9 @@ class Consumer:
 
         The position stands behind the whole chunk meanwhile; `_settle_all` takes back what was not handed out.
         """
+        self._check_open()
+        if not self._subscribed and not self._positions:
+            raise UsageError("nothing is assigned: name topics when the consumer is made, or call assign")
         while True:
             position = self._next_chunk()
             if position is None:
@@ -452,11 +507,31 @@ class Consumer:
     def _keep_up(self) -> None:
         """Take part in the group, commit if it is time, and read what is assigned now."""
         self._check_open()
-        if self._auto_commits and self._clock.monotonic() >= self._next_commit:
-            self._commit_positions(self._positions.keys())
         if self._membership is not None:
             self._membership.heartbeat()
+        if self._checked_version != self._topics.version:
+            self._checked_version = self._topics.version
+            self._drop_what_is_gone()
+        if self._auto_commits and self._clock.monotonic() >= self._next_commit:
+            self._commit_positions(self._positions.keys())
         self._follow_assignment()
+        self._polled_by = threading.get_ident()
+
+    def _drop_what_is_gone(self) -> None:
+        """Forget positions in topics that were deleted, which is told once, or made anew since: those begin again."""
+        first_error: TopicNotFound | None = None
+        for partition, position in list(self._positions.items()):
+            try:
+                is_gone = self._topics.check(partition).topic_id != position.topic_id
+            except TopicNotFound as error:
+                first_error = first_error or error
+                is_gone = True
+            if is_gone:
+                self._settle_iteration(partition)
+                del self._positions[partition]
+                self._version = -1
+        if first_error is not None and self._membership is None:
+            raise first_error
 
     def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
         """Commit automatically. A failure is no reason to stop reading: the next commit makes up for it."""
@@ -488,7 +563,9 @@ class Consumer:
         self._settle_all()
         if offsets is None:
             offsets = {partition: position.next_offset for partition, position in self._positions.items()}
-        self._commit({TopicPartition(*partition): value for partition, value in offsets.items()})
+        if not isinstance(offsets, Mapping):
+            raise UsageError(f"offsets are a dict of (topic, partition) to offset, not {type(offsets).__name__}")
+        self._commit({_checked_partition(partition): value for partition, value in offsets.items()})
 
     def _commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]]) -> None:
         assert self._group is not None
@@ -511,17 +588,22 @@ class Consumer:
     def _check_open(self) -> None:
         if self._closing.is_set():
             raise LogClosed("the consumer is closed")
+        if self._membership is not None and self._membership.is_abandoned:
+            raise LogClosed("the consumer belongs to the process that this one was forked from")
 
-    def close(self) -> None:
+    def close(self, *, commit: bool = True) -> None:
         """Commit what was dealt with, if commits are automatic, and leave the group. Closing twice is nothing.
 
-        Another thread may call it to end a `poll` that waits, when that one is told so by its own means.
+        With `commit=False`, or from another thread than the one that polls, nothing is committed: what was handed out
+        last comes again.
         """
-        self._close(commit=True)
+        self._close(commit=commit)
 
     def _close(self, *, commit: bool) -> None:
         if self._closing.is_set():
             return
+        if self._polled_by not in (None, threading.get_ident()):
+            commit = False  # another thread may still be at what it was handed
         if self._membership is not None and self._membership.is_abandoned:
             commit = False  # a forked child's copy: the parent goes on, and commits
         try:

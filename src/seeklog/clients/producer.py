@@ -7,6 +7,7 @@ batch is full or has lingered, then to another, so that batches are large howeve
 from __future__ import annotations
 
 import random
+import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import NamedTuple
@@ -116,13 +117,17 @@ class Producer:
         table: PartitionTable,
         clock: Clock,
         *,
+        owner: object,
         batch_bytes: int,
         linger_ms: float,
         buffer_bytes: int,
         partitioner: Partitioner,
     ) -> None:
-        if batch_bytes < 1 or buffer_bytes < batch_bytes:
-            raise UsageError("batch_bytes >= 1 and buffer_bytes >= batch_bytes must hold")
+        numbers = all(isinstance(number, int | float) for number in (batch_bytes, linger_ms, buffer_bytes))
+        if not numbers or batch_bytes < 1 or buffer_bytes < batch_bytes:
+            raise UsageError("batch_bytes >= 1 and buffer_bytes >= batch_bytes must hold, all of them numbers")
+        if not callable(partitioner):
+            raise UsageError(f"a partitioner is called with a key and a count, and {partitioner!r} cannot be")
         self._topics = topics
         self._table = table
         self._batch_bytes = batch_bytes
@@ -132,6 +137,9 @@ class Producer:
         self._lanes: dict[TopicPartition, _PartitionLane] = {}
         self._sender = Sender(clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         self._put = self._sender.put
+        # While somebody sends, the store must stay open, though nobody else refers to it: it syncs the logs.
+        self._owner = owner
+        weakref.finalize(self, self._sender.end)
 
     def __enter__(self) -> Producer:
         return self
@@ -188,7 +196,9 @@ class Producer:
             # A lane stays the same for as long as the producer does: its batches keep their order.
             lane = self._lanes.get(partition)
             if lane is None:
-                lane = self._lanes[partition] = _PartitionLane(self._table, partition, batch_bytes=batch_bytes)
+                # Two threads may come here at once: one lane must be both's.
+                new = _PartitionLane(self._table, partition, batch_bytes=batch_bytes)
+                lane = self._lanes.setdefault(partition, new)
             lane.batch_bytes = batch_bytes
             lanes[number] = lane
         route = _Route(topic, lanes, version=version, needs_key="compact" in config.cleanup_policy)

@@ -37,8 +37,7 @@ def plan(
     for partition in sorted(everything - taken):
         if subscribers[partition.topic]:
             wanted[_emptiest(wanted, subscribers[partition.topic])].add(partition)
-    while _move_one(wanted, subscribers):
-        pass
+    _balance(wanted, subscribers)
     return wanted
 
 
@@ -46,18 +45,36 @@ def _emptiest(wanted: Assignment, members: Collection[str]) -> str:
     return min(members, key=lambda member: (len(wanted[member]), member))
 
 
-def _move_one(wanted: Assignment, subscribers: Mapping[str, Collection[str]]) -> bool:
-    """Move a partition to where there are at least two fewer; tell whether there was one to move."""
-    for giver in sorted(wanted, key=lambda member: (-len(wanted[member]), member)):
-        takers = {
-            topic: _emptiest(wanted, subscribers[topic])
-            for topic in {partition.topic for partition in wanted[giver]}
-            if subscribers.get(topic)
-        }
-        for partition in sorted(wanted[giver], reverse=True):
-            taker = takers[partition.topic]
+def _balance(wanted: Assignment, subscribers: Mapping[str, Collection[str]]) -> None:
+    """Move partitions one by one to where there are at least two fewer, until there is none to move."""
+    held: dict[str, dict[str, list[TopicPartition]]] = {member: {} for member in wanted}
+    for member, partitions in wanted.items():
+        for partition in sorted(partitions):
+            held[member].setdefault(partition.topic, []).append(partition)
+    while True:
+        for giver in sorted(wanted, key=lambda member: (-len(wanted[member]), member)):
+            taker = _find_taker(giver, held, wanted, subscribers)
+            if taker is not None:
+                break
+        else:
+            return
+        topic, member = taker
+        partition = held[giver][topic].pop()
+        held[member].setdefault(topic, []).append(partition)
+        wanted[giver].remove(partition)
+        wanted[member].add(partition)
+
+
+def _find_taker(
+    giver: str,
+    held: Mapping[str, Mapping[str, list[TopicPartition]]],
+    wanted: Assignment,
+    subscribers: Mapping[str, Collection[str]],
+) -> tuple[str, str] | None:
+    """Return a topic that the giver has too much of and who should have one more of it, or None."""
+    for topic in sorted(held[giver], reverse=True):
+        if held[giver][topic] and subscribers.get(topic):
+            taker = _emptiest(wanted, subscribers[topic])
             if len(wanted[giver]) - len(wanted[taker]) > 1:
-                wanted[giver].remove(partition)
-                wanted[taker].add(partition)
-                return True
-    return False
+                return topic, taker
+    return None

@@ -29,10 +29,6 @@ class PartitionLag:
     """The next offset that the group reads, or None if it has committed none."""
     log_start_offset: int
     high_watermark: int
+    lag: int
+    """How many offsets lie between; all that are kept, if nothing was committed."""
     member_id: str | None
-
-    @property
-    def lag(self) -> int:
-        """How many offsets lie between; all that are kept, if nothing was committed."""
-        begin = self.log_start_offset if self.committed is None else max(self.committed, self.log_start_offset)
-        return max(0, self.high_watermark - begin)

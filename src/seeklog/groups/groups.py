@@ -193,7 +193,10 @@ class Groups:
         """Return the members of a group that are alive."""
         if not group.state.members:
             return {}
-        return liveness.living(self._files, self._clock, self.directory_of(group.name), group.state)
+        try:
+            return liveness.living(self._files, self._clock, self.directory_of(group.name), group.state)
+        except OSError as error:
+            raise NotAccessible(f"who is alive in group {group.name!r} cannot be told: {error}") from error
 
     def check_idle(self, group: Group) -> None:
         """Refuse if a group has members that are alive."""
@@ -282,7 +285,9 @@ class Groups:
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise UsageError(f"what is committed is an offset, or (offset, text), not {value!r}")
         check_text("metadata of a commit", metadata, most=METADATA_MOST)
-        log = self._table.reading(partition)
+        return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
+
+    def _checked_in(self, log: Log, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
         end = log.log_end_offset
         if not log.read_only and log.recovery_point < offset <= end:
             # A commit is durable. The records that it counts must be too, or others would take their offsets after a

@@ -69,7 +69,6 @@ class Membership:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             topics=frozenset(subscribed),
         )
-        self.generation = -1
         self.lives = 0
         """How often it has joined: what it had in a former life is not its own any more."""
         self.assignment: frozenset[TopicPartition] = frozenset()
@@ -143,6 +142,7 @@ class Membership:
         """Give everything up; the others share it among them at their next heartbeat."""
         if self._lock is None or not self._lock.is_held:
             return
+        path = self._path()
         try:
             with self._groups.changing(self._group) as change:
                 members = self._groups.living(change.group)
@@ -151,7 +151,7 @@ class Membership:
                 remove_files_of_dead(self._files, self._groups.directory_of(self._group))
         finally:
             with contextlib.suppress(OSError):
-                self._files.remove(self._path())
+                self._files.remove(path)
             self._lock.close()
             self.assignment = frozenset()
 
@@ -163,7 +163,6 @@ class Membership:
     # ------------------------------------------------------------ deciding
 
     def _settle(self, state: GroupState) -> None:
-        self.generation = state.generation
         self.assignment = state.members[self.member_id].assignment
 
     def _plan(self, members: Mapping[str, Member]) -> frozenset[TopicPartition]:

@@ -26,6 +26,12 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"there is no log at {path}") from error
     except OSError as error:
         raise NotAccessible(f"{path} cannot be opened: {error.strerror or error}") from error
+    inside = next((name for name in listing if names.parse_partition_name(name)), None)
+    if names.TOPICS in listing or inside is not None:
+        raise NotALog(
+            f"{path} is a store of topics; open it with seeklog.open, or one partition in it"
+            + (f" with seeklog.Log, such as {path}/{inside}" if inside else "")
+        )
     if listing and not any(map(names.is_known, listing)):
         raise NotALog(f"{path} holds other things, such as {listing[0]!r}; give the log a directory of its own")
     if not create and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):

@@ -121,6 +121,11 @@ class Log:
         return self._is_closed
 
     @property
+    def has_failed(self) -> bool:
+        """Whether a write or a sync has failed, so that only opening it anew lets it accept appends again."""
+        return self._writing is not None and self._writing.is_over and not self._is_closed
+
+    @property
     def needs_recovery(self) -> bool:
         """Whether the log was not closed cleanly: a writer is at it, or was when the process or the power went."""
         return isinstance(self._partition, Observer) and not self._partition.is_clean

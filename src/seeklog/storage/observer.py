@@ -6,7 +6,9 @@ last whole batch: an incomplete tail is "not yet", never an error. Reads stop at
 
 from __future__ import annotations
 
+import os
 import threading
+import weakref
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -29,6 +31,9 @@ from seeklog.storage.watermark import EXPLICIT, read_watermark
 POLL_FIRST_S = 0.001
 POLL_MOST_S = 0.05
 FOLLOWED_ROLLS = 8
+
+
+_open_observers: weakref.WeakSet[Observer] = weakref.WeakSet()
 
 
 class TailSegment(Segment):
@@ -132,6 +137,7 @@ class Observer:
         self._inherited = host.inherited if host is not None else None
         self._lock = threading.Lock()
         self._is_closed = False
+        _open_observers.add(self)
         self._load()
 
     def _read_checkpoint(self) -> Checkpoint | None:
@@ -287,3 +293,12 @@ class Observer:
     def close(self) -> None:
         self._is_closed = True
         self._shared.clear()
+
+
+def _renew_locks() -> None:
+    """In a forked child: a thread that is not in it may have held them."""
+    for observer in list(_open_observers):
+        observer._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

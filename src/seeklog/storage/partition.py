@@ -319,6 +319,7 @@ class Partition:
         if self._codec:
             # Compression is slow enough to keep it outside the lock; the offset is stamped inside.
             batch = self._encode(records, 0)
+            self._check_readable(records)
         with self._lock:
             if self._refusal is not None:
                 self.check_usable()
@@ -329,6 +330,15 @@ class Partition:
         if wait and self._syncs_each:
             self._commit.wait_for(end)
         return range(first, end)
+
+    def _check_readable(self, records: list[Record]) -> None:
+        """Refuse what would be small enough to write, compressed, but too large to be read again."""
+        size, limit = sum(map(kernel.record_bound, records)), self.config.max_decompressed_bytes
+        if size > limit:
+            raise RecordTooLarge(
+                f"the batch for {self.directory} has {size:,} bytes before compression, and no reader takes more than "
+                f"max_decompressed_bytes, {limit:,}; nothing was written"
+            )
 
     def _encode(self, records: list[Record], base_offset: int) -> bytes:
         return kernel.encode_records(
@@ -395,7 +405,9 @@ class Partition:
 
     def _too_large(self, size: int, limit: int) -> RecordTooLarge:
         word = "segment_bytes" if limit == self.config.segment_bytes else "max_message_bytes"
-        return RecordTooLarge(f"the batch has {size:,} bytes, {word} is {limit:,}; nothing was written")
+        return RecordTooLarge(
+            f"the batch for {self.directory} has {size:,} bytes, {word} is {limit:,}; nothing was written"
+        )
 
     def roll(self) -> ActiveSegment:
         """Start a new segment at the end of the log. Holds the lock. The old one is synced and sealed later."""

@@ -8,6 +8,7 @@ log. Futures of a batch share one `Delivery`.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import threading
@@ -236,14 +237,18 @@ class Sender:
                     return error
         return None
 
-    def close(self) -> None:
-        """Send what has gathered and end the thread. Closing twice is nothing."""
-        if not self._is_closed:
-            self.flush()
+    def end(self) -> None:
+        """Let the thread send what has gathered and end by itself: for a front that was dropped unclosed."""
         with self._lock:
             self._is_closed = True
             self._ready.notify()
             self._room.notify_all()
+
+    def close(self) -> None:
+        """Send what has gathered and end the thread. Closing twice is nothing."""
+        if not self._is_closed:
+            self.flush()
+        self.end()
         self._thread.join()
 
     def abandon(self) -> None:
@@ -305,15 +310,19 @@ class Sender:
         for lane in to_sync.values():
             try:
                 lane.destination.flush()
-            except SeeklogError as error:
+            except Exception as error:
                 # What was appended is not known to be durable, and neither is what would follow.
-                lane.failure = error
+                failure = error if isinstance(error, SeeklogError) else LogFailed(f"the writer stopped: {error!r}")
+                lane.failure = failure
                 sent = [
-                    (batch, offsets, dict.fromkeys(range(len(offsets)), error) if batch.lane is lane else errors)
+                    (batch, offsets, dict.fromkeys(range(len(offsets)), failure) if batch.lane is lane else errors)
                     for batch, offsets, errors in sent
                 ]
         for batch, offsets, errors in sent:
             if errors:
+                if not self._failed:
+                    # Said once until somebody asks: the caller may never look at the futures.
+                    logger.warning("records were not written: %s", next(iter(errors.values())))
                 with self._lock:
                     self._failed.append(batch.delivery)
             batch.delivery.finish(offsets, errors)
@@ -344,6 +353,18 @@ class Sender:
             failure = lane.failure = LogFailed(f"the writer stopped: {error!r}")
         errors.update(dict.fromkeys(range(place, place + len(records)), failure))
         return [-1] * len(records)
+
+
+def _send_the_rest() -> None:
+    """At the end of the program: what was given to a writer that nobody closed is written all the same."""
+    for sender in list(_open_senders):
+        try:
+            sender.close()
+        except Exception:
+            logger.exception("a writer could not be closed at the end of the program")
+
+
+atexit.register(_send_the_rest)
 
 
 def _abandon_all() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from types import TracebackType
 
@@ -45,6 +46,7 @@ class LogWriter:
         self._lane = Lane(_WholeLog(log), batch_bytes=largest)
         self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         self._put = self._sender.put
+        weakref.finalize(self, self._sender.end)
 
     def __enter__(self) -> LogWriter:
         return self

@@ -46,15 +46,27 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
                 f"{root}/{name} is {'a symbolic link' if kind == 'link' else 'no file or directory'}, and a store "
                 "follows none; move what it points to in its place. Nothing was changed"
             )
+    if names.TOPICS in kinds:
+        return kinds
     if any(names.parse_segment_name(name) for name in kinds):
         raise NotALog(f"{root} is the directory of one partition; open it with seeklog.Log, or its parent as a store")
-    speaks = any(name in _OURS or names.parse_partition_name(name) for name in kinds)
+    speaks = any(name in _OURS or _holds_log(files, root, name, kind) for name, kind in kinds.items())
     if kinds and not speaks and not all(map(_is_beginning, kinds)):
         other = next(name for name in kinds if not _is_beginning(name))
         raise NotALog(f"{root} holds other things, such as {other!r}; give the store a directory of its own")
     if not create and not speaks:
         raise NotALog(f"there is no store at {root}: it holds no topic")
     return kinds
+
+
+def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:
+    """Tell whether a name is that of a partition's directory with a log in it; many a package is called so-7."""
+    if kind != "directory" or names.parse_partition_name(name) is None:
+        return False
+    try:
+        return any(file_name.endswith(names.LOG) for file_name in files.list(f"{root}/{name}"))
+    except PermissionError:
+        return False
 
 
 def _is_beginning(name: str) -> bool:
@@ -121,9 +133,7 @@ def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: It
     known = set(known)
     for name, kind in kinds.items():
         partition = names.parse_partition_name(name)
-        if partition is None or kind != "directory" or partition.topic in known:
-            continue
-        if any(file_name.endswith(names.LOG) for file_name in files.list(f"{root}/{name}")):
+        if partition is not None and partition.topic not in known and _holds_log(files, root, name, kind):
             found.setdefault(partition.topic, []).append(partition.partition)
     return {
         topic: Topic(

@@ -59,6 +59,9 @@ class Watch:
         except SeeklogError as error:
             # The log has noted it; the next append raises. There is nothing left to do here.
             logger.error("%s: the background sync failed: %s", log.directory, error)
+        except Exception:
+            # Whatever it is, the other logs of this thread must still be synced.
+            logger.exception("%s: the background sync failed", log.directory)
 
 
 class Job:
@@ -78,6 +81,8 @@ class Job:
             return
         except (SeeklogError, OSError) as error:
             logger.error("maintenance failed: %s", error)
+        except Exception:
+            logger.exception("maintenance failed")
 
 
 class Maintenance:
@@ -138,10 +143,14 @@ class Maintenance:
         self._wake = threading.Condition()
         self._is_stopping, self._thread, self._due = True, None, []
 
-    def stop(self) -> None:
-        """End the thread; what it is doing is finished first. Nothing is scheduled any more."""
+    def end(self) -> None:
+        """Let the thread end by itself. Nothing is scheduled any more."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify_all()
+
+    def stop(self) -> None:
+        """End the thread; what it is doing is finished first."""
+        self.end()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -14,7 +14,8 @@ import contextlib
 import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
@@ -40,6 +41,10 @@ from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
 
+Answer = TypeVar("Answer")
+Offsets = tuple[int, int, int]
+"""Recovery point, log start offset, high watermark."""
+
 # A log that is written holds its lock and its last segment open and, with `flush="batch"`, its watermark.
 FILES_PER_WRITER = 3
 # A segment that is read has its log open, and Python's maps of both indexes keep a file each.
@@ -60,6 +65,7 @@ class _Entry:
         "topic_id",
         "unpinned",
         "version",
+        "was_locked",
         "writer",
     )
 
@@ -76,6 +82,8 @@ class _Entry:
         """The state of the topics that the open logs were last held against."""
         self.pins = 0
         """How many use the writer just now: it stays open for them."""
+        self.was_locked = False
+        """Whether another process had it when it was last to be written."""
         self.is_stale = False
         """Whether the writer is to be closed as soon as nobody uses it."""
 
@@ -108,13 +116,14 @@ class PartitionTable:
         self._read_only = read_only
         self._background = background
         self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
-        self._open_segments = OpenSegments(max(1, max_open_files // 2 // FILES_PER_SEGMENT))
+        self._segments_most = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
+        self._open_segments = OpenSegments(self._segments_most)
         self._root_offsets = RootOffsets.read(files, topics.root)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
         # Those with a writer, the one that was left alone for longest first.
         self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
-        self._changed: dict[TopicPartition, tuple[int, int, int]] = {}
+        self._changed: dict[TopicPartition, tuple[str, Offsets]] = {}
         """What the root's checkpoints do not know yet, of logs that were closed."""
         self._is_closed = False
 
@@ -140,9 +149,26 @@ class PartitionTable:
             return log
 
     def _recover(self, partition: TopicPartition) -> None:
-        """Recover a partition that was not closed cleanly, so that readers see all of it; its writer may do it."""
-        with contextlib.suppress(LogLocked):
+        """Recover a partition that was not closed cleanly, so that readers see all of it; its writer may do it.
+
+        What cannot be recovered can still be read, up to where it is whole.
+        """
+        try:
             self._open(partition, read_only=False).close()
+        except LogLocked:
+            return
+        except SeeklogError as error:
+            logger.warning("%s: it was not closed cleanly and is not recovered: %s", partition, error)
+
+    def ask(self, partition: TopicPartition, question: Callable[[Log], Answer]) -> Answer:
+        """Ask a log something. One that is closed meanwhile, because it is opened otherwise, is asked anew."""
+        while True:
+            log = self.reading(partition)
+            try:
+                return question(log)
+            except LogClosed:
+                if not log.is_closed:
+                    raise
 
     def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, bool]:
         """Append records as one batch; return their offsets, and whether the caller must sync: `flush="batch"`."""
@@ -166,11 +192,20 @@ class PartitionTable:
         with entry.lock:
             if entry.version != self._topics.version:
                 self._hold_against_topics(entry)
-            log = entry.writer
-            if log is None or log.is_closed:
-                log = self._open_writer(entry)
+            log = self._usable_writer(entry) or self._open_writer(entry)
             entry.pins += 1
             return entry, log
+
+    def _usable_writer(self, entry: _Entry) -> Log | None:
+        """Return the log that is open for writing. One that has failed is closed: opening it anew recovers it."""
+        log = entry.writer
+        if log is None or not (log.is_closed or log.has_failed):
+            return log
+        if log.has_failed and entry.pins:
+            return log
+        self._close_writer(entry)
+        entry.writer = None
+        return None
 
     def _unpin(self, entry: _Entry) -> None:
         with entry.lock:
@@ -211,9 +246,10 @@ class PartitionTable:
         """
         entry = self._entry(partition)
         with entry.lock:
-            if entry.writer is not None:
-                yield entry.writer
-                entry.writer.flush()
+            writer = self._usable_writer(entry)
+            if writer is not None:
+                yield writer
+                writer.flush()
                 return
             log = patiently(self._clock, patience_s, lambda: self._open(partition, read_only=False))
             try:
@@ -221,7 +257,7 @@ class PartitionTable:
             finally:
                 log.close()
                 with self._lock:
-                    self._changed[partition] = _offsets_of(log)
+                    self._changed[partition] = (self._topics.check(partition).topic_id, _offsets_of(log))
 
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
@@ -235,11 +271,14 @@ class PartitionTable:
     def _open_writer(self, entry: _Entry) -> Log:
         with self._lock:
             self._check_open()
+        # Who has held it for a moment's time writes it, and the other partitions must not wait for that each time.
+        patience_s, entry.was_locked = 0.0 if entry.was_locked else MOMENT_S, True
         log = patiently(
             self._clock,
-            MOMENT_S,
+            patience_s,
             lambda: self._open(entry.partition, read_only=False, background=self._background),
         )
+        entry.was_locked = False
         entry.writer, entry.config = log, log.config
         reader, entry.reader = entry.reader, None
         if reader is not None:
@@ -296,7 +335,7 @@ class PartitionTable:
             finally:
                 with self._lock:
                     self._writers.pop(entry.partition, None)
-                    self._changed[entry.partition] = _offsets_of(log)
+                    self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
 
     def drop(self, topic: str) -> None:
         """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
@@ -331,28 +370,34 @@ class PartitionTable:
                 reader.close()
 
     def abandon(self) -> None:
-        """Make the locks anew in a forked child: a thread that is not in it may have held them."""
+        """Forget every log in a forked child, and make the lock anew: a thread that is not in it may have held it."""
         self._lock = threading.Lock()
-        for entry in self._entries.values():
-            entry.lock = threading.RLock()
-            entry.unpinned = threading.Condition(entry.lock)
-            entry.pins = 0
+        # What the parent has open is its own, and stands still here.
+        self._open_segments = OpenSegments(self._segments_most)
+        self._entries = {}
+        self._writers.clear()
+        self._changed = {}
 
     def open_writers(self) -> list[Log]:
         """Return the logs that are open for writing."""
         with self._lock:
             return [entry.writer for entry in self._writers.values() if entry.writer is not None]
 
-    def take_changed(self) -> dict[TopicPartition, tuple[int, int, int]]:
-        """Return recovery point, log start offset and high watermark of the partitions written to since last asked."""
+    def take_changed(self) -> dict[TopicPartition, tuple[str, Offsets]]:
+        """Return topic id and offsets of the partitions that were written to since last asked."""
         with self._lock:
             changed, self._changed = self._changed, {}
             writers = list(self._writers.items())
         for partition, entry in writers:
             log = entry.writer
             if log is not None:
-                changed[partition] = _offsets_of(log)
+                changed[partition] = (entry.topic_id, _offsets_of(log))
         return changed
+
+    def put_back_changed(self, changed: Mapping[TopicPartition, tuple[str, Offsets]]) -> None:
+        """Keep for the next time what could not be written."""
+        with self._lock:
+            self._changed = {**changed, **self._changed}
 
     def close(self) -> None:
         """Close every log. The first error is raised when all of them were tried."""
@@ -373,5 +418,5 @@ class PartitionTable:
             raise first_error
 
 
-def _offsets_of(log: Log) -> tuple[int, int, int]:
+def _offsets_of(log: Log) -> Offsets:
     return log.recovery_point, log.log_start_offset, log.high_watermark

@@ -20,6 +20,7 @@ from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_word
 from seeklog.errors import (
     DiskFull,
+    InvalidConfig,
     LogClosed,
     NotAccessible,
     SeeklogError,
@@ -154,7 +155,7 @@ class Topics:
             topic = self.find(partition.topic)
         if partition.partition not in topic.partitions:
             there = ", ".join(map(str, topic.partitions[:12])) + (", ..." if len(topic.partitions) > 12 else "")
-            raise TopicNotFound(f"topic {topic.name!r} has no partition {partition.partition} here, only {there}")
+            raise TopicNotFound(f"topic {topic.name!r} has no partition {partition.partition!r} here, only {there}")
         return topic
 
     def config_of(self, topic: Topic) -> LogConfig:
@@ -164,7 +165,7 @@ class Topics:
     def _nearest(self, name: str) -> str:
         import difflib  # only to word an error: it would cost every import 5 ms
 
-        there = [topic.name for topic in self.all()]
+        there = [topic.name for topic in self.all() if topic.name not in names.INTERNAL_TOPICS]
         nearest = difflib.get_close_matches(name, there, n=1)
         if nearest:
             return f"; did you mean {nearest[0]!r}?"
@@ -200,6 +201,8 @@ class Topics:
         try:
             return patiently(self._clock, PATIENCE_S, lambda: take_lock(self._files, path))
         except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{self.root}: the disk is full; nothing was changed") from error
             raise NotAccessible(f"{path} cannot be locked: {error}") from error
 
     def _write(self, catalog: Catalog) -> None:
@@ -234,9 +237,13 @@ class Topics:
             if topic.change != "delete":
                 self._undo(topic)
             elif self.forget is not None:
-                with self._locked(topic) as present:
-                    self._finish_delete(topic, present)
-                self._remove_discarded()
+                try:
+                    with self._locked(topic) as present:
+                        self._finish_delete(topic, present)
+                    self._remove_discarded()
+                except (OSError, SeeklogError) as error:
+                    # The topic is gone for everybody; that its files are not is no reason to refuse other changes.
+                    logger.warning("%s: topic %s is deleted, but not yet removed: %s", self.root, topic.name, error)
 
     def _undo(self, topic: Topic) -> None:
         with self._locked(topic) as present:
@@ -267,7 +274,7 @@ class Topics:
         with self._changing():
             if name in self._catalog:
                 what = "has just been deleted and is not gone yet" if not self._catalog[name].is_there else "exists"
-                raise TopicExists(f"topic {name!r} {what} in {self.root}")
+                raise TopicExists(f"topic {name!r} {what} in {self.root}; describe_topic tells how it is configured")
             self._check_no_directory(name)
             self._put(replace(made, change="create", partitions=(), partitions_changing=made.partitions))
             self._make(made, made.partitions)
@@ -340,7 +347,13 @@ class Topics:
             going = replace(topic, change="delete", partitions_changing=topic.partitions)
             with self._locked(going) as present:
                 self._put(going)
-                self._finish_delete(going, present)
+                try:
+                    self._finish_delete(going, present)
+                except OSError as error:
+                    raise NotAccessible(
+                        f"topic {name!r} is deleted, but its files are not all removed ({error}); the next change of a "
+                        "topic, or the next open, goes on with it"
+                    ) from error
             self._remove_discarded()
 
     def finish_deletes(self) -> None:
@@ -357,11 +370,17 @@ class Topics:
         self._write_root_offsets({}, without=topic.name)
         self._drop(topic.name)
 
-    def write_root_offsets(self, known: Mapping[TopicPartition, tuple[int, int, int]]) -> None:
-        """Put recovery points, start offsets and high watermarks into Kafka's checkpoints; other lines stay."""
+    def write_root_offsets(self, known: Mapping[TopicPartition, tuple[str, tuple[int, int, int]]]) -> None:
+        """Put recovery points, start offsets and high watermarks into Kafka's checkpoints; other lines stay.
+
+        They come with the id of the topic that they are of: one made anew under its name must not get them.
+        """
         # On a close there are no groups any more that could be made to forget a deleted topic.
         with self._changing(finishes=False):
-            self._write_root_offsets(known)
+            ids = {topic.name: topic.topic_id for topic in self.all()}
+            self._write_root_offsets(
+                {partition: offsets for partition, (of, offsets) in known.items() if ids.get(partition.topic) == of}
+            )
 
     def _write_root_offsets(
         self, known: Mapping[TopicPartition, tuple[int, int, int]], *, without: str | None = None
@@ -380,6 +399,10 @@ class Topics:
 
     def _checked_config(self, before: Mapping[str, Any], words: Mapping[str, Any]) -> dict[str, Any]:
         """Return a topic's words with others put in; checks that together they make a configuration."""
+        if not isinstance(words, Mapping):
+            raise UsageError(f"a configuration is a dict of words and values, not {type(words).__name__}")
+        if len({canonical_word(str(word)) for word in words}) < len(words):
+            raise InvalidConfig("a configuration word is given twice, with dots and with underscores")
         merged = dict(before)
         given = self._defaults.with_words({word: value for word, value in words.items() if value is not None})
         for word, value in words.items():

@@ -1,0 +1,303 @@
+"""How things end: with an error in the body, by another thread, dropped, at the end of the program, made anew."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from seeklog import Log, LogConfig, Store
+from seeklog.clock import SystemClock
+from seeklog.errors import (
+    InvalidConfig,
+    LogClosed,
+    LogFailed,
+    LogLocked,
+    NotALog,
+    RecordTooLarge,
+    SeeklogError,
+    UsageError,
+)
+from seeklog.names import TopicPartition
+from storage.workbench import PATIENCE_S, QuickFiles, wait_until
+from store.workbench import Holder, append, open_store, read
+
+ZERO = TopicPartition("t", 0)
+GROUP: dict[str, Any] = {"group": "g", "auto_offset_reset": "earliest"}
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("t", partitions=1)
+        append(store, "t", [b"0", b"1", b"2"])
+    return tmp_path / "store"
+
+
+def committed(root: Path) -> int:
+    with open_store(root, read_only=True) as store:
+        return store.describe_group("g").offsets.get(ZERO, 0)
+
+
+# ---------------------------------------------------------------- errors in the body
+
+
+def test_a_record_that_failed_comes_again_though_the_store_was_the_context(root: Path) -> None:
+    def deal_with_records() -> None:
+        with open_store(root) as store:
+            consumer = store.consumer(["t"], **GROUP)
+            for _ in consumer:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        deal_with_records()
+    assert committed(root) == 0
+
+
+def test_a_store_that_is_closed_in_order_commits_what_was_handed_out(root: Path) -> None:
+    with open_store(root) as store:
+        consumer = store.consumer(["t"], **GROUP)
+        assert len(consumer.poll()) == 3
+    assert committed(root) == 3
+
+
+def test_a_close_by_another_thread_commits_nothing_that_may_still_be_dealt_with(root: Path) -> None:
+    with open_store(root) as store:
+        consumer = store.consumer(["t"], **GROUP)
+        worker = threading.Thread(target=consumer.poll)
+        worker.start()
+        worker.join()
+    assert committed(root) == 0
+
+
+def test_a_listener_that_fails_leaves_nothing_open(root: Path) -> None:
+    store = open_store(root)
+    append(store, "t", [b"3"])
+    consumer = store.consumer(["t"], on_revoke=lambda _: {}["missing"], **GROUP)
+    with pytest.raises(KeyError):
+        store.close()
+    assert consumer.member_id is not None
+    with open_store(root) as again:
+        append(again, "t", [b"4"])
+
+
+def test_an_error_of_the_body_is_not_hidden_by_one_of_the_close(root: Path) -> None:
+    class Failing(QuickFiles):
+        fails = False
+
+        def sync(self, handle: int) -> None:
+            if self.fails:
+                raise OSError(5, "broken")
+
+    def fail_twice() -> None:
+        files = Failing()
+        with open_store(root, files=files) as store:
+            append(store, "t", [b"3"])
+            files.fails = True
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail_twice()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        Store.__enter__,
+        Store.topics,
+        Store.groups,
+        Store.producer,
+        lambda store: store.consumer(["t"]),
+        lambda store: store.log("t", 0),
+        lambda store: store.describe_topic("t"),
+        lambda store: store.lag("g"),
+    ],
+)
+def test_a_closed_store_takes_no_more_work(root: Path, ask: Callable[[Store], object]) -> None:
+    store = open_store(root)
+    store.close()
+    with pytest.raises((LogClosed, UsageError)):
+        ask(store)
+
+
+# ---------------------------------------------------------------- dropped
+
+
+def test_a_producer_keeps_its_store_open(root: Path) -> None:
+    """Goal: `flush="interval"` is kept though nobody refers to the store any more."""
+    clock = SystemClock()
+    producer = open_store(root, background=True, clock=clock, flush="interval", flush_interval_ms=1).producer()
+    gc.collect()
+    future = producer.send("t", b"3")
+    assert future.result(PATIENCE_S).offset == 3
+    wait_until(lambda: producer._owner.log("t", 0).recovery_point == 4, "the sync")  # type: ignore[attr-defined]
+    producer._owner.close()  # type: ignore[attr-defined]
+
+
+def test_the_thread_of_a_dropped_producer_ends_and_its_records_are_written(root: Path) -> None:
+    with open_store(root) as store:
+        before = set(threading.enumerate())
+        producer = store.producer(linger_ms=1e6)
+        (thread,) = set(threading.enumerate()) - before
+        producer.send("t", b"3")
+        del producer
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+        assert read(store, "t") == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_dropped_consumer_leaves_its_partitions_at_once(root: Path) -> None:
+    gc.disable()
+    try:
+        with open_store(root) as store:
+            consumer = store.consumer(["t"], **GROUP)
+            consumer.poll()
+            del consumer
+            assert store.consumer(["t"], **GROUP).assignment == {ZERO}
+    finally:
+        gc.enable()
+
+
+def test_what_was_sent_is_written_though_the_program_closes_nothing(root: Path) -> None:
+    script = f"""
+import seeklog
+producer = seeklog.open({str(root)!r}).producer(linger_ms=1e6)
+for number in range(1000):
+    producer.send("t", b"late")
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ, timeout=60)
+    with open_store(root) as store:
+        assert read(store, "t").count(b"late") == 1000
+
+
+# ---------------------------------------------------------------- made anew
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+def test_a_topic_that_was_made_anew_is_read_from_its_start(root: Path, group: str | None) -> None:
+    with open_store(root) as store:
+        consumer = store.consumer(["t"], group=group, auto_offset_reset="earliest", heartbeat_interval_ms=1)
+        assert len(consumer.poll()) == 3
+        store.delete_topic("t")
+        store.create_topic("t", partitions=1)
+        append(store, "t", [b"new%d" % number for number in range(8)])
+        seen = [record.value for _ in range(5) for record in consumer.poll()]
+        assert seen == [b"new%d" % number for number in range(8)]
+
+
+def test_a_partition_whose_sync_failed_is_opened_anew_for_the_next_producer(root: Path) -> None:
+    class Failing(QuickFiles):
+        fails = False
+
+        def sync(self, handle: int) -> None:
+            if self.fails:
+                raise OSError(5, "broken")
+
+    files = Failing()
+    with open_store(root, files=files, flush="batch") as store:
+        first = store.producer()
+        files.fails = True
+        assert isinstance(first.send("t", b"lost?").exception(PATIENCE_S), LogFailed)
+        files.fails = False
+        with pytest.raises(LogFailed):
+            first.send("t", b"refused")
+        assert store.producer().send("t", b"kept").exception(PATIENCE_S) is None
+        assert read(store, "t")[-1] == b"kept"
+
+
+# ---------------------------------------------------------------- what cannot be
+
+
+def test_a_store_is_not_taken_for_a_log(root: Path) -> None:
+    before = sorted(root.iterdir())
+    for read_only in (False, True):
+        with pytest.raises(NotALog, match=r"is a store of topics; open it with seeklog\.open"):
+            Log(root, read_only=read_only)
+    assert sorted(root.iterdir()) == before
+
+
+def test_a_directory_that_only_looks_like_one_is_no_store(tmp_path: Path) -> None:
+    (tmp_path / "ImageMagick-6").mkdir()
+    for read_only in (False, True):
+        with pytest.raises(NotALog):
+            seeklog.open(tmp_path, read_only=read_only)
+
+
+@pytest.mark.parametrize("words", [{"high_watermark": "manual"}, {"initial_offset": 5}])
+def test_what_is_for_a_lone_log_is_refused_for_a_store(tmp_path: Path, words: dict[str, Any]) -> None:
+    with pytest.raises(InvalidConfig):
+        seeklog.open(tmp_path / "store", config=LogConfig(**words))
+
+
+def test_a_store_is_configured_in_kafkas_words_too(tmp_path: Path) -> None:
+    with seeklog.open(tmp_path / "store", config={"retention.ms": "5"}) as store:
+        assert store.create_topic("t").config.retention_ms == 5
+
+
+def test_a_record_that_no_reader_would_take_is_refused(root: Path) -> None:
+    with open_store(root) as store:
+        store.alter_topic("t", {"compression.type": "zstd"})
+        with store.producer() as producer:
+            large = producer.send("t", bytes(20 << 20))
+            small = producer.send("t", b"after")
+            assert isinstance(large.exception(PATIENCE_S), RecordTooLarge)
+            assert small.result(PATIENCE_S).offset == 3
+
+
+def test_a_partition_that_another_process_writes_is_waited_for_once(root: Path) -> None:
+    """Goal: the other partitions of a producer do not wait a second for each of its batches."""
+    with Holder(root / "t-0" / ".lock"), open_store(root) as store:
+        for _ in range(2):
+            with pytest.raises(LogLocked):
+                append(store, "t", [b"x"])
+        assert store._table._entries[ZERO].was_locked
+
+
+def test_a_process_that_may_open_few_files_opens_fewer(tmp_path: Path) -> None:
+    script = f"""
+import resource, seeklog
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+with seeklog.open({str(tmp_path / "store")!r}) as store:
+    for number in range(20):
+        store.create_topic(f"t{{number}}", partitions=4)
+        store.describe_topic(f"t{{number}}")
+    with store.producer() as producer:
+        for number in range(20):
+            for partition in range(4):
+                producer.send(f"t{{number}}", b"x", partition=partition)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, env=os.environ, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda root: seeklog.open(5),
+        lambda root: seeklog.open(root, config=[1]),
+        lambda root: seeklog.open(root, max_open_files="5"),
+        lambda root: open_store(root).create_topic("a", config=["retention.ms"]),
+        lambda root: open_store(root).create_topic("a", config={"retention.ms": 5, "retention_ms": 6}),
+        lambda root: open_store(root).producer(linger_ms="5"),
+        lambda root: open_store(root).producer(partitioner="murmur2"),
+        lambda root: open_store(root).consumer(["t"], max_poll_records="9"),
+        lambda root: open_store(root).consumer(["t"], group="g", max_poll_interval_ms=2**31),
+        lambda root: open_store(root).consumer(["t"]).poll(None),
+        lambda root: open_store(root).consumer(["t"]).seek("t", 0, offset="0"),
+        lambda root: open_store(root).consumer(["t"]).seek_to_time("2024"),
+        lambda root: open_store(root).consumer(group="g").assign(["t"]),
+        lambda root: open_store(root).consumer(group="g").commit(5),
+        lambda root: open_store(root).consumer(group="g").commit({"t": 1}),
+        lambda root: next(iter(open_store(root).consumer())),
+    ],
+)
+def test_what_has_the_wrong_type_is_told_in_our_own_words(root: Path, call: Callable[[Path], object]) -> None:
+    with pytest.raises(SeeklogError):
+        call(root)
