@@ -175,7 +175,7 @@ class OsFiles:
 
     def kinds(self, directory: str) -> dict[str, Kind]:
         with os.scandir(directory) as entries:
-            return {entry.name: _kind_of(entry.stat(follow_symlinks=False).st_mode) for entry in entries}
+            return {entry.name: _kind_of_entry(entry) for entry in entries}
 
     def kind(self, path: str) -> Kind:
         return _kind_of(os.lstat(path).st_mode)
@@ -242,6 +242,15 @@ class OsFiles:
             os.close(handle)
             raise
         return handle
+
+
+def _kind_of_entry(entry: os.DirEntry[str]) -> Kind:
+    """Return what an entry is, which most file systems tell with its name."""
+    if entry.is_symlink():
+        return "link"
+    if entry.is_dir(follow_symlinks=False):
+        return "directory"
+    return "file" if entry.is_file(follow_symlinks=False) else "other"
 
 
 def _kind_of(mode: int) -> Kind:

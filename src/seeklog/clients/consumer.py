@@ -368,19 +368,27 @@ class Consumer:
         if not isinstance(most, int) or most < 1 or not isinstance(timeout_ms, int | float):
             raise UsageError("max_records must be at least 1, and timeout_ms a number of milliseconds")
         self._settle_all()
-        give_up = self._clock.monotonic() + timeout_ms / 1000
+        records: list[Record] = []
+        # First all that may fail, then all positions are moved: so an error or Ctrl-C takes no records along.
+        for position in self._wait_for_records(timeout_ms / 1000, most):
+            if len(records) < most:
+                records += position.take(most - len(records))
+        return records
+
+    def _wait_for_records(self, timeout_s: float, most: int) -> list[_Position]:
+        """Return positions that records can be taken from; none when the time is over, or the consumer is closed."""
+        give_up = self._clock.monotonic() + timeout_s
         pause = PAUSE_FIRST_S
         while True:
+            began = self._clock.monotonic()
             self._keep_up()
-            records: list[Record] = []
-            # First all that may fail, then all positions are moved: so an error or Ctrl-C takes no records along.
-            for position in self._ready(most):
-                if len(records) < most:
-                    records += position.take(most - len(records))
-            if records:
-                return records
-            left = give_up - self._clock.monotonic()
-            if left <= 0 or self._closing.wait(min(pause, left)):
+            ready = self._ready(most)
+            if ready:
+                return ready
+            now = self._clock.monotonic()
+            left = give_up - now
+            # A look at thousands of partitions takes its time: not more than a fifth of it all goes into looking.
+            if left <= 0 or self._closing.wait(min(max(pause, 4 * (now - began)), left)):
                 return []
             pause = min(2 * pause, PAUSE_MOST_S)
 
@@ -395,10 +403,12 @@ class Consumer:
         self._check_open()
         if not self._subscribed and not self._positions:
             raise UsageError("nothing is assigned: name topics when the consumer is made, or call assign")
-        while True:
-            position = self._next_chunk()
-            if position is None:
+        while not self._closing.is_set():
+            self._settle_all()
+            ready = self._wait_for_records(self._timeout_s, 1)
+            if not ready:
                 return
+            position = ready[0]
             # No more than a poll would, because only in between the group hears of this member.
             chunk = position.take(self._max_poll_records)
             records = iter(chunk)
@@ -406,22 +416,6 @@ class Consumer:
             yield records
             self._settle_all()
             del chunk, records  # before the next is read, which then finds their memory warm
-
-    def _next_chunk(self) -> _Position | None:
-        """Wait for a partition that has records; None when the time is over or the consumer is closed."""
-        self._settle_all()
-        give_up = self._clock.monotonic() + self._timeout_s
-        pause = PAUSE_FIRST_S
-        while not self._closing.is_set():
-            self._keep_up()
-            for position in self._in_turn():
-                if position.fetched or self._fetch(position):
-                    return position
-            left = give_up - self._clock.monotonic()
-            if left <= 0 or self._closing.wait(min(pause, left)):
-                return None
-            pause = min(2 * pause, PAUSE_MOST_S)
-        return None
 
     def _settle_iteration(self, partition: TopicPartition) -> None:
         """Put a partition's position behind the last record that an iteration has handed out, and end its chunk."""

@@ -138,7 +138,7 @@ def read_catalog_bytes(files: Files, root: str) -> bytes | None:
         return None
 
 
-def write_catalog(files: Files, root: str, catalog: Catalog) -> None:
-    """Replace the catalog; durable on return."""
-    replace_file(files, root, names.TOPICS, encode_catalog(catalog))
+def write_catalog(files: Files, root: str, data: bytes) -> None:
+    """Replace the catalog by encoded bytes; durable on return."""
+    replace_file(files, root, names.TOPICS, data)
     files.sync_directory(root)

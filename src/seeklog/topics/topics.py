@@ -102,8 +102,10 @@ class Topics:
         Who may not write sees a broker's directories too; who may has taken them into the catalog.
         """
         data = read_catalog_bytes(self._files, self.root)
+        if data is not None and data == self._bytes:
+            return self._catalog, data
         catalog = decode_catalog(data, path=self._path) if data is not None else {}
-        if data != self._bytes and not self._read_only:
+        if not self._read_only:
             # Whoever wrote it may have been killed before its name was durable; what is built on it must not be lost.
             self._files.sync_directory(self.root)
         if self._read_only:
@@ -206,9 +208,10 @@ class Topics:
             raise NotAccessible(f"{path} cannot be locked: {error}") from error
 
     def _write(self, catalog: Catalog) -> None:
-        write_catalog(self._files, self.root, catalog)
+        data = encode_catalog(catalog)
+        write_catalog(self._files, self.root, data)
         with self._lock:
-            self._take_in(catalog, encode_catalog(catalog))
+            self._take_in(catalog, data)
 
     def _put(self, topic: Topic) -> None:
         self._write(self._catalog | {topic.name: topic})
