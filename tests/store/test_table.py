@@ -16,6 +16,7 @@ from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.errors import LogClosed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
 from seeklog.topics import table
+from seeklog.topics.catalog import encode_catalog
 from storage.workbench import QuickFiles, open_log, value_of, values, wait_until
 from store.workbench import Holder, TickingClock, append, open_file_count, open_store, read, send, snapshot
 
@@ -543,3 +544,28 @@ def test_a_closed_table_opens_nothing(store: Store) -> None:
             call()
     with pytest.raises(SeeklogError), store._table.lent(T0, patience_s=0):
         pass
+
+
+def test_a_log_is_lent_and_let_go_of_though_its_topic_goes_meanwhile(store: Store, root: Path) -> None:
+    """Goal: what is noted for the root's checkpoints asks nobody about a topic that is no more."""
+    with store._table.lent(T0, patience_s=0) as log:
+        log.append(b"x")
+        (root / names.TOPICS).write_bytes(encode_catalog({}))
+        store._topics.refresh()
+
+    assert log.is_closed
+    with pytest.raises(TopicNotFound), store._table.lent(T0, patience_s=0):
+        pass
+
+
+def test_logs_that_callers_closed_do_not_stand_for_open_ones(root: Path) -> None:
+    """Goal: the bound on open files goes by what is open."""
+    with open_store(root, max_open_files=12) as store:
+        store.create_topic("t", partitions=8)
+        for partition in range(8):
+            append(store, "t", [b"x"], partition=partition)
+            store.log("t", partition).close()
+            read(store, "t", partition)
+        for partition in range(8):
+            append(store, "t", [b"y"], partition=partition)
+        assert len(store._table._writers) == len(store._table.open_writers()) <= 2

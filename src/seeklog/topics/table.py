@@ -92,8 +92,7 @@ class _Entry:
 
     def open_log(self) -> Log | None:
         """Return the log to read from, unless somebody who was given it has closed it."""
-        log = self.writer or self.reader
-        return None if log is None or log.is_closed else log
+        return next((log for log in (self.writer, self.reader) if log is not None and not log.is_closed), None)
 
 
 class PartitionTable:
@@ -141,7 +140,7 @@ class PartitionTable:
             self._hold_against_topics(entry)
             log = entry.open_log()
             if log is None:
-                entry.writer = None
+                self._close_writer(entry)
                 log = self._open(partition, read_only=True)
                 if log.needs_recovery and not self._read_only:
                     self._recover(partition)
@@ -201,10 +200,9 @@ class PartitionTable:
         log = entry.writer
         if log is None or not (log.is_closed or log.has_failed):
             return log
-        if log.has_failed and entry.pins:
-            return log
+        if entry.pins:
+            return log  # those who use it are told what is wrong with it
         self._close_writer(entry)
-        entry.writer = None
         return None
 
     def _unpin(self, entry: _Entry) -> None:
@@ -246,6 +244,8 @@ class PartitionTable:
         """
         entry = self._entry(partition)
         with entry.lock:
+            if entry.version != self._topics.version:
+                self._hold_against_topics(entry)
             writer = self._usable_writer(entry)
             if writer is not None:
                 yield writer
@@ -257,7 +257,7 @@ class PartitionTable:
             finally:
                 log.close()
                 with self._lock:
-                    self._changed[partition] = (self._topics.check(partition).topic_id, _offsets_of(log))
+                    self._changed[partition] = (entry.topic_id, _offsets_of(log))
 
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
