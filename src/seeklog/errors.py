@@ -24,6 +24,14 @@ class InvalidConfig(UsageError):
     """A configuration word or value that cannot be."""
 
 
+class InvalidOption(UsageError):
+    """An option of the Spark data source that is unknown, wrong, missing, or at odds with another one."""
+
+
+class SchemaMismatch(UsageError):
+    """A DataFrame whose columns are not those that a topic is written from; nothing was written."""
+
+
 class RecordTooLarge(UsageError):
     """A batch over `max_message_bytes`, or a field that the format cannot hold; nothing was written."""
 
@@ -61,6 +69,21 @@ class TopicNotFound(SeeklogError, LookupError):
 
 class TopicExists(SeeklogError):
     """The store has a topic of that name already; nothing was changed."""
+
+
+class DataLoss(SeeklogError):
+    """Records that a reader was to have are gone: retention overtook it, or the topic was deleted or made anew.
+
+    `condition` is the word that Spark's Kafka source has for the case, such as START_OFFSET_RESET.
+    """
+
+    def __init__(self, condition: str, message: str) -> None:
+        self.condition = condition
+        super().__init__(f"[DATA_LOSS.{condition}] {message}")
+        self._message = message
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), (self.condition, self._message)
 
 
 class GroupNotFound(SeeklogError, LookupError):
