@@ -11,7 +11,8 @@ from record.batches import INT64_MAX, LIMIT
 from seeklog.record import kernel
 from seeklog.record.kernel import Record
 
-ALL = ("key", "value", "offset", "timestamp", "headers")
+RECORD = ("key", "value", "offset", "timestamp", "headers")
+ALL = (*RECORD, "timestampType")
 BytesBuffers = tuple[int, int, bytearray | None, bytearray, bytearray]
 
 
@@ -56,7 +57,7 @@ def rows_of(columns: kernel.Columns) -> dict[str, list[Any]]:
         elif name == "headers":
             out[name] = header_lists(column)
         else:
-            out[name] = ints(column, 8)
+            out[name] = ints(column, 4 if name == "timestampType" else 8)
         assert len(out[name]) == row_count
     return out
 
@@ -89,6 +90,6 @@ def read_columns(
         table = rows_of(columns)
         out += [
             Record(value, key=key, headers=headers, timestamp_ms=timestamp, offset=offset)
-            for key, value, offset, timestamp, headers in zip(*(table[name] for name in ALL), strict=True)
+            for key, value, offset, timestamp, headers in zip(*(table[name] for name in RECORD), strict=True)
         ]
     return at, next_offset, out

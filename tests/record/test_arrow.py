@@ -26,13 +26,14 @@ def batch_of_columns(sketch: Sketch, columns: tuple[str, ...] = arrow.COLUMNS, *
 def test_every_column_has_its_type() -> None:
     header = pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())])
 
-    assert arrow.schema(arrow.COLUMNS) == pa.schema(
+    assert arrow.schema(arrow.ALL_COLUMNS) == pa.schema(
         [
             pa.field("key", pa.binary()),
             pa.field("value", pa.binary()),
             pa.field("offset", pa.int64(), nullable=False),
             pa.field("timestamp", pa.timestamp("ms", "UTC"), nullable=False),
             pa.field("headers", pa.list_(header)),
+            pa.field("timestampType", pa.int32(), nullable=False),
         ]
     )
 
@@ -81,6 +82,14 @@ def test_no_rows_make_an_empty_batch() -> None:
     assert batch.schema == arrow.schema(arrow.COLUMNS)
 
 
+@pytest.mark.parametrize(("attributes", "kind"), [(0x00, 0), (0x08, 1)])
+def test_the_kind_of_timestamp_comes_where_it_is_asked_for(attributes: int, kind: int) -> None:
+    batch = batch_of_columns(Sketch(SMALL.rows, attributes=attributes), arrow.ALL_COLUMNS)
+
+    assert batch["timestampType"].to_pylist() == [kind] * 3
+    assert "timestampType" not in arrow.COLUMNS
+
+
 @pytest.mark.parametrize(
     ("raw", "text"), [(b"ascii", "ascii"), ("schlüssel".encode(), "schlüssel"), (b"a\xff\x80b", "a\ufffd\ufffdb")]
 )
@@ -91,7 +100,7 @@ def test_a_header_key_is_text_even_where_its_bytes_are_none(raw: bytes, text: st
     assert batch["headers"].to_pylist() == [[{"key": text, "value": b"1"}, {"key": "k", "value": b"2"}]]
 
 
-@pytest.mark.parametrize("columns", [["offset"], ("offset", "value"), arrow.COLUMNS])
+@pytest.mark.parametrize("columns", [["offset"], ("offset", "value"), arrow.COLUMNS, arrow.ALL_COLUMNS])
 def test_known_columns_are_taken(columns: Any) -> None:
     assert arrow.check_columns(columns) == tuple(columns)
 
@@ -102,7 +111,7 @@ def test_a_lone_name_is_a_column_not_letters() -> None:
 
 @pytest.mark.parametrize("columns", [["offsets"], [""], "values", ["offset", "nope"]])
 def test_an_unknown_column_is_refused_with_those_there_are(columns: Any) -> None:
-    with pytest.raises(UsageError, match="there are key, value, offset, timestamp, headers"):
+    with pytest.raises(UsageError, match="there are key, value, offset, timestamp, headers, timestampType"):
         arrow.check_columns(columns)
 
 

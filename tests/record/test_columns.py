@@ -38,11 +38,12 @@ def test_every_column_of_a_small_batch_is_right() -> None:
         "offset": [40, 41, 43],
         "timestamp": [T, T + 5, T - 3],
         "headers": [(("trace", b"1"), ("none", None)), (), (("", b""),)],
+        "timestampType": [0, 0, 0],
     }
 
 
 @pytest.mark.parametrize(
-    "names", [subset for size in range(1, 6) for subset in itertools.combinations(ALL, size)], ids="+".join
+    "names", [subset for size in range(1, len(ALL) + 1) for subset in itertools.combinations(ALL, size)], ids="+".join
 )
 def test_only_the_columns_asked_for_are_built(names: tuple[str, ...]) -> None:
     columns, everything = make(names), make()
@@ -101,6 +102,20 @@ def test_a_timestamp_that_the_unit_cannot_hold_is_refused() -> None:
         else:
             with pytest.raises(CorruptBatch, match="out of bounds"):
                 columns.add(raw, 0, 0, 0, True, 0, 10)
+
+
+@by_codec
+def test_each_row_tells_who_stamped_its_batch(codec: int) -> None:
+    """The other bits of the attributes say nothing of it: transactional, delete horizon, the codec."""
+    attributes = (0x00, 0x08, 0x10, 0x18, 0x48, 0x40)
+    raw = b"".join(
+        Sketch((Row(delta=0), Row(delta=1)), 2 * batch, codec, bits).encode() for batch, bits in enumerate(attributes)
+    )
+    columns = make()
+
+    columns.add(raw, 0, 0, 0, True, 1, 11)
+
+    assert rows_of(columns)["timestampType"] == [0, 1, 1, 0, 0, 1, 1, 1, 1, 0]
 
 
 # ---------------------------------------------------------------- room

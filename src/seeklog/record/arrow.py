@@ -1,8 +1,10 @@
 """Kernel columns as Arrow record batches, without copying them. Needs the `arrow` extra.
 
-key        binary, null where the record has none      timestamp   timestamp[ms or us, UTC], not null
-value      binary, null for a tombstone                headers     list<struct<key: string, value: binary>>
-offset     int64, not null
+key        binary, null where the record has none      timestamp       timestamp[ms or us, UTC], not null
+value      binary, null for a tombstone                headers         list<struct<key: string, value: binary>>
+offset     int64, not null                             timestampType   int32, not null: 0 CreateTime, 1 LogAppendTime
+
+The last one, which has the name that Spark gives it, is built only where it is asked for by name.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 COLUMNS: Final = ("key", "value", "offset", "timestamp", "headers")
+ALL_COLUMNS: Final = (*COLUMNS, "timestampType")
 TimestampUnit = Literal["ms", "us"]
 TIMESTAMP_SCALES: Final = {"ms": 1, "us": 1000}
 
@@ -35,8 +38,8 @@ def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
     """Return the columns asked for, or refuse a name that is none."""
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     for name in names:
-        if name not in COLUMNS:
-            raise UsageError(f"no column {name!r}; there are {', '.join(COLUMNS)}")
+        if name not in ALL_COLUMNS:
+            raise UsageError(f"no column {name!r}; there are {', '.join(ALL_COLUMNS)}")
     if not names or len(set(names)) != len(names):
         raise UsageError("name each column once, and at least one")
     return names
@@ -51,6 +54,7 @@ def schema(columns: Sequence[str], *, timestamp_unit: TimestampUnit = "ms") -> p
         "offset": pa.field("offset", pa.int64(), nullable=False),
         "timestamp": pa.field("timestamp", pa.timestamp(timestamp_unit, "UTC"), nullable=False),
         "headers": pa.field("headers", _header_list(pa)),
+        "timestampType": pa.field("timestampType", pa.int32(), nullable=False),
     }
     return pa.schema([fields[name] for name in columns])
 

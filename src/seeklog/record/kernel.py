@@ -1349,6 +1349,7 @@ class Columns:
     _value: BytesColumn
     _offsets: bytearray
     _timestamps: bytearray
+    _timestamp_types: bytearray
     _header_ends: bytearray
     _header_keys: BytesColumn
     _header_values: BytesColumn
@@ -1383,6 +1384,7 @@ class Columns:
         self._value = BytesColumn(rows, data_bytes) if "value" in self._names else None
         self._offsets = new_buffer(8 * rows) if "offset" in self._names else None
         self._timestamps = new_buffer(8 * rows) if "timestamp" in self._names else None
+        self._timestamp_types = new_buffer(4 * rows) if "timestampType" in self._names else None
         self._header_ends = None
         self._header_keys = None
         self._header_values = None
@@ -1488,6 +1490,8 @@ class Columns:
         has_timestamp: cython.bint = self._timestamps is not None
         offsets: cython.p_uchar = buffer_pointer(self._offsets) if has_offset else pointer(b"")
         timestamps: cython.p_uchar = buffer_pointer(self._timestamps) if has_timestamp else pointer(b"")
+        has_type: cython.bint = self._timestamp_types is not None
+        timestamp_types: cython.p_uchar = buffer_pointer(self._timestamp_types) if has_type else pointer(b"")
         wants_headers: cython.bint = self._wants_headers
         header_ends: cython.p_uchar = buffer_pointer(self._header_ends) if wants_headers else pointer(b"")
         record_end: cython.Py_ssize_t
@@ -1540,6 +1544,9 @@ class Columns:
                         f"its timestamp {timestamp} is out of bounds of the column's unit", index, position
                     )
                 put_i64(timestamps, self.rows, timestamp * self._scale)
+            if has_type:
+                # Kafka's TimestampType: 0 for CreateTime, 1 for LogAppendTime.
+                put_i32(timestamp_types, self.rows, 1 if append_time else 0)
             self.rows += 1
             if wants_headers:
                 put_i32(header_ends, self.rows, self._header_count)
@@ -1596,6 +1603,9 @@ class Columns:
         if self._timestamps is not None:
             resize(self._timestamps, 8 * self.rows)
             out["timestamp"] = self._timestamps
+        if self._timestamp_types is not None:
+            resize(self._timestamp_types, 4 * self.rows)
+            out["timestampType"] = self._timestamp_types
         if self._wants_headers:
             resize(self._header_ends, 4 * (self.rows + 1))
             out["headers"] = (self._header_ends, self._header_keys.finish(), self._header_values.finish())
