@@ -100,6 +100,98 @@ def test_a_header_key_is_text_even_where_its_bytes_are_none(raw: bytes, text: st
     assert batch["headers"].to_pylist() == [[{"key": text, "value": b"1"}, {"key": "k", "value": b"2"}]]
 
 
+# ---------------------------------------------------------------- as Spark wants them
+
+
+def spark_schema() -> Any:
+    """The schema that Spark 4 compares batches with: all is nullable but what it says is not, items are elements."""
+    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            pa.field("headers", pa.list_(pa.field("element", header))),
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary(), metadata={"note": "of the caller"}),
+            pa.field("offset", pa.int64()),
+            pa.field("timestamp", pa.timestamp("us", "UTC")),
+            pa.field("timestampType", pa.int32()),
+        ]
+    )
+
+
+def columns_of(sketch: Sketch, names: Any) -> tuple[dict[str, Any], int]:
+    made = kernel.Columns(tuple(names), rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=1000)
+    made.add(sketch.encode(), 0, 0, sketch.base_offset, True, 0, INT64_MAX)
+    return made.finish(), made.rows
+
+
+@pytest.mark.parametrize("headers_null", [False, True])
+def test_any_schema_of_the_same_types_is_taken_as_it_is_without_a_copy(headers_null: bool) -> None:
+    schema = spark_schema()
+    columns, rows = columns_of(SMALL, schema.names)
+
+    batch = arrow.record_batch(columns, rows, schema, headers_null=headers_null)
+
+    batch.validate(full=True)
+    assert batch.schema.equals(schema, check_metadata=True)
+    assert batch["headers"].type.value_field.name == "element"
+    assert batch.drop_columns("headers").to_pylist() == (
+        batch_of_columns(SMALL, ("key", "value", "offset", "timestamp", "timestampType"), unit="us").to_pylist()
+    )
+    for name in ("offset", "timestamp", "timestampType"):
+        assert batch[name].buffers()[1].address == pa.py_buffer(columns[name]).address
+    for name in ("key", "value"):
+        assert batch[name].buffers()[2].address == pa.py_buffer(columns[name][4]).address
+    assert batch["headers"].buffers()[1].address == pa.py_buffer(columns["headers"][0]).address
+
+
+def test_records_without_headers_have_null_there_where_it_is_asked_for() -> None:
+    columns, rows = columns_of(SMALL, ("headers",))
+
+    batch = arrow.record_batch(columns, rows, arrow.schema(("headers",)), headers_null=True)
+
+    batch.validate(full=True)
+    assert batch["headers"].null_count == 1
+    assert batch["headers"].to_pylist() == [
+        [{"key": "trace", "value": b"1"}, {"key": "none", "value": None}],
+        None,
+        [{"key": "", "value": b""}],
+    ]
+
+
+@pytest.mark.parametrize("has_headers", [False, True])
+def test_columns_of_only_null_headers_and_of_none_are_right(has_headers: bool) -> None:
+    headers = ((b"h", b"1"),) if has_headers else ()
+    columns, rows = columns_of(Sketch(tuple(Row(b"v", None, headers, delta=n) for n in range(9))), ("headers",))
+
+    batch = arrow.record_batch(columns, rows, arrow.schema(("headers",)), headers_null=True)
+
+    batch.validate(full=True)
+    assert batch["headers"].null_count == (0 if has_headers else 9)
+    assert batch["headers"].to_pylist() == [[{"key": "h", "value": b"1"}] if has_headers else None] * 9
+
+
+@pytest.mark.parametrize("rows", range(18))
+def test_filled_lists_have_their_bit_at_every_count(rows: int) -> None:
+    """Eight lists share a byte."""
+    sizes = [(row * row) % 3 for row in range(rows)]
+    ends = bytearray(b"".join(sum(sizes[:row]).to_bytes(4, sys.byteorder) for row in range(rows + 1)))
+
+    empty, bits = kernel.filled_lists(ends, rows)
+
+    assert empty == sizes.count(0)
+    assert len(bits) == (rows + 7) // 8
+    assert [bits[row >> 3] >> (row & 7) & 1 for row in range(8 * len(bits))][:rows] == [size > 0 for size in sizes]
+
+
+@pytest.mark.parametrize(("size", "rows"), [(0, 0), (3, 0), (4, 1), (7, 1), (8, -1)])
+def test_ends_that_are_not_all_there_are_refused(size: int, rows: int) -> None:
+    with pytest.raises(ValueError, match="hold no ends"):
+        kernel.filled_lists(bytearray(size), rows)
+
+
+# ---------------------------------------------------------------- names
+
+
 @pytest.mark.parametrize("columns", [["offset"], ("offset", "value"), arrow.COLUMNS, arrow.ALL_COLUMNS])
 def test_known_columns_are_taken(columns: Any) -> None:
     assert arrow.check_columns(columns) == tuple(columns)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seeklog.errors import UsageError
+from seeklog.record.kernel import filled_lists
 
 if TYPE_CHECKING:
     import pyarrow
@@ -63,18 +64,26 @@ def _header_list(pa: Any) -> Any:
     return pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
 
-def record_batch(columns: dict[str, Any], rows: int, schema: pyarrow.Schema) -> pyarrow.RecordBatch:
-    """Return the kernel's finished columns as one Arrow batch."""
+def record_batch(
+    columns: dict[str, Any], rows: int, schema: pyarrow.Schema, *, headers_null: bool = False
+) -> pyarrow.RecordBatch:
+    """Return the kernel's finished columns as one Arrow batch of `schema`.
+
+    The schema may be any with the types of `schema()`: which fields are nullable, at any depth, what a list calls
+    its items and metadata are the caller's to say. With `headers_null`, a record without headers has null there,
+    as in Spark's Kafka source, in place of an empty list.
+    """
     pa = import_pyarrow()
+    binary = pa.binary()
     arrays = []
-    for field in schema:
-        buffers = columns[field.name]
-        if field.name in ("key", "value"):
-            arrays.append(_binary(pa, buffers, pa.binary()))
-        elif field.name == "headers":
-            arrays.append(_headers(pa, buffers, rows, field.type))
+    for name, kind in zip(schema.names, schema.types, strict=True):
+        buffers = columns[name]
+        if name in ("key", "value"):
+            arrays.append(_binary(pa, buffers, binary))
+        elif name == "headers":
+            arrays.append(_headers(pa, buffers, rows, kind, headers_null))
         else:
-            arrays.append(pa.Array.from_buffers(field.type, rows, [None, pa.py_buffer(buffers)]))
+            arrays.append(pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(buffers)], 0))
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
@@ -84,7 +93,7 @@ def _binary(pa: Any, buffers: _Bytes, kind: Any) -> Any:
     return pa.Array.from_buffers(kind, rows, [validity, pa.py_buffer(ends), pa.py_buffer(data)], null_count)
 
 
-def _headers(pa: Any, buffers: tuple[bytearray, _Bytes, _Bytes], rows: int, kind: Any) -> Any:
+def _headers(pa: Any, buffers: tuple[bytearray, _Bytes, _Bytes], rows: int, kind: Any, empty_is_null: bool) -> Any:
     ends, keys, values = buffers
     key_array = _binary(pa, keys, pa.string())
     if not keys[4].isascii():
@@ -92,4 +101,6 @@ def _headers(pa: Any, buffers: tuple[bytearray, _Bytes, _Bytes], rows: int, kind
         texts = [key.decode("utf-8", "replace") for key in _binary(pa, keys, pa.binary()).to_pylist()]
         key_array = pa.array(texts, pa.string())
     pairs = pa.StructArray.from_arrays([key_array, _binary(pa, values, pa.binary())], fields=list(kind.value_type))
-    return pa.ListArray.from_buffers(kind, rows, [None, pa.py_buffer(ends)], 0, 0, [pairs])
+    null_count, bits = filled_lists(ends, rows) if empty_is_null else (0, bytearray())
+    valid = pa.py_buffer(bits) if null_count else None
+    return pa.ListArray.from_buffers(kind, rows, [valid, pa.py_buffer(ends)], null_count, 0, [pairs])

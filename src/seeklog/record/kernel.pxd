@@ -8,5 +8,7 @@ from libc.string cimport memcpy
 cdef extern from "native.h" nogil:
     unsigned int big_endian_u32(const unsigned char *data)
     int64_t big_endian_i64(const unsigned char *data)
+    int32_t native_i32(const unsigned char *data)
+    int64_t native_i64(const unsigned char *data)
     int crc32c_has_instruction()
     unsigned int crc32c_short(unsigned int crc, const unsigned char *data, size_t size)

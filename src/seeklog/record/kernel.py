@@ -1232,9 +1232,19 @@ def put_i64(p: cython.p_uchar, index: cython.Py_ssize_t, value: cython.longlong)
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
+def get_i32(p: cython.p_uchar, index: cython.Py_ssize_t) -> cython.longlong:
+    if cython.compiled:
+        return native_i32(p + 4 * index)
+    else:
+        return int.from_bytes(p[4 * index : 4 * index + 4], sys.byteorder, signed=True)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
 def get_i64(p: cython.p_uchar, index: cython.Py_ssize_t) -> cython.longlong:
     if cython.compiled:
-        return cython.cast(cython.pointer(int64_t), p)[index]
+        return native_i64(p + 8 * index)
     else:
         return int.from_bytes(p[8 * index : 8 * index + 8], sys.byteorder, signed=True)
 
@@ -1610,6 +1620,23 @@ class Columns:
             resize(self._header_ends, 4 * (self.rows + 1))
             out["headers"] = (self._header_ends, self._header_keys.finish(), self._header_values.finish())
         return out
+
+
+def filled_lists(ends: bytearray, rows: cython.Py_ssize_t):
+    """Return (number of empty lists, one bit per list that is set where it is not empty), by the lists' int32 ends."""
+    if rows < 0 or len(ends) < 4 * (rows + 1):
+        raise ValueError(f"{len(ends)} bytes hold no ends of {rows} lists")
+    p: cython.p_uchar = buffer_pointer(ends)
+    bits: bytearray = bytearray((rows + 7) // 8)
+    out: cython.p_uchar = buffer_pointer(bits)
+    empty: cython.Py_ssize_t = 0
+    row: cython.Py_ssize_t
+    for row in range(rows):
+        if get_i32(p, row) == get_i32(p, row + 1):
+            empty += 1
+        else:
+            out[row >> 3] |= 1 << (row & 7)
+    return empty, bits
 
 
 # ---------------------------------------------------------------- the running state of a segment

@@ -1,4 +1,4 @@
-/* What the kernel asks of the CPU: big-endian loads, and a CRC-32C for buffers so short that a call into a
+/* What the kernel asks of the CPU: loads from any address, and a CRC-32C for buffers so short that a call into a
  * library costs more than the sum. Longer ones go to fastcrc; where there is no CRC instruction, all of them do.
  *
  * Reflected polynomial 0x82F63B78, initial value and final xor 0xFFFFFFFF, as Kafka, iSCSI and ext4 use it.
@@ -26,6 +26,18 @@ static inline int64_t big_endian_i64(const unsigned char *data) {
     word = __builtin_bswap64(word);
 #endif
     return (int64_t)word;
+}
+
+static inline int32_t native_i32(const unsigned char *data) {
+    int32_t word;
+    memcpy(&word, data, 4);
+    return word;
+}
+
+static inline int64_t native_i64(const unsigned char *data) {
+    int64_t word;
+    memcpy(&word, data, 8);
+    return word;
 }
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
