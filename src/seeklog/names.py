@@ -10,6 +10,7 @@ seeklog's, which Kafka ignores there:
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
     seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
     seeklog-watermark             the high watermark, published for other processes
+    seeklog-staged-<app>-<time>-<id>   finished batches that wait for their transaction to be committed
     seeklog-member-<id>           held by a member of a consumer group, in a partition of __consumer_offsets
     .lock                         held by the one writer, holds its pid
 
@@ -18,10 +19,13 @@ checkpoints of all of them. seeklog's, which are files only, because a broker re
 is no partition:
     seeklog-topics                the topics, their partitions and configurations
     seeklog-topics.lock           held while the former changes
+    seeklog-transaction-<app>     what an application's last transaction appends, or that it is done
+    seeklog-transaction-<app>.lock     held while it is committed
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import Final, NamedTuple
 
@@ -43,9 +47,11 @@ LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK: Final = ".lock"
 MEMBER: Final = "seeklog-member-"
+STAGED: Final = "seeklog-staged-"
 
 TOPICS: Final = "seeklog-topics"
 TOPICS_LOCK: Final = "seeklog-topics.lock"
+TRANSACTION: Final = "seeklog-transaction-"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -73,11 +79,13 @@ _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 # No leading zeros: a partition has one name.
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
+_STAGED_NAME: Final = re.compile(r"seeklog-staged-([0-9a-f]{16})-([0-9a-f]{12})-[0-9a-f]{32}\Z", re.ASCII)
+_TRANSACTION_NAME: Final = re.compile(r"seeklog-transaction-([0-9a-f]{16})\Z", re.ASCII)
 _DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete\Z", re.ASCII)
 _KNOWN_NAME: Final = re.compile(
     r"(\d{20}\..+"
     r"|seeklog-(checkpoint|watermark)(\.tmp)?"
-    r"|seeklog-member-.+"
+    r"|seeklog-(member|staged)-.+"
     r"|leader-epoch-checkpoint(\.tmp)?"
     r"|partition\.metadata(\.tmp)?"
     r"|\.lock)\Z",
@@ -100,6 +108,33 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
     """Return (base offset, suffix) of a segment file's name, or None if it is not one."""
     match = _SEGMENT_NAME.match(name)
     return (int(match[1]), match[2]) if match else None
+
+
+def app_key(app: str) -> str:
+    """Return what stands for an application in the names of its files: it may be called anything."""
+    return hashlib.sha256(app.encode()).hexdigest()[:16]
+
+
+def staged_name(key: str, *, now_ms: int, unique: str) -> str:
+    """Return the name of a file of batches that an application, by its key, stages at a time."""
+    return f"{STAGED}{key}-{max(0, now_ms):012x}-{unique}"
+
+
+def parse_staged_name(name: str) -> tuple[str, int] | None:
+    """Return (the application's key, when it was staged) of a staged file's name, or None if it is none."""
+    match = _STAGED_NAME.match(name)
+    return (match[1], int(match[2], 16)) if match else None
+
+
+def transaction_name(key: str) -> str:
+    """Return the name of the file that holds an application's last transaction."""
+    return f"{TRANSACTION}{key}"
+
+
+def parse_transaction_name(name: str) -> str | None:
+    """Return the key of the application whose transaction a file holds, or None if it is none."""
+    match = _TRANSACTION_NAME.match(name)
+    return match[1] if match else None
 
 
 def is_known(name: str) -> bool:

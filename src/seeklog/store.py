@@ -44,6 +44,7 @@ from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
+from seeklog.topics.transactions import Transactions
 
 logger = logging.getLogger("seeklog")
 
@@ -123,8 +124,12 @@ class Store:
             raise
         self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
         self._topics.forget = self._groups.forget_topic
+        self._transactions = Transactions(
+            self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only
+        )
         if not read_only:
             self._topics.finish_deletes()
+            self._transactions.finish_open()
         self._seen_version = self._topics.version
         _open_stores.add(self)
         if self._maintenance is not None and self._jobs is not None:
@@ -249,6 +254,12 @@ class Store:
         """Return one partition's log, to read from. The store closes it; after a write it may have to be asked anew."""
         self._check_open()
         return self._table.reading(TopicPartition(topic, partition))
+
+    @property
+    def transactions(self) -> Transactions:
+        """Staged batches that are appended to many partitions together, once: what the Spark sink writes with."""
+        self._check_open()
+        return self._transactions
 
     # ------------------------------------------------------------ clients
 

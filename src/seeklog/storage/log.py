@@ -32,7 +32,7 @@ from seeklog.files import Files, OsFiles
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
 from seeklog.record.kernel import Record
-from seeklog.storage import reading
+from seeklog.storage import reading, transaction
 from seeklog.storage.columns import scan_arrow
 from seeklog.storage.flusher import Flusher
 from seeklog.storage.host import Host
@@ -208,6 +208,12 @@ class Log:
         if not isinstance(raw, bytes | bytearray | memoryview):
             raise UsageError(f"batches are bytes, not {type(raw).__name__}")
         return (self._writing or self._writer_only()).append_batches(bytes(raw))
+
+    def append_part(self, part: transaction.Part) -> None:
+        """Append this partition's part of a transaction that is being committed: durable, its staging removed."""
+        partition = self._writing or self._writer_only()
+        transaction.append_part(partition, part)
+        transaction.close_part(partition, part)
 
     def writer(self, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20) -> LogWriter:
         """Return a buffering writer whose `append` returns a future at once."""

@@ -34,7 +34,7 @@ from seeklog.record import kernel
 from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
 from seeklog.record.kernel import Record, SegmentState, encode_one
-from seeklog.storage import reading
+from seeklog.storage import reading, transaction
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
@@ -134,18 +134,27 @@ class Partition:
         # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
         check_directory(files, directory, create=host is None)
         self._lock_handle = lock_directory(files, directory)
+        self._background = None
+        self._commit = GroupCommit(self._flush)
         try:
-            self._open(host)
+            listing = self._open(host)
         except BaseException:
             self._lock_handle.close()
             raise
-        self._commit = GroupCommit(self._flush)
+        try:
+            # Before anybody can append anything else.
+            transaction.settle(self, listing)
+        except BaseException:
+            self._refusal = LogClosed(f"{self.directory} is closed")
+            self._release()
+            raise
         self._background = background(self, config) if background is not None and config.flush != "batch" else None
         _open_partitions.add(self)
 
     # ------------------------------------------------------------ opening and closing
 
-    def _open(self, host: Host | None) -> None:
+    def _open(self, host: Host | None) -> list[str]:
+        """Recover what is there and take it in; return the names that were in the directory."""
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True, host=host)
         own = self._saved = read_checkpoint(files, directory)
@@ -192,6 +201,7 @@ class Partition:
         # certain indexes, so the first append makes it void.
         self._checkpointed_at = self.clock.monotonic()
         self._publish_watermark()
+        return listing
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
         """Return the high watermark that was last set: the published one may be newer than the checkpoint's."""
@@ -352,18 +362,34 @@ class Partition:
             raise UsageError("no batch to append")
         if span - 1 > INT32_MAX:
             raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; append them apart")
+        # Each batch was held against max_message_bytes; together they must fit in a segment.
+        appended = self._append_raw(raw, span, largest=self.config.segment_bytes)
+        if self._syncs_each:
+            self._commit.wait_for(appended.stop)
+        return appended
+
+    def append_staged(self, raw: bytes) -> None:
+        """Append batches that a committed transaction has staged; the caller syncs.
+
+        What was committed goes in, also where the limits on the size of batches were lowered since.
+        """
+        _, span = kernel.check_batches(raw, INT32_MAX)
+        self._append_raw(raw, span, largest=INT32_MAX)
+
+    def _append_raw(self, raw: bytes, span: int, *, largest: int) -> range:
         if self._stamps_append_time:
             raw = kernel.stamp_append_time(raw, self.clock.now_ms())
         with self._lock:
             self.check_usable()
             first = self.log_end_offset
             batches = kernel.stamp(raw, first, self.leader_epoch)
-            # Each batch was held against max_message_bytes; together they must fit in a segment.
-            segment = self._segment_for(batches, largest=self.config.segment_bytes)
-            self._write(segment, batches, first + span)
-        if self._syncs_each:
-            self._commit.wait_for(first + span)
+            self._write(self._segment_for(batches, largest=largest), batches, first + span)
         return range(first, first + span)
+
+    @property
+    def stamps_append_time(self) -> bool:
+        """Whether batches get the time of the append in place of their records' own."""
+        return self._stamps_append_time
 
     def _segment_for(self, batches: bytes, largest: int | None = None) -> ActiveSegment:
         """Return the segment to write batches to, a new one if Kafka's rules ask for it. Holds the lock."""

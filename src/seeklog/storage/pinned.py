@@ -1,0 +1,80 @@
+"""A part of a log that was pinned in one process, to be read in another that lists no directory and reads no seal.
+
+A pin names the segments that a range of offsets touches, as they were when it was made, and the index entry to start
+from. It is small and picklable. What a pin covers never changes on disk: segments only grow, and are deleted whole.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from seeklog.config import LogConfig
+from seeklog.files import Files
+from seeklog.storage.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
+from seeklog.storage.segment import Indexes, Segment, Shared
+from seeklog.storage.view import View
+
+
+class PinnedSegment(NamedTuple):
+    """One segment: all that a reader must know of it before it opens the file."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    contiguous: bool
+    is_exact: bool
+
+
+class Pin(NamedTuple):
+    """Segments in order, and the entry of the first one's index from which the range is found."""
+
+    segments: tuple[PinnedSegment, ...]
+    entry: bytes
+    """One entry as it stands in the index file, or nothing: then the first segment is read from its start."""
+
+
+def make_pin(view: View, start: int, stop: int) -> Pin:
+    """Pin the segments of a view that may hold offsets in [start, stop)."""
+    first = view.find(start)
+    while first + 1 < len(view.segments) and view.segments[first].next_offset <= start:
+        first += 1
+    touched = []
+    for segment in view.segments[first:]:
+        if segment.base_offset >= stop:
+            break
+        touched.append(segment)
+    entry = _entry_before(touched[0], start) if touched else b""
+    return Pin(
+        tuple(
+            PinnedSegment(one.base_offset, one.next_offset, one.size, one.contiguous, one.is_exact) for one in touched
+        ),
+        entry,
+    )
+
+
+def _entry_before(segment: Segment, offset: int) -> bytes:
+    if offset <= segment.base_offset:
+        return b""
+    offsets = segment.indexes.offsets
+    number = offsets.floor(offset)
+    return bytes(offsets.table[number * OFFSET_ENTRY.size : (number + 1) * OFFSET_ENTRY.size]) if number >= 0 else b""
+
+
+class _GivenSegment(Segment):
+    """A segment that is taken as a pin has it. Its index is the one entry of the pin."""
+
+    def __init__(self, shared: Shared, pinned: PinnedSegment, entry: bytes) -> None:
+        super().__init__(shared, pinned.base_offset, size=pinned.size, next_offset=pinned.next_offset, seal=None)
+        self.contiguous = pinned.contiguous
+        self.is_exact = pinned.is_exact
+        self._entry = entry
+
+    def load_indexes(self) -> Indexes:
+        return Indexes(OffsetIndex(self.base_offset, self._entry), TimeIndex(self.base_offset, b""))
+
+
+def pinned_view(files: Files, directory: str, pin: Pin) -> View:
+    """Return the view that a pin was made of. No file is opened until it is read."""
+    # A scan goes forward: two open files are the one that is read and the one before it.
+    shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
+    return View(_GivenSegment(shared, one, pin.entry if place == 0 else b"") for place, one in enumerate(pin.segments))

@@ -1,0 +1,231 @@
+"""Transactions: staged batches of many partitions that get into their logs all together, once.
+
+An application, such as a streaming query, numbers its transactions with a version that grows. The last one of each is
+kept in a file of its own in the root of the store, `seeklog-transaction-<key>`, which is replaced whole:
+
+    seeklog-transaction 1
+    {"app": "spark-query-5d0e…", "version": 12, "state": "committing", "parts": [{"partition": "alerts-0",
+      "topic_id": "5JdN…", "base_offset": 1042, "files": [["seeklog-staged-…", 81920, 3735928559, 512]]}]}
+    crc32c 5d1c9ad2
+
+(in one line; a file's fields are name, size, CRC-32C and record count). Writing it with the state "committing" is the
+moment of the commit: before it nothing is in any log, after it everything will be. It is synced before the first batch
+is appended, and whoever opens a partition for writing appends what is still missing of such a part before anything
+else. The base offset, and the batches found there, tell what is not missing. A part is finished when its staged files
+are gone; the transaction is "done" when all parts are, and that it was done is kept until the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from seeklog import names
+from seeklog.errors import CorruptionError, LostRecords
+from seeklog.files import Files
+from seeklog.record.kernel import crc32c
+from seeklog.storage import reading, staging
+from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.staging import StagedBatch, StagedFile
+
+if TYPE_CHECKING:
+    from seeklog.storage.partition import Partition
+
+logger = logging.getLogger("seeklog")
+
+_FIRST_LINE = b"seeklog-transaction 1\n"
+_DAMAGED = (
+    "Restore the file from a copy. Removing it forgets whether the application's last transaction was committed: its "
+    "records may then be missing, or come twice."
+)
+State: TypeAlias = Literal["committing", "done"]
+# Enough to see the header of every batch that may be there already; they are read whole, one after the other.
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a transaction appends to one partition."""
+
+    partition: str
+    """The name of its directory."""
+    topic_id: str
+    base_offset: int
+    files: tuple[StagedFile, ...]
+
+    @property
+    def record_count(self) -> int:
+        return sum(file.record_count for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The last transaction of an application."""
+
+    app: str
+    version: int
+    state: State
+    parts: tuple[Part, ...] = ()
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "committing"
+
+
+def encode_transaction(transaction: Transaction) -> bytes:
+    """Return the bytes of the file."""
+    parts = [
+        {
+            "partition": part.partition,
+            "topic_id": part.topic_id,
+            "base_offset": part.base_offset,
+            "files": [astuple(file) for file in part.files],
+        }
+        for part in transaction.parts
+    ]
+    fields = {"app": transaction.app, "version": transaction.version, "state": transaction.state, "parts": parts}
+    body = _FIRST_LINE + json.dumps(fields).encode("ascii") + b"\n"
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def decode_transaction(data: bytes, *, path: str) -> Transaction:
+    """Return what the bytes say, or raise `CorruptionError`."""
+    body, separator, last = data.rpartition(b"crc32c ")
+    if not separator or last != b"%08x\n" % crc32c(body):
+        raise CorruptionError("the transaction fails its CRC", path=path, advice=_DAMAGED)
+    if not body.startswith(_FIRST_LINE):
+        raise CorruptionError("a newer seeklog wrote this transaction", path=path)
+    try:
+        fields = json.loads(body[len(_FIRST_LINE) :])
+        parts = tuple(
+            Part(
+                partition=part["partition"],
+                topic_id=part["topic_id"],
+                base_offset=part["base_offset"],
+                files=tuple(StagedFile(*file) for file in part["files"]),
+            )
+            for part in fields["parts"]
+        )
+        return Transaction(fields["app"], fields["version"], fields["state"], parts)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"the transaction does not parse: {error}", path=path, advice=_DAMAGED) from error
+
+
+def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
+    """Return the last transaction of the application with this key, or None."""
+    path = f"{root}/{names.transaction_name(key)}"
+    try:
+        data = files.read_file(path)
+    except FileNotFoundError:
+        return None
+    return decode_transaction(data, path=path)
+
+
+def write_transaction(files: Files, root: str, transaction: Transaction) -> None:
+    """Replace the application's transaction; durable on return."""
+    replace_file(files, root, names.transaction_name(names.app_key(transaction.app)), encode_transaction(transaction))
+    files.sync_directory(root)
+
+
+def settle(partition: Partition, listing: Sequence[str]) -> None:
+    """Finish what transactions still have to append to a partition that was just opened, and sweep its staging.
+
+    Nothing but a staged file in the listing makes this look any further.
+    """
+    staged = [name for name in listing if name.startswith(names.STAGED)]
+    if not staged:
+        return
+    files, directory = partition.files, partition.directory
+    root, name = os.path.split(directory)
+    keys = {parsed[0] for parsed in map(names.parse_staged_name, staged) if parsed is not None}
+    named: set[str] = set()
+    for key in sorted(keys):
+        transaction = read_transaction(files, root, key)
+        if transaction is None or not transaction.is_open:
+            continue
+        for part in transaction.parts:
+            if part.partition == name:
+                named.update(file.name for file in part.files)
+                finish_part(partition, part, staged=staged)
+    now_ms = partition.clock.now_ms()
+    stale = [name for name in staged if name not in named and staging.is_stale(name, now_ms=now_ms)]
+    if stale:
+        logger.info("%s: %d staged files that nobody committed are removed", directory, len(stale))
+        staging.remove_staged(files, directory, stale)
+
+
+def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> None:
+    """Append what is missing of a part whose transaction was interrupted. `staged` are the files that are there."""
+    remaining = [file for file in part.files if file.name in staged]
+    if not remaining:
+        return
+    end = part.base_offset + part.record_count
+    if partition.log_end_offset < part.base_offset:
+        raise LostRecords(
+            f"the log ends at offset {partition.log_end_offset}, but a transaction was to go on at {part.base_offset}",
+            path=partition.directory,
+            advice=reading.ADVICE,
+        )
+    if len(remaining) == len(part.files):
+        # Files are removed only when all of them are appended.
+        for file in part.files:
+            staging.check_staged(partition.files, partition.directory, file)
+        append_part(partition, part, applied=_found(partition, part))
+        logger.info("%s: finished a transaction, offsets %d to %d", partition.directory, part.base_offset, end - 1)
+    close_part(partition, part)
+
+
+def _found(partition: Partition, part: Part) -> int:
+    """Return how many of a part's batches are in the log already.
+
+    They are looked for at the base offset. Who appends without asking for transactions, as a broker does that took
+    over the directory, leaves others there: then those of the part come behind them.
+    """
+    count = 0
+    in_log = _headers(partition, part.base_offset)
+    for file in part.files:
+        for _, batches in staging.read_staged(partition.files, partition.directory, file):
+            for batch in batches:
+                if next(in_log, None) != _mark(partition, batch):
+                    return count
+                count += 1
+    return count
+
+
+def _mark(partition: Partition, batch: StagedBatch) -> tuple[int, ...]:
+    # A log that stamps its own time changes what the CRC covers.
+    mark = (batch.size, batch.record_count)
+    return mark if partition.stamps_append_time else (*mark, batch.crc)
+
+
+def _headers(partition: Partition, offset: int) -> Iterator[tuple[int, ...]]:
+    while offset < partition.log_end_offset:
+        end = partition.log_end_offset
+        for batch in reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES):
+            header = batch.header
+            if header.base_offset < offset:
+                return
+            mark = (header.size, header.last_offset_delta + 1)
+            yield mark if partition.stamps_append_time else (*mark, header.crc)
+            offset = header.next_offset
+
+
+def append_part(partition: Partition, part: Part, *, applied: int = 0) -> None:
+    """Append the batches of a part but for the first `applied`, and make them durable."""
+    chunk = max(1, min(staging.CHUNK, partition.config.segment_bytes))
+    for file in part.files:
+        for raw, batches in staging.read_staged(partition.files, partition.directory, file, chunk=chunk):
+            skipped = min(applied, len(batches))
+            applied -= skipped
+            if skipped < len(batches):
+                partition.append_staged(raw[batches[skipped].position :])
+    partition.flush()
+
+
+def close_part(partition: Partition, part: Part) -> None:
+    """Remove the staged files of a part that is durable in the log."""
+    staging.remove_staged(partition.files, partition.directory, [file.name for file in part.files])

@@ -1,0 +1,233 @@
+"""Committing transactions over the partitions of a store; `storage.transaction` has the file and the rules.
+
+A commit holds the lock of its application, so that two drivers of one query cannot both commit, and then the locks of
+all partitions, in order, until everything is appended. Locks are waited for: others hold them for a commit as short as
+this one, unless a long-lived writer has the partition.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.errors import LogLocked, NotAccessible, SeeklogError, TopicNotFound, UsageError
+from seeklog.files import Files
+from seeklog.names import TopicPartition
+from seeklog.storage import staging
+from seeklog.storage.directory import take_lock
+from seeklog.storage.log import Log
+from seeklog.storage.staging import StagedFile, Stager
+from seeklog.storage.transaction import Part, Transaction, read_transaction, write_transaction
+from seeklog.topics.layout import partition_path
+from seeklog.topics.patience import patiently
+from seeklog.topics.table import PartitionTable
+from seeklog.topics.topics import Topics
+
+logger = logging.getLogger("seeklog")
+
+PATIENCE_S = 30.0
+INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A staged file and where it is to go. Tasks send it to whoever commits."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    file: StagedFile
+
+    @property
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class Transactions:
+    """What is staged in a store, and its way into the logs."""
+
+    def __init__(self, topics: Topics, table: PartitionTable, *, files: Files, clock: Clock, read_only: bool) -> None:
+        self._topics = topics
+        self._table = table
+        self._root = topics.root
+        self._files = files
+        self._clock = clock
+        self._read_only = read_only
+
+    def stager(self, app: str, partition: TopicPartition) -> Stager:
+        """Return a staged file to write batches to. Needs no lock, and a store that is open read-only will do."""
+        self._topics.check(partition)
+        directory = partition_path(self._root, partition)
+        return Stager(self._files, directory, key=names.app_key(app), now_ms=self._clock.now_ms())
+
+    def last_version(self, app: str) -> int | None:
+        """Return the version of the application's last transaction, finished or about to be, or None."""
+        transaction = read_transaction(self._files, self._root, names.app_key(app))
+        return None if transaction is None else transaction.version
+
+    def commit(
+        self,
+        app: str,
+        version: int,
+        staged: Sequence[Staged],
+        *,
+        keep: bool = True,
+        patience_s: float = PATIENCE_S,
+    ) -> bool:
+        """Append all that is staged, once: durable on return. False if this version or a later one is there already.
+
+        What was staged in vain is removed. With `keep=False` nothing is remembered of an application that comes only
+        once. On an error before the commit nothing is in any log; on one after it, such as a full disk, the rest
+        follows when the partition is next opened for writing, or with the same commit again.
+        """
+        if not 0 <= version <= INT64_MAX:
+            raise UsageError(f"the version of a transaction is 0 or more, not {version}")
+        if self._read_only:
+            raise UsageError(f"{self._root} is open read-only: nothing can be committed")
+        try:
+            with self._locked(app, patience_s, keep=keep):
+                return self._commit(app, version, staged, keep=keep, patience_s=patience_s)
+        except OSError as error:
+            raise NotAccessible(f"the transaction cannot be committed in {self._root}: {error}") from error
+
+    def _commit(self, app: str, version: int, staged: Sequence[Staged], *, keep: bool, patience_s: float) -> bool:
+        last = read_transaction(self._files, self._root, names.app_key(app))
+        if last is not None and last.is_open:
+            self._finish(last, patience_s)
+        if last is not None and last.version >= version:
+            self._remove(staged)
+            return False
+        with contextlib.ExitStack() as held:
+            logs = self._hold(staged, held, patience_s)
+            transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)))
+            for part in transaction.parts:
+                self._files.sync_directory(f"{self._root}/{part.partition}")
+            if transaction.parts:
+                write_transaction(self._files, self._root, transaction)
+            for part, log in zip(transaction.parts, logs.values(), strict=True):
+                log.append_part(part)
+                self._sweep(app, part)
+        if keep:
+            write_transaction(self._files, self._root, replace(transaction, state="done", parts=()))
+        elif transaction.parts:
+            self._forget(app)
+        return True
+
+    def _hold(
+        self, staged: Sequence[Staged], held: contextlib.ExitStack, patience_s: float
+    ) -> dict[TopicPartition, Log]:
+        """Take the locks of all partitions, in one order for everybody, and make what is in their logs durable."""
+        logs: dict[TopicPartition, Log] = {}
+        for place in sorted({each.place for each in staged}):
+            logs[place] = held.enter_context(self._table.lent(place, patience_s=patience_s))
+            # Where the part begins is settled by this: no power loss may take the end of the log back.
+            logs[place].flush()
+        return logs
+
+    def _parts(self, staged: Sequence[Staged], logs: dict[TopicPartition, Log]) -> Iterator[Part]:
+        for place, log in logs.items():
+            mine = [each for each in staged if each.place == place]
+            topic_id = self._topics.check(place).topic_id
+            if any(each.topic_id != topic_id for each in mine):
+                raise TopicNotFound(f"topic {place.topic!r} was deleted and made anew while records were staged for it")
+            directory = partition_path(self._root, place)
+            for each in mine:
+                self._check_size(directory, each.file)
+            yield Part(str(place), topic_id, log.log_end_offset, tuple(each.file for each in mine))
+
+    def _check_size(self, directory: str, file: StagedFile) -> None:
+        try:
+            size = self._files.file_size(f"{directory}/{file.name}")
+        except FileNotFoundError:
+            size = -1
+        if size != file.size:
+            raise NotAccessible(
+                f"{directory}/{file.name} {'is gone' if size < 0 else f'has {size} bytes, not {file.size}'}: what the "
+                "tasks staged must be on a file system that they share with the driver; nothing was committed"
+            )
+
+    @contextlib.contextmanager
+    def _locked(self, app: str, patience_s: float, *, keep: bool) -> Iterator[None]:
+        path = f"{self._root}/{names.transaction_name(names.app_key(app))}{names.LOCK}"
+        lock = patiently(
+            self._clock, patience_s, lambda: take_lock(self._files, path, what=f"the transaction of {app!r}")
+        )
+        try:
+            yield
+        finally:
+            if not keep:
+                with contextlib.suppress(OSError):
+                    self._files.remove(path)
+            lock.close()
+
+    # ------------------------------------------------------------ finishing
+
+    def finish_open(self) -> None:
+        """Finish the transactions that were interrupted, but for what others hold. Errors are theirs who need it."""
+        for key in filter(None, map(names.parse_transaction_name, self._files.list(self._root))):
+            try:
+                transaction = read_transaction(self._files, self._root, key)
+                if transaction is not None and transaction.is_open:
+                    with self._locked(transaction.app, 0, keep=True):
+                        self._finish_if_open(key)
+            except LogLocked:
+                continue
+            except (SeeklogError, OSError) as error:
+                logger.warning("%s: an interrupted transaction is not finished: %s", self._root, error)
+
+    def _finish_if_open(self, key: str) -> None:
+        transaction = read_transaction(self._files, self._root, key)
+        if transaction is not None and transaction.is_open:
+            self._finish(transaction, 0)
+
+    def _finish(self, transaction: Transaction, patience_s: float) -> None:
+        """Open every partition of an interrupted transaction, which appends what is missing, and note that it is done.
+
+        A partition whose topic was deleted since has taken its part along.
+        """
+        for part in transaction.parts:
+            place = names.parse_partition_name(part.partition)
+            if place is not None and self._is_same_topic(place, part.topic_id):
+                with self._table.lent(place, patience_s=patience_s):
+                    pass
+        write_transaction(self._files, self._root, replace(transaction, state="done", parts=()))
+
+    def _is_same_topic(self, place: TopicPartition, topic_id: str) -> bool:
+        try:
+            return self._topics.check(place).topic_id == topic_id
+        except TopicNotFound:
+            return False
+
+    # ------------------------------------------------------------ tidying
+
+    def discard(self, app: str, staged: Iterable[Staged]) -> None:
+        """Remove what was staged for a job that failed, but for files that a committed transaction names."""
+        transaction = read_transaction(self._files, self._root, names.app_key(app))
+        is_open = transaction is not None and transaction.is_open
+        committed = (
+            {file.name for part in transaction.parts for file in part.files} if is_open and transaction else set()
+        )
+        self._remove([each for each in staged if each.file.name not in committed])
+
+    def _remove(self, staged: Sequence[Staged]) -> None:
+        for place in sorted({each.place for each in staged}):
+            with contextlib.suppress(FileNotFoundError):  # the topic is gone, and its directory with it
+                staging.remove_staged(
+                    self._files,
+                    partition_path(self._root, place),
+                    [each.file.name for each in staged if each.place == place],
+                )
+
+    def _sweep(self, app: str, part: Part) -> None:
+        """Remove what else the application has staged here: attempts that failed, or lost to a faster one."""
+        directory, key = f"{self._root}/{part.partition}", names.app_key(app)
+        left = [name for name in self._files.list(directory) if (names.parse_staged_name(name) or ("",))[0] == key]
+        staging.remove_staged(self._files, directory, left)
+
+    def _forget(self, app: str) -> None:
+        self._files.remove(f"{self._root}/{names.transaction_name(names.app_key(app))}")
+        self._files.sync_directory(self._root)

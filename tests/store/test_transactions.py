@@ -1,0 +1,343 @@
+"""Transactions: what is staged for many partitions gets into their logs all together, once, whatever happens."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
+from seeklog.errors import CorruptBatch, CorruptionError, LogLocked, NotAccessible, TopicNotFound, UsageError
+from seeklog.record.batch import encode_batch
+from seeklog.storage.transaction import (
+    Part,
+    Transaction,
+    decode_transaction,
+    encode_transaction,
+    read_transaction,
+    write_transaction,
+)
+from seeklog.topics.transactions import Staged
+from storage.workbench import FakeClock, QuickFiles
+from store.workbench import Holder, open_store, send
+
+APP = "spark-query-1"
+
+
+class DyingFiles(QuickFiles):
+    """The disk of a process that is killed before its nth change, or right after one of a certain name."""
+
+    def __init__(self, die_at: int = 1 << 30) -> None:
+        super().__init__()
+        self.left = die_at
+        self.die_after = ""
+
+    def _count(self) -> None:
+        self.left -= 1
+        if self.left <= 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def write(self, handle, data, position):  # type: ignore[no-untyped-def]
+        self._count()
+        super().write(handle, data, position)
+
+    def rename(self, source: str, target: str) -> None:
+        self._count()
+        super().rename(source, target)
+        if self.die_after and self.die_after in target:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def remove(self, path: str) -> None:
+        self._count()
+        super().remove(path)
+
+
+def stage(store: Store, partition: int, values: list[bytes], *, app: str = APP, topic: str = "alerts") -> Staged:
+    """Stage a batch for each value."""
+    stager = store.transactions.stager(app, TopicPartition(topic, partition))
+    for value in values:
+        stager.add(encode_batch([Record(value, timestamp_ms=5)]), record_count=1)
+    return Staged(topic, store.describe_topic(topic).topic_id, partition, stager.finish())
+
+
+def values_of(store: Store, partition: int, topic: str = "alerts") -> list[bytes | None]:
+    return [record.value for record in store.log(topic, partition).scan()]
+
+
+def staged_files(root: Path) -> list[str]:
+    return sorted(path.name for path in root.glob(f"*/{names.STAGED}*"))
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("alerts", partitions=3)
+        send(store, "alerts", [b"before"])
+    return tmp_path / "store"
+
+
+def test_what_is_staged_is_not_read_and_what_is_committed_is(root: Path) -> None:
+    with open_store(root) as store:
+        staged = [stage(store, 0, [b"a", b"b"]), stage(store, 2, [b"c"])]
+        assert values_of(store, 0) == [b"before"]
+
+        assert store.transactions.commit(APP, 0, staged)
+
+        assert values_of(store, 0) == [b"before", b"a", b"b"]
+        assert values_of(store, 2) == [b"c"]
+        assert staged_files(root) == []
+        assert store.transactions.last_version(APP) == 0
+
+
+def test_files_of_one_partition_are_appended_in_the_order_given(root: Path) -> None:
+    with open_store(root) as store:
+        staged = [stage(store, 1, [b"1", b"2"]), stage(store, 1, [b"3"]), stage(store, 1, [b"4"])]
+        store.transactions.commit(APP, 0, staged)
+        assert values_of(store, 1) == [b"1", b"2", b"3", b"4"]
+
+
+@pytest.mark.parametrize("version", [0, 6, 7])
+def test_a_version_that_is_there_or_older_is_not_appended_again(root: Path, version: int) -> None:
+    with open_store(root) as store:
+        store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
+
+        assert not store.transactions.commit(APP, version, [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])])
+
+        assert values_of(store, 0) == [b"before", b"a"]
+        assert values_of(store, 1) == []
+        assert staged_files(root) == []
+        assert store.transactions.last_version(APP) == 7
+
+
+def test_applications_count_for_themselves(root: Path) -> None:
+    with open_store(root) as store:
+        store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
+        assert store.transactions.commit("other", 0, [stage(store, 0, [b"b"], app="other")])
+        assert values_of(store, 0) == [b"before", b"a", b"b"]
+
+
+def test_an_empty_transaction_is_remembered(root: Path) -> None:
+    with open_store(root) as store:
+        assert store.transactions.commit(APP, 3, [])
+        assert not store.transactions.commit(APP, 3, [stage(store, 0, [b"a"])])
+        assert values_of(store, 0) == [b"before"]
+
+
+def test_nothing_is_left_of_an_application_that_comes_once(root: Path) -> None:
+    with open_store(root) as store:
+        store.transactions.commit("job", 0, [stage(store, 0, [b"a"], app="job")], keep=False)
+        assert store.transactions.last_version("job") is None
+    assert not list(root.glob(f"{names.TRANSACTION}*"))
+
+
+Values = tuple[int, list[bytes]]
+
+
+def commit_in_child(
+    root: Path, version: int, parts: list[Values], *, die_at: int = 1 << 30, die_after: str = "", topic: str = "alerts"
+) -> bool:
+    """Stage and commit in a process of its own, which is killed on the way; tell whether it was."""
+    child = os.fork()
+    if child == 0:
+        files = DyingFiles()
+        store = open_store(root, files=files)
+        staged = [stage(store, number, values, topic=topic) for number, values in parts]
+        files.left, files.die_after = die_at, die_after
+        store.transactions.commit(APP, version, staged)
+        os._exit(0)
+    return os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+def interrupted_after_intent(root: Path, parts: list[Values], *, version: int = 1) -> None:
+    """Leave a transaction whose intent has its name, and of which nothing is appended."""
+    assert commit_in_child(root, version, parts, die_after=names.TRANSACTION)
+
+
+@pytest.mark.parametrize("opened_by", ["the same commit", "a writer of one partition", "a store"])
+def test_a_kill_at_any_change_of_a_commit_leaves_all_or_nothing_and_never_twice(root: Path, opened_by: str) -> None:
+    """Goal: whoever comes first after a kill finishes what was committed; the replayed commit adds nothing to it."""
+    version = 0
+    is_killed = True
+    while is_killed:
+        version += 1
+        with open_store(root, read_only=True) as store:
+            before = [values_of(store, n) for n in range(3)]
+        added = [[b"%d.%d" % (version, n), b"%d.%d again" % (version, n)] for n in range(3)]
+        is_killed = commit_in_child(root, version, list(enumerate(added)), die_at=version)
+
+        transaction = read_transaction(QuickFiles(), str(root), names.app_key(APP))
+        was_committed = transaction is not None and transaction.version == version
+        interloper: list[bytes] = []
+        if opened_by == "a writer of one partition":
+            interloper = [b"interloper"]
+            with Log(root / "alerts-1") as log:
+                log.append(b"interloper", timestamp_ms=6)
+        elif opened_by == "a store":
+            open_store(root).close()
+        with open_store(root) as store:
+            again = [stage(store, n, added[n]) for n in range(3)]
+            assert store.transactions.commit(APP, version, again) is not was_committed
+            for n in range(3):
+                other = interloper if n == 1 else []
+                order = [*added[n], *other] if was_committed else [*other, *added[n]]
+                assert values_of(store, n) == [*before[n], *order], (version, n)
+        assert staged_files(root) == []
+    assert version > 25, "a commit to three partitions changes more than that"
+
+
+def test_a_broker_that_appended_in_between_keeps_its_records_and_the_part_follows(root: Path) -> None:
+    """Goal: offsets alone do not tell that a part is there; the batches at them do."""
+    interrupted_after_intent(root, [(0, [b"a", b"b"])])
+    log_file = root / "alerts-0" / names.segment_name(0, names.LOG)
+    foreign = encode_batch([Record(b"foreign", timestamp_ms=5)] * 2, base_offset=1)
+    with log_file.open("ab") as file:
+        file.write(foreign)
+
+    with open_store(root) as store:
+        assert values_of(store, 0) == [b"before", b"foreign", b"foreign", b"a", b"b"]
+        assert not store.transactions.commit(APP, 1, [])
+
+
+def test_a_log_that_stamps_its_own_time_knows_its_batches_again(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("alerts", partitions=2, config={"message.timestamp.type": "LogAppendTime"})
+    version = 0
+    is_killed = True
+    while is_killed:
+        version += 1
+        is_killed = commit_in_child(tmp_path, version, [(n, [b"%d" % version]) for n in range(2)], die_at=version)
+        with open_store(tmp_path) as store:
+            store.transactions.commit(APP, version, [stage(store, n, [b"%d" % version]) for n in range(2)])
+            assert values_of(store, 0) == values_of(store, 1) == [b"%d" % n for n in range(1, version + 1)]
+
+
+def test_what_was_committed_goes_in_although_the_limits_were_lowered_since(root: Path) -> None:
+    interrupted_after_intent(root, [(1, [b"x" * 5000])])
+    with open_store(root, background=False, read_only=True) as store:
+        assert values_of(store, 1) == []
+    with Log(root / "alerts-1", config=LogConfig(max_message_bytes=1000, segment_bytes=2000)) as log:
+        assert [record.value for record in log.scan()] == [b"x" * 5000]
+
+
+def test_a_part_whose_topic_is_gone_keeps_nobody_from_finishing_the_others(root: Path) -> None:
+    with open_store(root) as store:
+        store.create_topic("doomed", partitions=1)
+        doomed, alerts = stage(store, 0, [b"b"], topic="doomed"), stage(store, 0, [b"a"])
+        parts = (
+            Part("alerts-0", alerts.topic_id, 1, (alerts.file,)),
+            Part("doomed-0", doomed.topic_id, 0, (doomed.file,)),
+        )
+        write_transaction(QuickFiles(), str(root), Transaction(APP, 1, "committing", parts))
+        store.delete_topic("doomed")
+
+        assert not store.transactions.commit(APP, 1, [])
+        assert values_of(store, 0) == [b"before", b"a"]
+        assert staged_files(root) == []
+
+
+def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -> None:
+    with open_store(root) as store:
+        staged = [dataclasses.replace(stage(store, 0, [b"a"]), topic_id="another")]
+        with pytest.raises(TopicNotFound, match="made anew"):
+            store.transactions.commit(APP, 0, staged)
+        assert values_of(store, 0) == [b"before"]
+        assert store.transactions.last_version(APP) is None
+
+
+def test_a_staged_file_that_is_gone_or_short_before_the_commit_changes_nothing(root: Path) -> None:
+    with open_store(root) as store:
+        gone, short = stage(store, 0, [b"a"]), stage(store, 1, [b"b"])
+        (root / "alerts-0" / gone.file.name).unlink()
+        os.truncate(root / "alerts-1" / short.file.name, 10)
+        with pytest.raises(NotAccessible, match="is gone"):
+            store.transactions.commit(APP, 0, [gone])
+        with pytest.raises(NotAccessible, match="has 10 bytes"):
+            store.transactions.commit(APP, 0, [short])
+        assert values_of(store, 0) == [b"before"]
+        assert store.transactions.last_version(APP) is None
+
+
+def test_a_staged_file_that_was_damaged_after_the_commit_is_named_and_nothing_is_appended(root: Path) -> None:
+    interrupted_after_intent(root, [(0, [b"a", b"b"])])
+    path = root / "alerts-0" / staged_files(root)[0]
+    data = bytearray(path.read_bytes())
+    data[3] ^= 1  # in the base offset, which a batch's own CRC does not cover
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptBatch, match=path.name):
+        Log(root / "alerts-0")
+    with Log(root / "alerts-0", read_only=True) as log:
+        assert [record.value for record in log.scan()] == [b"before"]
+    path.unlink()
+    with Log(root / "alerts-0") as log:
+        assert [record.value for record in log.scan()] == [b"before"]
+
+
+def test_a_partition_that_a_writer_holds_is_named_with_its_pid_and_nothing_is_committed(root: Path) -> None:
+    with Holder(root / "alerts-1" / names.LOCK) as holder, open_store(root) as store:
+        staged = [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])]
+        with pytest.raises(LogLocked, match=f"process {holder.pid}"):
+            store.transactions.commit(APP, 0, staged, patience_s=0)
+        assert values_of(store, 0) == [b"before"]
+        assert store.transactions.last_version(APP) is None
+        assert len(staged_files(root)) == 2
+
+
+def test_attempts_that_lost_are_swept_with_the_commit_and_strange_ones_when_they_are_old(root: Path) -> None:
+    clock = FakeClock()
+    with open_store(root, clock=clock) as store:
+        stage(store, 0, [b"lost"])
+        other = stage(store, 0, [b"other"], app="other")
+        store.transactions.commit(APP, 0, [stage(store, 0, [b"a"])])
+        assert staged_files(root) == [other.file.name]
+    clock.advance(25 * 3600 * 1000)
+    Log(root / "alerts-0", clock=clock).close()
+    assert staged_files(root) == []
+
+
+def test_what_a_committed_transaction_names_is_not_discarded(root: Path) -> None:
+    interrupted_after_intent(root, [(0, [b"a"])])
+    transaction = read_transaction(QuickFiles(), str(root), names.app_key(APP))
+    assert transaction is not None
+    part = transaction.parts[0]
+    with open_store(root, read_only=True) as reading:
+        reading.transactions.discard(APP, [Staged("alerts", part.topic_id, 0, part.files[0])])
+        assert staged_files(root) == [part.files[0].name]
+    with open_store(root) as store:
+        loose = stage(store, 1, [b"b"])
+        store.transactions.discard(APP, [loose])
+        assert staged_files(root) == []
+        assert values_of(store, 0) == [b"before", b"a"]
+
+
+def test_two_drivers_of_one_application_do_not_commit_at_once(root: Path) -> None:
+    with open_store(root) as store, open_store(root) as zombie:
+        staged = [stage(store, 0, [b"a"])]
+        lock = zombie._files.lock(f"{root}/{names.transaction_name(names.app_key(APP))}{names.LOCK}", "4711")
+        with pytest.raises(LogLocked, match="4711"):
+            store.transactions.commit(APP, 0, staged, patience_s=0)
+        zombie._files.close(lock)
+        assert store.transactions.commit(APP, 0, staged)
+
+
+def test_a_commit_needs_a_store_that_may_write_and_a_version(root: Path) -> None:
+    with open_store(root, read_only=True) as store, pytest.raises(UsageError, match="read-only"):
+        store.transactions.commit(APP, 0, [])
+    with open_store(root) as store, pytest.raises(UsageError, match="0 or more"):
+        store.transactions.commit(APP, -1, [])
+
+
+def test_a_transaction_survives_its_bytes_and_every_flipped_bit_is_noticed(root: Path) -> None:
+    with open_store(root) as store:
+        staged = stage(store, 0, [b"a"])
+    transaction = Transaction("app é", 3, "committing", (Part("alerts-0", "id", 7, (staged.file,)),))
+    data = encode_transaction(transaction)
+    assert decode_transaction(data, path="x") == transaction
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(CorruptionError):
+            decode_transaction(bytes(damaged), path="x")
