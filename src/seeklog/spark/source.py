@@ -1,8 +1,19 @@
-"""`format("seeklog")`: what Spark makes when it is asked for the data source. The work is done in modules loaded later."""
+"""`format("seeklog")`: what Spark makes when it is asked for the data source. Modules are loaded when they are used."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from pyspark.sql.datasource import DataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
 
 
 class SeeklogDataSource(DataSource):
@@ -11,3 +22,28 @@ class SeeklogDataSource(DataSource):
     @classmethod
     def name(cls) -> str:
         return "seeklog"
+
+    def schema(self) -> StructType:
+        from seeklog.spark import batch
+
+        return batch.schema_of(dict(self.options))
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from seeklog.spark import batch
+
+        return batch.batch_reader(dict(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from seeklog.spark import stream
+
+        return stream.stream_reader(dict(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from seeklog.spark import sink
+
+        return sink.batch_writer(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        from seeklog.spark import sink
+
+        return sink.stream_writer(dict(self.options), schema, overwrite)

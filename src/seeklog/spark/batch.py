@@ -1,0 +1,60 @@
+"""`spark.read`: the reader of a batch. Spark plans it once for each `load()`; what it then reads does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from seeklog.spark.offsets import batch_ranges
+from seeklog.spark.options import ReadOptions, TableOptions, parse_read_options
+from seeklog.spark.plan import Split, plan_splits
+from seeklog.spark.scan import scan_split
+from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, check_schema, pick
+from seeklog.store import open_store
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """Return the columns that a read with these options has."""
+    parsed = parse_read_options(options)
+    assert not isinstance(parsed, TableOptions)
+    return pick(RECORD_SCHEMA, parsed.columns)
+
+
+def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Return the reader of records, or of a metadata table."""
+    parsed = parse_read_options(options)
+    assert not isinstance(parsed, TableOptions)
+    check_schema(schema, RECORD_SCHEMA, what="a topic")
+    return RecordReader(parsed, schema)
+
+
+class RecordReader(DataSourceReader):
+    """Reads records. Made in the planner, and pickled into every task."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with open_store(options.path, read_only=True, background=False) as store:
+            return list(
+                plan_splits(
+                    store,
+                    batch_ranges(store, options),
+                    split_bytes=options.split_bytes,
+                    min_partitions=options.min_partitions,
+                    max_records=options.max_records_per_partition,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                )
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        # Where there is nothing to read Spark makes a partition of its own.
+        return scan_split(partition, self._schema) if isinstance(partition, Split) else iter(())

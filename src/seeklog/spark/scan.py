@@ -1,0 +1,137 @@
+"""What a task does: a split in, Arrow batches out, decoded by the kernel straight from the bytes of segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from seeklog.errors import NotAccessible
+from seeklog.files import OsFiles
+from seeklog.record.arrow import import_pyarrow
+from seeklog.spark.offsets import report_loss
+from seeklog.spark.plan import Piece, Split, read_identity
+from seeklog.storage.columns import scan_arrow
+from seeklog.storage.pinned import pinned_view
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# On the flat part of Spark's curve; `columns.BYTES_PER_ROW` ends a batch of large records at 2 MB.
+BATCH_ROWS: Final = 16384
+MICROSECONDS_PER_MS: Final = 1000
+# The columns that are in the records; the others are the same for a whole piece.
+_DECODED: Final = ("key", "value", "offset", "timestamp", "headers")
+
+
+def scan_split(split: Split, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
+    """Yield the records of a split as batches of just the columns of `schema`.
+
+    A segment that was deleted since the split was planned raises `DataLoss`, or is left out with a warning if the
+    split says so. Damage raises `CorruptionError` with file and byte.
+    """
+    for piece in split.pieces:
+        yield from _scan_piece(piece, f"{split.path}/{piece}", schema, fail=split.fail_on_data_loss)
+
+
+def _scan_piece(piece: Piece, directory: str, schema: pyarrow.Schema, *, fail: bool) -> Iterator[pyarrow.RecordBatch]:
+    if read_identity(directory) != piece.identity:
+        report_loss(
+            "PARTITIONS_DELETED",
+            f"{piece} was deleted, or made anew, since offsets {piece.start} to {piece.stop - 1} of it were planned",
+            count=piece.stop - piece.start,
+            fail=fail,
+        )
+        return
+    view = pinned_view(OsFiles(), directory, piece.pin)
+    finish = _Finish(piece, schema, counts=not fail)
+    pending = [(piece.start, piece.stop)]
+    while pending:
+        start, stop = pending.pop()
+        reached = start
+        try:
+            for batch in scan_arrow(
+                view,
+                start,
+                stop,
+                schema=finish.decoded,
+                batch_rows=BATCH_ROWS,
+                limit=piece.limit,
+                timestamp_scale=MICROSECONDS_PER_MS,
+            ):
+                if not fail:
+                    reached = batch.column("offset")[-1].as_py() + 1
+                yield finish(batch)
+        except FileNotFoundError as error:
+            missing = next((one for one in view.segments if one.path == error.filename), None)
+            if missing is None:
+                raise NotAccessible(f"{error.filename} cannot be read: {error.strerror}") from error
+            behind = min(stop, missing.next_offset)
+            report_loss(
+                "COULD_NOT_READ_OFFSET_RANGE",
+                f"{piece}: the segment of offsets {missing.base_offset} to {missing.next_offset - 1} was deleted "
+                "before it was read",
+                count=behind - max(start, missing.base_offset),
+                fail=fail,
+            )
+            # What was decoded of the segment before it went with the error, so that is read again.
+            pending += [(behind, stop), (reached, missing.base_offset)]
+        except OSError as error:
+            raise NotAccessible(f"{piece} cannot be read at {directory}: {error}") from error
+
+
+class _Finish:
+    """Puts the columns that are the same for a whole piece beside those that were decoded."""
+
+    def __init__(self, piece: Piece, schema: pyarrow.Schema, *, counts: bool) -> None:
+        """Offsets are decoded whether they are asked for or not if `counts` says that the caller needs them."""
+        self._pa = pa = import_pyarrow()
+        self._schema = schema
+        self._constants = {
+            "topic": pa.scalar(piece.topic, pa.string()),
+            "partition": pa.scalar(piece.partition, pa.int32()),
+            "timestampType": pa.scalar(int(piece.log_append_time), pa.int32()),
+        }
+        fields = [field for field in schema if field.name in _DECODED]
+        if "offset" not in schema.names and (counts or not fields):
+            # A scan also needs some column to count rows by.
+            fields.append(pa.field("offset", pa.int64()))
+        self.decoded = pa.schema(fields)
+        self._made: dict[str, Any] = {}
+        self._made_rows = 0
+
+    def __call__(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+        rows = batch.num_rows
+        if rows > self._made_rows:
+            self._make(rows)
+        return self._pa.RecordBatch.from_arrays(
+            [self._column(batch, name, rows) for name in self._schema.names], schema=self._schema
+        )
+
+    def _column(self, batch: pyarrow.RecordBatch, name: str, rows: int) -> Any:
+        if name in self._made:
+            return self._made[name].slice(0, rows)
+        column = batch.column(name)
+        return self._without_empty(column) if name == "headers" else column
+
+    def _make(self, rows: int) -> None:
+        """Make the columns that do not change; batches that are not longer have slices of them."""
+        self._made_rows = rows
+        for name, value in self._constants.items():
+            if name in self._schema.names:
+                self._made[name] = self._pa.repeat(value, rows)
+
+    def _without_empty(self, headers: Any) -> Any:
+        """Return the headers with null where a record has none, as Spark's Kafka source has it."""
+        pa = self._pa
+        rows = len(headers)
+        if not len(headers.values):
+            return pa.nulls(rows, headers.type)
+        import pyarrow.compute as pc
+
+        some = pc.greater(pc.list_value_length(headers), 0)
+        # Booleans are packed as validity is, so the one is taken for the other as it stands.
+        validity = some.buffers()[1]
+        null_count = rows - (some.true_count or 0)
+        return pa.ListArray.from_buffers(
+            headers.type, rows, [validity, headers.buffers()[1]], null_count, 0, [headers.values]
+        )
