@@ -117,20 +117,21 @@ class NotAccessible(SeeklogError):
 class LogLocked(SeeklogError):
     """Another writer holds the log."""
 
-    def __init__(self, path: str | os.PathLike[str], owner_pid: int | None, *, owner: str = "") -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], owner_pid: int | None, *, owner: str = "", advice: str = ""
+    ) -> None:
         self.path = os.fspath(path)
         self.owner_pid = owner_pid
         self.owner = owner or (f"process {owner_pid}" if owner_pid else "another process")
-        super().__init__(
-            f"{self.path} is open for writing in {self.owner}; close it there, or open here with read_only=True"
-        )
+        self.advice = advice or "close it there, or open here with read_only=True"
+        super().__init__(f"{self.path} is open for writing in {self.owner}; {self.advice}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_locked, (self.path, self.owner_pid, self.owner)
+        return _rebuild_locked, (self.path, self.owner_pid, self.owner, self.advice)
 
 
-def _rebuild_locked(path: str, owner_pid: int | None, owner: str) -> LogLocked:
-    return LogLocked(path, owner_pid, owner=owner)
+def _rebuild_locked(path: str, owner_pid: int | None, owner: str, advice: str) -> LogLocked:
+    return LogLocked(path, owner_pid, owner=owner, advice=advice)
 
 
 class LogClosed(SeeklogError):

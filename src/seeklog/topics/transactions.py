@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 from seeklog import names
 from seeklog.clock import Clock
+from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, NotAccessible, SeeklogError, TopicNotFound, UsageError
 from seeklog.files import Files
 from seeklog.names import TopicPartition
@@ -47,6 +48,16 @@ class Staged:
         return TopicPartition(self.topic, self.partition)
 
 
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A topic to stage for: what the batches must be like, and for how many partitions."""
+
+    name: str
+    topic_id: str
+    partition_count: int
+    config: LogConfig
+
+
 class Transactions:
     """What is staged in a store, and its way into the logs."""
 
@@ -57,6 +68,11 @@ class Transactions:
         self._files = files
         self._clock = clock
         self._read_only = read_only
+
+    def target(self, topic: str) -> Target:
+        """Return what whoever stages for a topic must know of it; no log is opened for that."""
+        found = self._topics.find(topic)
+        return Target(topic, found.topic_id, found.partition_count, self._topics.config_of(found))
 
     def stager(self, app: str, partition: TopicPartition) -> Stager:
         """Return a staged file to write batches to. Needs no lock, and a store that is open read-only will do."""
@@ -123,7 +139,14 @@ class Transactions:
         """Take the locks of all partitions, in one order for everybody, and make what is in their logs durable."""
         logs: dict[TopicPartition, Log] = {}
         for place in sorted({each.place for each in staged}):
-            logs[place] = held.enter_context(self._table.lent(place, patience_s=patience_s))
+            try:
+                logs[place] = held.enter_context(self._table.lent(place, patience_s=patience_s))
+            except LogLocked as error:
+                advice = (
+                    f"a commit needs it for a moment and has waited for {patience_s:g} s: close the producer or log "
+                    "there, then commit again; nothing was committed"
+                )
+                raise LogLocked(error.path, error.owner_pid, owner=error.owner, advice=advice) from error
             # Where the part begins is settled by this: no power loss may take the end of the log back.
             logs[place].flush()
         return logs

@@ -1,0 +1,143 @@
+"""Writing rows to topics, exactly once.
+
+A task encodes its rows into finished record batches and stages them in the directories of their partitions
+(`spark.stage`). The driver's commit appends all that the tasks of one job staged as one transaction of the store,
+which is named after the streaming query and its batch, or after `txnAppId` and `txnVersion`: one that was committed
+before adds nothing. A batch without these options is a transaction, too, but none that would be known again.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from seeklog.errors import UsageError
+from seeklog.spark.stage import RowColumns, stage_rows
+from seeklog.spark.write_options import WriteOptions, parse_write_options
+from seeklog.store import Store, open_store
+from seeklog.topics.transactions import Staged
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+QUERY_ID = "sql.streaming.queryId"
+
+
+@dataclass
+class StagedRows(WriterCommitMessage):
+    """What one task has staged, and for which application."""
+
+    app: str
+    staged: list[Staged]
+
+
+def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
+    """Return the writer of a batch."""
+    if overwrite:
+        raise UsageError('a topic is only ever appended to: use mode("append"), or delete and create the topic')
+    return BatchWriter(parse_write_options(options, streaming=False), schema)
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
+    """Return the writer of a stream's batches.
+
+    In complete mode (`overwrite`) the whole result is appended each time, as Spark's Kafka sink does.
+    """
+    return StreamWriter(parse_write_options(options, streaming=True), schema)
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes one DataFrame."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = RowColumns.of(schema, options)
+        # Spark makes one writer for a job and copies it to the tasks.
+        self._app = options.txn_app_id or f"spark-job-{uuid.uuid4()}"
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
+        return StagedRows(self._app, _stage(self._options, self._columns, self._app, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        is_named = self._options.txn_app_id is not None
+        with _open(self._options.path) as store:
+            _commit(store, self._options, self._app, self._options.txn_version, messages, keep=is_named)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        _discard(self._options, self._app, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a query. Spark makes one for each batch, and another one to commit it."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        self._options = options
+        self._columns = RowColumns.of(schema, options)
+
+    def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
+        context = TaskContext.get()
+        query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
+        if query_id is None:
+            raise UsageError("Spark does not tell which query writes; seeklog needs PySpark 4.2 or newer")
+        app = f"spark-query-{query_id}"
+        return StagedRows(app, _stage(self._options, self._columns, app, iterator))
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        app = _app_of(messages)
+        if app is not None:
+            with _open(self._options.path) as store:
+                _commit(store, self._options, app, batchId, messages, keep=True)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        app = _app_of(messages)
+        if app is not None:
+            _discard(self._options, app, messages)
+
+
+def _open(path: str) -> Store:
+    # A store that is not there must not be made by a commit to it.
+    open_store(path, read_only=True, background=False).close()
+    return open_store(path, background=False)
+
+
+def _stage(
+    options: WriteOptions, columns: RowColumns, app: str, batches: Iterator[pyarrow.RecordBatch]
+) -> list[Staged]:
+    context = TaskContext.get()
+    with open_store(options.path, read_only=True, background=False) as store:
+        return stage_rows(
+            store, batches, columns=columns, options=options, app=app, task=context.partitionId() if context else 0
+        )
+
+
+def _app_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
+    return next((message.app for message in messages if isinstance(message, StagedRows)), None)
+
+
+def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
+    """Return what was staged in the order of the tasks, so that the same rows give the same log."""
+    return [each for message in messages if isinstance(message, StagedRows) for each in message.staged]
+
+
+def _commit(
+    store: Store,
+    options: WriteOptions,
+    app: str,
+    version: int,
+    messages: Sequence[WriterCommitMessage | None],
+    *,
+    keep: bool,
+) -> None:
+    staged = _staged(messages)
+    store.transactions.commit(app, version, staged, keep=keep, patience_s=options.lock_timeout_s)
+
+
+def _discard(options: WriteOptions, app: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+    with open_store(options.path, read_only=True, background=False) as store:
+        store.transactions.discard(app, _staged(messages))
