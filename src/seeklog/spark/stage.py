@@ -126,22 +126,20 @@ class _Staging:
     def _add(self, topic: str, batch: pyarrow.RecordBatch) -> None:
         target = self._target(topic)
         columns = {name: batch.column(name) for name in self._columns.names if name != "topic"}
+        codec = CODEC_IDS[self._options.compression or target.config.compression_type]
+        largest = min(target.config.max_message_bytes, target.config.segment_bytes)
         try:
             partitions = self._partitions(target, columns, batch.num_rows)
-            grouped = rows.group_rows(partitions, target.partition_count)
-            now_ms = self._clock.now_ms()
-            for partition, selected in grouped:
+            records = rows.record_rows(**{name: column for name, column in columns.items() if name != "partition"})
+            for partition, selected in rows.group_rows(partitions, count=target.partition_count):
                 stager = self._stager(TopicPartition(topic, partition))
                 for encoded, count in rows.encode_rows(
-                    key=columns.get("key"),
-                    value=columns["value"],
-                    timestamp=columns.get("timestamp"),
-                    headers=columns.get("headers"),
+                    records,
                     rows=selected,
-                    now_ms=now_ms,
-                    codec=CODEC_IDS[self._options.compression or target.config.compression_type],
+                    now_ms=self._clock.now_ms(),
+                    codec=codec,
                     batch_bytes=self._options.batch_bytes,
-                    max_batch_bytes=min(target.config.max_message_bytes, target.config.segment_bytes),
+                    max_batch_bytes=largest,
                     limit=target.config.max_decompressed_bytes,
                 ):
                     stager.add(encoded, record_count=count)
@@ -156,7 +154,7 @@ class _Staging:
 
         turn = pa.scalar(self._turn % target.partition_count, pa.int32())
         if "key" in columns:
-            by_key = rows.partitions_of_keys(columns["key"], target.partition_count)
+            by_key = rows.partitions_of_keys(columns["key"], count=target.partition_count)
             chosen = pc.if_else(pc.less(by_key, 0), turn, by_key) if columns["key"].null_count else by_key
         else:
             chosen = pa.repeat(turn, row_count)
