@@ -9,10 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seeklog.spark.offsets import batch_ranges
-from seeklog.spark.options import ReadOptions, TableOptions, parse_read_options
+from seeklog.spark.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
 from seeklog.spark.plan import Split, plan_splits
 from seeklog.spark.scan import scan_split
 from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, check_schema, pick
+from seeklog.spark.tables import TableReader, table_schema
 from seeklog.store import open_store
 
 if TYPE_CHECKING:
@@ -20,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """Return the columns that a read with these options has."""
-    parsed = parse_read_options(options)
-    assert not isinstance(parsed, TableOptions)
-    return pick(RECORD_SCHEMA, parsed.columns)
+    """Return the columns that a read with these options has, of a batch or of a stream: Spark does not say which."""
+    if wants_table(options):
+        return table_schema(parse_table_options(options).table)
+    return pick(RECORD_SCHEMA, parse_columns(options))
 
 
 def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
     """Return the reader of records, or of a metadata table."""
-    parsed = parse_read_options(options)
-    assert not isinstance(parsed, TableOptions)
+    if wants_table(options):
+        return TableReader(parse_table_options(options), schema)
     check_schema(schema, RECORD_SCHEMA, what="a topic")
-    return RecordReader(parsed, schema)
+    return RecordReader(parse_read_options(options), schema)
 
 
 class RecordReader(DataSourceReader):

@@ -111,10 +111,13 @@ class TableOptions:
     choice: Choice
 
 
-def parse_read_options(options: Mapping[str, str]) -> ReadOptions | TableOptions:
-    """Return a batch's options, checked; with `table` those of a metadata table."""
-    if _wants_table(options):
-        return _table_options(options)
+def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of the records that are read, whether by a batch or by a stream."""
+    return _columns(Words(options, known=(*_SHARED, *_STREAM_ONLY), refused=_REFUSED))
+
+
+def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
+    """Return a batch's options, checked."""
     stream_only = dict.fromkeys(_STREAM_ONLY, "it is for streams: a batch reads from its start to its end")
     words = Words(options, known=_SHARED, refused={**_REFUSED, **stream_only})
     start = parse_place(words, "starting") or Earliest()
@@ -130,7 +133,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions | TableOptions
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Return a stream's options, checked."""
-    if _wants_table(options):
+    if wants_table(options):
         raise InvalidOption("option table is for spark.read: a metadata table is no stream")
     words = Words(options, known=(*_SHARED, *_STREAM_ONLY), refused=_REFUSED)
     least, most = words.number("minOffsetsPerTrigger"), words.number("maxOffsetsPerTrigger")
@@ -217,12 +220,14 @@ def _group_id(words: Words) -> str | None:
     return own or kafkas
 
 
-def _wants_table(options: Mapping[str, str]) -> bool:
+def wants_table(options: Mapping[str, str]) -> bool:
+    """Tell whether options ask for a metadata table, and not for records."""
     values = {name.lower(): value for name, value in options.items()}
     return values.get("table", "records").strip().lower() != "records"
 
 
-def _table_options(options: Mapping[str, str]) -> TableOptions:
+def parse_table_options(options: Mapping[str, str]) -> TableOptions:
+    """Return the options of a metadata table, checked."""
     others = [name for name in (*_SHARED, *_STREAM_ONLY) if name not in _TABLE_WORDS]
     no_records = dict.fromkeys(others, "a metadata table has no records; leave out the option table to read those")
     words = Words(options, known=_TABLE_WORDS, refused={**_REFUSED, **no_records})

@@ -44,7 +44,6 @@ class Piece(NamedTuple):
     pin: Pin
     identity: bytes
     """The partition's metadata file, which a topic that was made anew has otherwise."""
-    log_append_time: bool
     limit: int
     """The largest that a batch may become when it is decompressed."""
 
@@ -276,7 +275,7 @@ class _PieceMaker:
     def __init__(self, store: Store, views: Mapping[TopicPartition, View]) -> None:
         self._store = store
         self._views = views
-        self._facts: dict[TopicPartition, tuple[bytes, bool, int]] = {}
+        self._facts: dict[TopicPartition, tuple[bytes, int]] = {}
 
     def make(self, one: Range) -> Piece:
         at = one.partition
@@ -284,10 +283,9 @@ class _PieceMaker:
             config = self._store.log(at.topic, at.partition).config
             self._facts[at] = (
                 read_identity(f"{self._store.path}/{at}"),
-                config.message_timestamp_type == "LogAppendTime",
                 config.max_decompressed_bytes,
             )
-        identity, log_append_time, limit = self._facts[at]
+        identity, limit = self._facts[at]
         return Piece(
             topic=at.topic,
             partition=at.partition,
@@ -295,7 +293,6 @@ class _PieceMaker:
             stop=one.stop,
             pin=make_pin(self._views[at], one.start, one.stop),
             identity=identity,
-            log_append_time=log_append_time,
             limit=limit,
         )
 

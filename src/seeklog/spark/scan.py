@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from seeklog.errors import NotAccessible
 from seeklog.files import OsFiles
-from seeklog.record.arrow import import_pyarrow
+from seeklog.record.arrow import ALL_COLUMNS, import_pyarrow
 from seeklog.spark.offsets import report_loss
 from seeklog.spark.plan import Piece, Split, read_identity
 from seeklog.storage.columns import scan_arrow
 from seeklog.storage.pinned import pinned_view
+from seeklog.storage.view import View
 
 if TYPE_CHECKING:
     import pyarrow
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 # On the flat part of Spark's curve; `columns.BYTES_PER_ROW` ends a batch of large records at 2 MB.
 BATCH_ROWS: Final = 16384
 MICROSECONDS_PER_MS: Final = 1000
-# The columns that are in the records; the others are the same for a whole piece.
-_DECODED: Final = ("key", "value", "offset", "timestamp", "headers")
 
 
 def scan_split(split: Split, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
@@ -42,11 +41,10 @@ def _scan_piece(piece: Piece, directory: str, schema: pyarrow.Schema, *, fail: b
             fail=fail,
         )
         return
-    view = pinned_view(OsFiles(), directory, piece.pin)
     finish = _Finish(piece, schema, counts=not fail)
-    pending = [(piece.start, piece.stop)]
+    pending = [(pinned_view(OsFiles(), directory, piece.pin), piece.start, piece.stop)]
     while pending:
-        start, stop = pending.pop()
+        view, start, stop = pending.pop()
         reached = start
         try:
             for batch in scan_arrow(
@@ -57,24 +55,33 @@ def _scan_piece(piece: Piece, directory: str, schema: pyarrow.Schema, *, fail: b
                 batch_rows=BATCH_ROWS,
                 limit=piece.limit,
                 timestamp_scale=MICROSECONDS_PER_MS,
+                headers_null=True,
             ):
                 if not fail:
                     reached = batch.column("offset")[-1].as_py() + 1
                 yield finish(batch)
         except FileNotFoundError as error:
-            missing = next((one for one in view.segments if one.path == error.filename), None)
-            if missing is None:
+            place = next((place for place, one in enumerate(view.segments) if one.path == error.filename), None)
+            if place is None:
                 raise NotAccessible(f"{error.filename} cannot be read: {error.strerror}") from error
-            behind = min(stop, missing.next_offset)
+            missing = view.segments[place]
             report_loss(
                 "COULD_NOT_READ_OFFSET_RANGE",
                 f"{piece}: the segment of offsets {missing.base_offset} to {missing.next_offset - 1} was deleted "
                 "before it was read",
-                count=behind - max(start, missing.base_offset),
+                count=min(stop, missing.next_offset) - max(start, missing.base_offset),
                 fail=fail,
             )
-            # What was decoded of the segment before it went with the error, so that is read again.
-            pending += [(behind, stop), (reached, missing.base_offset)]
+            # Rows of the segments before it that were not yielded yet went with the error: they are read again.
+            before, behind = view.segments[:place], view.segments[place + 1 :]
+            pending += [
+                (View(segments), first, last)
+                for segments, first, last in (
+                    (behind, missing.next_offset, stop),
+                    (before, reached, min(stop, missing.base_offset)),
+                )
+                if segments and first < last
+            ]
         except OSError as error:
             raise NotAccessible(f"{piece} cannot be read at {directory}: {error}") from error
 
@@ -89,9 +96,8 @@ class _Finish:
         self._constants = {
             "topic": pa.scalar(piece.topic, pa.string()),
             "partition": pa.scalar(piece.partition, pa.int32()),
-            "timestampType": pa.scalar(int(piece.log_append_time), pa.int32()),
         }
-        fields = [field for field in schema if field.name in _DECODED]
+        fields = [field for field in schema if field.name in ALL_COLUMNS]
         if "offset" not in schema.names and (counts or not fields):
             # A scan also needs some column to count rows by.
             fields.append(pa.field("offset", pa.int64()))
@@ -108,10 +114,8 @@ class _Finish:
         )
 
     def _column(self, batch: pyarrow.RecordBatch, name: str, rows: int) -> Any:
-        if name in self._made:
-            return self._made[name].slice(0, rows)
-        column = batch.column(name)
-        return self._without_empty(column) if name == "headers" else column
+        made = self._made.get(name)
+        return batch.column(name) if made is None else made.slice(0, rows)
 
     def _make(self, rows: int) -> None:
         """Make the columns that do not change; batches that are not longer have slices of them."""
@@ -119,19 +123,3 @@ class _Finish:
         for name, value in self._constants.items():
             if name in self._schema.names:
                 self._made[name] = self._pa.repeat(value, rows)
-
-    def _without_empty(self, headers: Any) -> Any:
-        """Return the headers with null where a record has none, as Spark's Kafka source has it."""
-        pa = self._pa
-        rows = len(headers)
-        if not len(headers.values):
-            return pa.nulls(rows, headers.type)
-        import pyarrow.compute as pc
-
-        some = pc.greater(pc.list_value_length(headers), 0)
-        # Booleans are packed as validity is, so the one is taken for the other as it stands.
-        validity = some.buffers()[1]
-        null_count = rows - (some.true_count or 0)
-        return pa.ListArray.from_buffers(
-            headers.type, rows, [validity, headers.buffers()[1]], null_count, 0, [headers.values]
-        )

@@ -29,8 +29,12 @@ def scan_arrow(
     batch_rows: int,
     limit: int,
     timestamp_scale: int,
+    headers_null: bool = False,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the records in [start, stop) as Arrow batches of about `batch_rows` rows, every CRC checked."""
+    """Yield the records in [start, stop) as Arrow batches of about `batch_rows` rows, every CRC checked.
+
+    With `headers_null` a record without headers has null there, and not an empty list.
+    """
     if start >= stop:
         return
     names = tuple(schema.names)
@@ -60,4 +64,4 @@ def scan_arrow(
                 raise located(error, cursor.segment) from error
             more = cursor.next_offset < stop and (full or cursor.fill())
         if columns.rows:
-            yield arrow.record_batch(columns.finish(), columns.rows, schema)
+            yield arrow.record_batch(columns.finish(), columns.rows, schema, headers_null=headers_null)
