@@ -71,6 +71,8 @@ class Transactions:
 
     def target(self, topic: str) -> Target:
         """Return what whoever stages for a topic must know of it; no log is opened for that."""
+        if topic in names.INTERNAL_TOPICS:
+            raise UsageError(f"{topic} is Kafka's own: records are not written to it")
         found = self._topics.find(topic)
         return Target(topic, found.topic_id, found.partition_count, self._topics.config_of(found))
 

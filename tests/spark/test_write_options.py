@@ -1,0 +1,128 @@
+"""The options of a write and the columns that it takes, without Spark: every wrong one is named in one line."""
+
+from __future__ import annotations
+
+import pytest
+from pyspark.sql import types
+from pyspark.sql.types import StructField, StructType
+
+from seeklog.errors import InvalidName, InvalidOption, SchemaMismatch, UsageError
+from seeklog.spark.sink import batch_writer
+from seeklog.spark.stage import RowColumns
+from seeklog.spark.write_options import BATCH_BYTES, parse_write_options
+
+PATH = {"path": "/data/store"}
+
+
+TYPES = {
+    "binary": types.BinaryType(),
+    "string": types.StringType(),
+    "int": types.IntegerType(),
+    "bigint": types.LongType(),
+    "timestamp": types.TimestampType(),
+    "timestamp_ntz": types.TimestampNTZType(),
+    "map<string,binary>": types.MapType(types.StringType(), types.BinaryType()),
+    "struct<a:int>": StructType([StructField("a", types.IntegerType())]),
+}
+
+
+def schema(text: str) -> StructType:
+    """Return what `name type, name type` says; Spark's own parser would need a session."""
+    pairs = [column.split(" ") for column in text.split(", ")]
+    return StructType([StructField(name, TYPES[kind]) for name, kind in pairs])
+
+
+def test_what_is_not_said_has_a_default() -> None:
+    options = parse_write_options({**PATH, "topic": "alerts"}, streaming=False)
+    assert (options.path, options.topic, options.compression) == ("/data/store", "alerts", None)
+    assert (options.batch_bytes, options.lock_timeout_s, options.txn_app_id) == (BATCH_BYTES, 30.0, None)
+
+
+def test_words_of_kafkas_producer_that_mean_something_are_taken() -> None:
+    options = parse_write_options(
+        {**PATH, "kafka.batch.size": "32768", "KAFKA.compression.TYPE": "ZSTD"}, streaming=True
+    )
+    assert (options.batch_bytes, options.compression) == (32768, "zstd")
+
+
+def test_a_stream_is_given_words_by_spark_itself() -> None:
+    parse_write_options({**PATH, "checkpointlocation": "/cp", "queryname": "q"}, streaming=True)
+
+
+@pytest.mark.parametrize(
+    ("options", "streaming", "message"),
+    [
+        ({}, False, r"INSERT INTO t WITH \(path"),
+        ({"topic": "a"}, False, "option path is missing"),
+        ({"path": "s3://bucket/store"}, False, "s3://bucket/store"),
+        ({"path": "hdfs://name/store"}, True, "driver and every executor"),
+        ({**PATH, "topci": "a"}, False, "did you mean topic"),
+        ({**PATH, "txnAppId": "a"}, False, "option txnAppId needs txnVersion"),
+        ({**PATH, "txnVersion": "1"}, False, "option txnVersion needs txnAppId"),
+        ({**PATH, "txnAppId": "a", "txnVersion": "-1"}, False, "whole number from 0 on"),
+        ({**PATH, "txnAppId": "a", "txnVersion": "one"}, False, "txnVersion"),
+        ({**PATH, "txnAppId": "a", "txnVersion": "1"}, True, "by query and batch"),
+        ({**PATH, "checkpointLocation": "/cp"}, False, "only a stream has one"),
+        ({**PATH, "compression": "brotli"}, False, "none or gzip or snappy or lz4 or zstd"),
+        ({**PATH, "compression": "zstd", "kafka.compression.type": "lz4"}, False, "say the same"),
+        ({**PATH, "batchBytes": "10"}, False, "at least 512"),
+        ({**PATH, "batchBytes": "1m", "kafka.batch.size": "1m"}, False, "say the same"),
+        ({**PATH, "lockTimeout": "soon"}, False, "time span"),
+        ({**PATH, "kafka.bootstrap.servers": "host:9092"}, True, "there is no broker to connect to"),
+        ({**PATH, "kafka.acks": "all"}, True, "kafka.acks means nothing here"),
+        ({**PATH, "kafka.partitioner.class": "C"}, True, "murmur2"),
+        ({**PATH, "subscribe": "a"}, False, "use topic to write"),
+        ({**PATH, "includeHeaders": "true"}, True, "column called headers"),
+        ({**PATH, "topic": ""}, False, "some text"),
+    ],
+)
+def test_a_wrong_option_is_named_in_one_line(options: dict[str, str], streaming: bool, message: str) -> None:
+    with pytest.raises(InvalidOption, match=message) as caught:
+        parse_write_options(options, streaming=streaming)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_topic_that_cannot_be_is_refused() -> None:
+    with pytest.raises(InvalidName, match="a/b"):
+        parse_write_options({**PATH, "topic": "a/b"}, streaming=False)
+
+
+def test_a_topic_is_not_overwritten() -> None:
+    with pytest.raises(UsageError, match=r'mode\("append"\)'):
+        batch_writer({**PATH, "topic": "a"}, schema("value binary"), True)
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ("key binary", "no column value"),
+        ("value int", "column value is int, but must be binary or string; cast it"),
+        ("value struct<a:int>", r"column value is struct<a:int>.*to_json"),
+        ("value binary, key bigint", "column key is bigint, but must be binary or string"),
+        ("value binary, partition bigint", "column partition is bigint, but must be int; cast it to int"),
+        ("value binary, topic binary", "column topic is binary, but must be string"),
+        ("value binary, timestamp bigint", "column timestamp is bigint, but must be timestamp"),
+        ("value binary, timestamp timestamp_ntz", "column timestamp is timestamp_ntz"),
+        ("value binary, headers map<string,binary>", "column headers is map<string,binary>, but must be array<struct"),
+        ("value binary, value string", "column value twice"),
+    ],
+)
+def test_a_column_of_another_type_is_named_with_the_type_that_is_wanted(columns: str, message: str) -> None:
+    options = parse_write_options({**PATH, "topic": "alerts"}, streaming=False)
+    with pytest.raises(SchemaMismatch, match=message) as caught:
+        RowColumns.of(schema(columns), options)
+    assert "\n" not in str(caught.value)
+
+
+def test_something_must_say_which_topic() -> None:
+    with pytest.raises(SchemaMismatch, match="give option topic, or a string column topic"):
+        RowColumns.of(schema("value binary"), parse_write_options(PATH, streaming=False))
+
+
+def test_the_option_counts_before_the_column_and_what_makes_no_record_is_left_out() -> None:
+    everything = schema(
+        "key string, value binary, topic string, partition int, offset bigint, timestamp timestamp, x int"
+    )
+    given = RowColumns.of(everything, parse_write_options({**PATH, "topic": "alerts"}, streaming=False))
+    assert given.names == ("key", "value", "partition", "timestamp")
+    assert "topic" in RowColumns.of(everything, parse_write_options(PATH, streaming=False)).names
