@@ -1,0 +1,221 @@
+"""The steps of the pipeline as functions from DataFrame to DataFrame, for streams and (but for deduplication) batches.
+
+Each takes the columns that `format("seeklog")` reads or that another step returns. None looks at the clock or draws a
+number: the same records give the same rows, which is what lets a batch be repeated after a crash.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  (the name that everybody knows it by)
+
+from pipelines.payments.rules import Rules
+
+# The fields of a payment, and what Spark calls the type that each has in JSON.
+FIELDS = {
+    "payment_id": "STRING",
+    "merchant": "STRING",
+    "amount_paise": "BIGINT",
+    "currency": "STRING",
+    "method": "STRING",
+    "paid_at_ms": "BIGINT",
+}
+# The columns of the table `payments`.
+PAYMENTS_SCHEMA = (
+    "payment_id string, merchant string, amount_paise bigint, currency string, method string, "
+    "paid_at timestamp, arrived_at timestamp, partition int, offset bigint"
+)
+# The columns of the table `merchant_windows`.
+WINDOWS_SCHEMA = (
+    "merchant string, window_start timestamp, window_end timestamp, payments bigint, amount_paise bigint, "
+    "largest_paise bigint"
+)
+
+
+def parse(records: DataFrame, *, rules: Rules) -> DataFrame:
+    """Add the fields of the payment, and what is wrong with it: `reason` is null for a good one, `detail` explains."""
+    text = F.col("value").cast("string")
+    # Spark's parser stops after the first JSON value. As an item of an array it must be the only one.
+    items = F.try_parse_json(F.concat(F.lit("["), F.when(F.is_valid_utf8(text), text), F.lit("]")))
+    values = {name: F.try_variant_get("json", f"$.{name}", kind.lower()) for name, kind in FIELDS.items()}
+    return (
+        records.withColumn("items", items)
+        .withColumn("json", F.when(_variant("items", "$[1]").isNull(), _variant("items", "$[0]")))
+        .withColumns({"shape": F.schema_of_variant("json"), **values})
+        .withColumn("flaw", F.coalesce(_flaw_of_shape(), _flaw_of_content(rules)))
+        .withColumns({"reason": F.col("flaw.reason"), "detail": F.col("flaw.detail")})
+        # A time out of range cannot be converted: only that of a good payment is.
+        .withColumn("paid_at", F.when(F.col("reason").isNull(), F.timestamp_millis("paid_at_ms")))
+        .select(*records.columns, *(name for name in FIELDS if name != "paid_at_ms"), "paid_at", "reason", "detail")
+    )
+
+
+def _variant(column: str, path: str) -> Column:
+    return F.try_variant_get(column, path, "variant")
+
+
+# A condition, the reason that it is for a record to be bad, and what to tell about it.
+Check = tuple[Column, str, Column]
+
+
+def _flaw_of_shape() -> Column:
+    """Return what keeps a record from being a payment at all, or null: no JSON, no such field, another type."""
+    checks: list[Check] = [
+        (F.col("value").isNull(), "no-value", F.lit("the value is null")),
+        (
+            ~F.coalesce(F.col("shape").startswith("OBJECT<"), F.lit(False)),
+            "not-json",
+            F.lit("the value is not one JSON object in UTF-8"),
+        ),
+    ]
+    for name, kind in FIELDS.items():
+        found = F.schema_of_variant(_variant("json", f"$.{name}"))
+        # JSON's null has the type VOID; a field that is not there has none.
+        missing = F.coalesce(found, F.lit("VOID")) == "VOID"
+        checks.append((missing, "missing-field", F.lit(f"{name} is missing or null")))
+        other = F.concat(F.lit(f"{name} should be {kind} and is "), F.substring(found, 1, 40))
+        checks.append((found != kind, "wrong-type", other))
+    # Nearly all records have exactly the fields that they should: one comparison settles those.
+    exact = ", ".join(f"{name}: {kind}" for name, kind in sorted(FIELDS.items()))
+    return F.when(~F.col("shape").eqNullSafe(f"OBJECT<{exact}>"), _first(checks))
+
+
+def _flaw_of_content(rules: Rules) -> Column:
+    """Return what is wrong with a payment whose fields are all there, or null."""
+    amount, currency, paid_at_ms = F.col("amount_paise"), F.col("currency"), F.col("paid_at_ms")
+    arrived_ms = F.unix_millis("timestamp")
+    checks: list[Check] = [
+        (F.col(name) == "", "missing-field", F.lit(f"{name} is empty")) for name in ("payment_id", "merchant")
+    ]
+    checks += [
+        # The order of a merchant's payments, and which of two copies is the first, hold within a partition only.
+        (
+            ~F.col("key").eqNullSafe(F.col("merchant").cast("binary")),
+            "wrong-key",
+            F.lit("the record's key is not the merchant"),
+        ),
+        (
+            ~amount.between(1, rules.max_amount_paise),
+            "amount-out-of-range",
+            F.concat(F.lit("amount_paise is "), amount.cast("string")),
+        ),
+        (
+            ~currency.isin(*rules.currencies),
+            "unknown-currency",
+            F.concat(F.lit("currency is "), F.substring(currency, 1, 40)),
+        ),
+        (
+            # Written so that a record without a timestamp fails too: nothing bounds its time then.
+            ~F.coalesce(paid_at_ms <= arrived_ms + rules.max_ahead_s * 1000, F.lit(False)),
+            "from-the-future",
+            F.concat(F.lit("paid_at_ms is "), paid_at_ms.cast("string")),
+        ),
+        (
+            paid_at_ms < arrived_ms - rules.max_age_s * 1000,
+            "too-old",
+            F.concat(F.lit("paid_at_ms is "), paid_at_ms.cast("string")),
+        ),
+    ]
+    return _first(checks)
+
+
+def _first(checks: list[Check]) -> Column:
+    """Return the reason and the detail of the first check that holds, or null."""
+    flaws = [
+        (condition, F.struct(F.lit(reason).alias("reason"), detail.alias("detail")))
+        for condition, reason, detail in checks
+    ]
+    first = F.when(*flaws[0])
+    for condition, flaw in flaws[1:]:
+        first = first.when(condition, flaw)
+    return first
+
+
+def dead_letters(parsed: DataFrame) -> DataFrame:
+    """Return the bad records as they came, with headers that say what is wrong and where each was."""
+    told = {
+        "dead-letter.reason": F.col("reason"),
+        "dead-letter.detail": F.col("detail"),
+        "dead-letter.topic": F.col("topic"),
+        "dead-letter.partition": F.col("partition").cast("string"),
+        "dead-letter.offset": F.col("offset").cast("string"),
+    }
+    headers = [F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in told.items()]
+    own = F.coalesce("headers", F.array().cast("array<struct<key: string, value: binary>>"))
+    return parsed.where("reason IS NOT NULL").select(
+        "key", "value", F.concat(own, F.array(*headers)).alias("headers"), "timestamp"
+    )
+
+
+def good_payments(parsed: DataFrame) -> DataFrame:
+    """Return the good ones with the columns of the table `payments`; copies are still among them."""
+    return parsed.where("reason IS NULL").select(
+        "payment_id",
+        "merchant",
+        "amount_paise",
+        "currency",
+        "method",
+        "paid_at",
+        F.col("timestamp").alias("arrived_at"),
+        "partition",
+        "offset",
+    )
+
+
+def deduplicate(payments: DataFrame, *, within_s: int) -> DataFrame:
+    """Return a stream of payments without copies; what is older than the newest by more than `within_s` is dropped.
+
+    Copies share merchant and id, so they share a key, a partition and a task: the first in the log is the one kept.
+    """
+    return payments.withWatermark("paid_at", f"{within_s} seconds").dropDuplicatesWithinWatermark(
+        ["merchant", "payment_id"]
+    )
+
+
+def merchant_windows(payments: DataFrame, *, window_s: int) -> DataFrame:
+    """Return a row for each merchant and window. On a stream it comes when the watermark has passed the window."""
+    window = F.window("paid_at", f"{window_s} seconds")
+    return (
+        payments.groupBy("merchant", window)
+        .agg(
+            F.count("*").alias("payments"),
+            F.sum("amount_paise").alias("amount_paise"),
+            F.max("amount_paise").alias("largest_paise"),
+        )
+        .select(
+            "merchant",
+            F.col("window.start").alias("window_start"),
+            F.col("window.end").alias("window_end"),
+            "payments",
+            "amount_paise",
+            "largest_paise",
+        )
+    )
+
+
+def alerts(windows: DataFrame, *, rules: Rules) -> DataFrame:
+    """Return a record for each rule that a window breaks, stamped with the end of the window."""
+    broken = F.filter(
+        F.array(
+            F.when(F.col("payments") >= rules.many_payments, "many-payments"),
+            F.when(F.col("largest_paise") >= rules.large_payment_paise, "large-payment"),
+        ),
+        lambda rule: rule.isNotNull(),
+    )
+    # Times as numbers: as text they would depend on the session's time zone.
+    told = F.struct(
+        "rule",
+        "merchant",
+        F.unix_millis("window_start").alias("window_start_ms"),
+        F.unix_millis("window_end").alias("window_end_ms"),
+        "payments",
+        "amount_paise",
+        "largest_paise",
+    )
+    header = F.struct(F.lit("rule").alias("key"), F.col("rule").cast("binary").alias("value"))
+    return windows.withColumn("rule", F.explode(broken)).select(
+        F.col("merchant").cast("binary").alias("key"),
+        F.to_json(told).cast("binary").alias("value"),
+        F.array(header).alias("headers"),
+        F.col("window_end").alias("timestamp"),
+    )
