@@ -153,12 +153,13 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _shared(words: Words, *, start: Place, end: Place | None, unnamed_start: Place | None = None) -> dict[str, Any]:
+    path = store_path(words)
     choice = _choice(words)
     if choice is None:
         raise InvalidOption("say what to read: one of the options assign, subscribe and subscribePattern is needed")
     strategy = words.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="")
     return {
-        "path": store_path(words),
+        "path": path,
         "choice": choice,
         "start": start,
         "end": end,

@@ -24,19 +24,22 @@ class SeeklogDataSource(DataSource):
         return "seeklog"
 
     def schema(self) -> StructType:
-        from seeklog.spark import batch
+        from seeklog.spark import batch, catalog
 
-        return batch.schema_of(dict(self.options))
+        made_with = catalog.creation_options(self.options)
+        if made_with is None:
+            return batch.schema_of(self.options)
+        return catalog.remember(batch.schema_of(made_with), made_with)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from seeklog.spark import batch
+        from seeklog.spark import batch, catalog
 
-        return batch.batch_reader(dict(self.options), schema)
+        return batch.batch_reader(catalog.recall(self.options, schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from seeklog.spark import stream
+        from seeklog.spark import catalog, stream
 
-        return stream.stream_reader(dict(self.options), schema)
+        return stream.stream_reader(catalog.recall(self.options, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from seeklog.spark import sink

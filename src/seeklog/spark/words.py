@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
-from urllib.parse import unquote, urlsplit
 
 from seeklog.errors import InvalidOption
 
@@ -48,6 +47,8 @@ _MILLISECONDS: Final[Mapping[str, int]] = {
     )
     for unit in units.split()
 }
+_FILE_ADDRESS: Final = re.compile(r"file:(?://(?:localhost)?)?(/.*)\Z", re.IGNORECASE | re.DOTALL)
+_OTHER_ADDRESS: Final = re.compile(r"(file:|[a-z][a-z0-9+.-]+://)", re.IGNORECASE | re.ASCII)
 _SHOWN_MOST: Final = 80
 INT64_MAX: Final = 2**63 - 1
 
@@ -226,18 +227,20 @@ def store_path(words: Words) -> str:
     """Return the store's directory; a `file:` address is taken for the path that it names, others are refused."""
     value = words.text("path")
     if value is None:
-        raise InvalidOption("option path is missing: give the directory of a store, or a broker's data directory")
-    if re.match(r"[a-zA-Z][a-zA-Z0-9+.-]*:", value) is None:
-        return value
-    address = urlsplit(value)
-    if address.scheme.lower() == "file" and address.netloc in ("", "localhost") and address.path.startswith("/"):
-        return unquote(address.path)
-    if "://" not in value and address.scheme.lower() != "file":
-        return value
-    raise InvalidOption(
-        f"option path is {shown(value)}, but must be a directory that the driver and every executor see under the same "
-        "path; copy what lies elsewhere there first"
-    )
+        raise InvalidOption(
+            "option path is missing: give the directory of a store, or a broker's data directory (a table that was "
+            "made with columns of its own does not know its options: SELECT ... FROM t WITH (path = '...', ...))"
+        )
+    # As Hadoop writes and reads it: nothing in it is escaped.
+    local = _FILE_ADDRESS.match(value)
+    if local is not None:
+        return local[1]
+    if _OTHER_ADDRESS.match(value):
+        raise InvalidOption(
+            f"option path is {shown(value)}, but must be a directory that the driver and every executor see under the "
+            "same path; copy what lies elsewhere there first"
+        )
+    return value
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:

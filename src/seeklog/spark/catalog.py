@@ -1,0 +1,45 @@
+"""What a table that was made in SQL remembers of its options.
+
+`CREATE TABLE t USING seeklog OPTIONS (...)` shows the options to the data source once, mixed with words of Spark's own,
+when it asks for the columns. A query of the table then comes without them: Spark hands on only what stands in that
+query's `WITH`. So they are kept where Spark does keep something, in the metadata of the first column, and are found
+there again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Final
+
+from pyspark.sql.types import StructField, StructType
+
+METADATA: Final = "seeklog.options"
+# Spark's word for the format, which is in the map of a table that is being made, and in no other.
+_PROVIDER: Final = "provider"
+_OPTION: Final = "option."
+
+
+def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
+    """Return the options of a table that is being made, without Spark's own words, or None if none is."""
+    if _PROVIDER not in options:
+        return None
+    given = {name[len(_OPTION) :]: value for name, value in options.items() if name.startswith(_OPTION)}
+    # The path is also the table's location, which Spark may have made absolute.
+    return {**given, "path": options["path"]} if "path" in options else given
+
+
+def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
+    """Return the schema with the options in it."""
+    first = schema.fields[0]
+    kept = {**(first.metadata or {}), METADATA: json.dumps(dict(options), sort_keys=True)}
+    return StructType([StructField(first.name, first.dataType, first.nullable, kept), *schema.fields[1:]])
+
+
+def recall(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options that a table was made with, those of the query in the place of its own."""
+    for field in schema.fields:
+        kept = (field.metadata or {}).get(METADATA)
+        if kept is not None:
+            return {**json.loads(kept), **options}
+    return dict(options)
