@@ -216,13 +216,17 @@ def test_a_partition_that_somebody_writes_is_named_with_the_pid_and_nothing_is_c
     assert sum(map(len, records(root))) == 1000
 
 
-def test_a_task_that_fails_is_tried_again_and_leaves_nothing_behind(spark: SparkSession, root: Path) -> None:
-    """Goal: rows that a failed attempt had staged are neither written nor left."""
-    failing = expr("if(id = 400, raise_error('too bad'), cast(id as string))")
-    frame = spark.range(0, 500, 1, 5).select(failing.alias("value"))
+def test_a_job_that_fails_writes_nothing_and_the_next_one_sweeps_up_behind_it(spark: SparkSession, root: Path) -> None:
+    """Goal: rows that finished, failed and killed tasks had staged are never written."""
+    once = {"topic": "alerts", "txnAppId": "nightly", "txnVersion": "1"}
+    rows = spark.range(0, 500, 1, 5)
     with pytest.raises(Exception, match="too bad"):
-        write(frame, root, topic="alerts")
+        write(
+            rows.select(expr("if(id = 400, raise_error('too bad'), cast(id as string))").alias("value")), root, **once
+        )
     assert records(root) == [[], [], []]
+    write(rows.selectExpr("cast(id as string) value"), root, **once)
+    assert sum(map(len, records(root))) == 500
     assert staged(root) == []
 
 

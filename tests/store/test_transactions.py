@@ -304,12 +304,13 @@ def test_what_a_committed_transaction_names_is_not_discarded(root: Path) -> None
     assert transaction is not None
     part = transaction.parts[0]
     with open_store(root, read_only=True) as reading:
-        reading.transactions.discard(APP, [Staged("alerts", part.topic_id, 0, part.files[0])])
+        reading.transactions.discard(APP)
         assert staged_files(root) == [part.files[0].name]
     with open_store(root) as store:
-        loose = stage(store, 1, [b"b"])
-        store.transactions.discard(APP, [loose])
-        assert staged_files(root) == []
+        stage(store, 1, [b"b"])
+        others = stage(store, 2, [b"c"], app="other")
+        store.transactions.discard(APP)
+        assert staged_files(root) == [others.file.name]
         assert values_of(store, 0) == [b"before", b"a"]
 
 

@@ -70,7 +70,7 @@ class BatchWriter(DataSourceArrowWriter):
             _commit(store, self._options, self._app, self._options.txn_version, messages, keep=is_named)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _discard(self._options, self._app, messages)
+        _discard(self._options, self._app)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -97,7 +97,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         app = _app_of(messages)
         if app is not None:
-            _discard(self._options, app, messages)
+            _discard(self._options, app)
 
 
 def _open(path: str) -> Store:
@@ -138,6 +138,6 @@ def _commit(
     store.transactions.commit(app, version, staged, keep=keep, patience_s=options.lock_timeout_s)
 
 
-def _discard(options: WriteOptions, app: str, messages: Sequence[WriterCommitMessage | None]) -> None:
+def _discard(options: WriteOptions, app: str) -> None:
     with open_store(options.path, read_only=True, background=False) as store:
-        store.transactions.discard(app, _staged(messages))
+        store.transactions.discard(app)

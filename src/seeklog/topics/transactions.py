@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from seeklog import names
@@ -128,7 +128,7 @@ class Transactions:
                 write_transaction(self._files, self._root, transaction)
             for part, log in zip(transaction.parts, logs.values(), strict=True):
                 log.append_part(part)
-                self._sweep(app, part)
+                self._sweep(app, part.partition)
         if keep:
             write_transaction(self._files, self._root, replace(transaction, state="done", parts=()))
         elif transaction.parts:
@@ -229,14 +229,18 @@ class Transactions:
 
     # ------------------------------------------------------------ tidying
 
-    def discard(self, app: str, staged: Iterable[Staged]) -> None:
-        """Remove what was staged for a job that failed, but for files that a committed transaction names."""
+    def discard(self, app: str) -> None:
+        """Remove what is staged for a job that failed, but for files that a committed transaction names.
+
+        A task that was killed cannot clean up behind itself, so every partition is looked at.
+        """
         transaction = read_transaction(self._files, self._root, names.app_key(app))
-        is_open = transaction is not None and transaction.is_open
-        committed = (
-            {file.name for part in transaction.parts for file in part.files} if is_open and transaction else set()
-        )
-        self._remove([each for each in staged if each.file.name not in committed])
+        parts = transaction.parts if transaction is not None and transaction.is_open else ()
+        committed = {file.name for part in parts for file in part.files}
+        for topic in self._topics.all():
+            for number in topic.partitions:
+                with contextlib.suppress(FileNotFoundError):  # the topic was just deleted
+                    self._sweep(app, str(TopicPartition(topic.name, number)), but=committed)
 
     def _remove(self, staged: Sequence[Staged]) -> None:
         for place in sorted({each.place for each in staged}):
@@ -247,10 +251,10 @@ class Transactions:
                     [each.file.name for each in staged if each.place == place],
                 )
 
-    def _sweep(self, app: str, part: Part) -> None:
+    def _sweep(self, app: str, partition: str, *, but: Collection[str] = ()) -> None:
         """Remove what else the application has staged here: attempts that failed, or lost to a faster one."""
-        directory, key = f"{self._root}/{part.partition}", names.app_key(app)
-        left = [name for name in self._files.list(directory) if (names.parse_staged_name(name) or ("",))[0] == key]
+        directory, prefix = f"{self._root}/{partition}", f"{names.STAGED}{names.app_key(app)}-"
+        left = [name for name in self._files.list(directory) if name.startswith(prefix) and name not in but]
         staging.remove_staged(self._files, directory, left)
 
     def _forget(self, app: str) -> None:
