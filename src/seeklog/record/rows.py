@@ -1,0 +1,194 @@
+"""Rows of Arrow arrays as finished record batches, read where they lie. Needs the `arrow` extra.
+
+key, value   binary or string, or their large kinds; null stays null
+timestamp    timestamp[us or ms] of any time zone; null is the time given, and what is below a millisecond is cut off
+headers      list<struct<key: string, value: binary>>; a null list is none, a null key is refused
+
+Arrays may be slices. A column may be missing: keys and headers are rare. The invariant is the kernel's: what an
+array says of its buffers is checked against them, so that an array that is wrong is an error and no crash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from seeklog.errors import InvalidRecord, RecordTooLarge, SchemaMismatch, UnsupportedCodec, UsageError
+from seeklog.record import kernel
+from seeklog.record.arrow import import_pyarrow
+from seeklog.record.batch import DECOMPRESSED_LIMIT
+from seeklog.record.codec import CODEC_NAMES, NONE
+from seeklog.record.kernel import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Kafka's own batches are of 16 KB, gathered while a producer waits. Rows of a table need no wait, and larger
+# batches compress better, with less work for each.
+BATCH_BYTES: Final = 64 << 10
+INT32_MAX: Final = 2**31 - 1
+
+
+def record_rows(
+    *,
+    key: pyarrow.Array | None = None,
+    value: pyarrow.Array | None = None,
+    timestamp: pyarrow.Array | None = None,
+    headers: pyarrow.Array | None = None,
+) -> ArrowRows:
+    """Return the columns of a table as rows that `encode_rows` takes, as often as wanted. Nothing is copied.
+
+    Raises `SchemaMismatch` for an array of another type, `InvalidRecord` if they are not equally long.
+    """
+    pa = import_pyarrow()
+    given = [array for array in (key, value, timestamp, headers) if array is not None]
+    if not given:
+        raise UsageError("give at least one column")
+    for array in given:
+        if not isinstance(array, pa.Array):
+            raise UsageError(f"columns are Arrow arrays, not {type(array).__name__}; combine the chunks first")
+    times = None if timestamp is None else _times(pa, timestamp)
+    return ArrowRows(
+        len(given[0]),
+        key=None if key is None else _bytes(pa, key, "key"),
+        value=None if value is None else _bytes(pa, value, "value"),
+        timestamp=times,
+        headers=None if headers is None else _headers(pa, headers),
+        micros=timestamp is not None and timestamp.type.unit == "us",
+    )
+
+
+def encode_rows(
+    columns: ArrowRows,
+    *,
+    rows: pyarrow.Array | None = None,
+    now_ms: int,
+    codec: int = NONE,
+    batch_bytes: int = BATCH_BYTES,
+    max_batch_bytes: int = INT32_MAX,
+    limit: int = DECOMPRESSED_LIMIT,
+) -> Iterator[tuple[bytes, int]]:
+    """Yield rows as batches: (finished batch of base offset 0, number of its records).
+
+    `rows` are the numbers of the rows to take, in that order, int32 or int64; all rows if it is None. A batch ends
+    where the next record would take it past `batch_bytes` before compression; a larger record has one to itself.
+    It raises, naming the row, `RecordTooLarge` for a record whose batch is over `max_batch_bytes`, or that would be
+    compressed from more than `limit` bytes, and `InvalidRecord` for one that cannot be written. What was yielded
+    before stands, so a caller that wants all or nothing keeps it apart until the end.
+    """
+    if codec not in CODEC_NAMES:
+        raise UnsupportedCodec(f"codec {codec} is not one of Kafka's: {', '.join(map(str, CODEC_NAMES))}")
+    if min(batch_bytes, max_batch_bytes, limit) < 1 or now_ms < kernel.NO_TIMESTAMP:
+        raise UsageError("batch_bytes, max_batch_bytes and limit are at least 1, now_ms is at least -1")
+    selection = None if rows is None else _numbers(import_pyarrow(), rows, "row")
+    batch_bytes = min(batch_bytes, max_batch_bytes)
+    # Nothing is decompressed where nothing was compressed.
+    largest = min(limit, INT32_MAX) if codec else INT32_MAX
+
+    def encode(start: int, stop: int) -> tuple[bytes, int]:
+        return columns.encode(selection, start, stop, now_ms, codec, batch_bytes, largest)
+
+    return _batches(encode, range(columns.rows) if rows is None else rows, max_batch_bytes)
+
+
+def _batches(
+    encode: Callable[[int, int], tuple[bytes, int]], rows: Sequence[Any], max_batch_bytes: int
+) -> Iterator[tuple[bytes, int]]:
+    at, end = 0, len(rows)
+    while at < end:
+        batch, behind = encode(at, end)
+        while len(batch) > max_batch_bytes:
+            if behind - at == 1:
+                raise RecordTooLarge(
+                    f"row {rows[at]}: its batch has {len(batch):,} bytes, max_message_bytes is {max_batch_bytes:,}"
+                )
+            # Random bytes grow when they are compressed.
+            batch, behind = encode(at, at + (behind - at) // 2)
+        yield batch, behind - at
+        at = behind
+
+
+def partitions_of_keys(keys: pyarrow.Array, *, count: int) -> pyarrow.Array:
+    """Return the partition, of `count`, that Kafka's default partitioner gives each key; -1 where it is null.
+
+    The empty key is a key. The result is int32 without nulls.
+    """
+    pa = import_pyarrow()
+    _check_count(count)
+    partitions = kernel.partitions_of(_bytes(pa, keys, "key"), count)
+    return pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(partitions)], 0)
+
+
+def group_rows(partitions: pyarrow.Array, *, count: int) -> list[tuple[int, pyarrow.Array]]:
+    """Return (partition, its rows) for each partition, of `count`, that has rows; both in ascending order.
+
+    Rows are int32 numbers, as `encode_rows` takes them. A partition that is null or outside [0, count) is refused
+    with `InvalidRecord`.
+    """
+    pa = import_pyarrow()
+    _check_count(count)
+    if len(partitions) > INT32_MAX:
+        raise UsageError(f"{len(partitions):,} rows; group at most {INT32_MAX:,} at once")
+    numbers, starts = kernel.group_rows(_numbers(pa, partitions, "partition", nulls=True), count)
+    rows = pa.Array.from_buffers(pa.int32(), len(partitions), [None, pa.py_buffer(numbers)], 0)
+    return [
+        (partition, rows.slice(starts[partition], starts[partition + 1] - starts[partition]))
+        for partition in range(count)
+        if starts[partition + 1] > starts[partition]
+    ]
+
+
+def _check_count(count: int) -> None:
+    if not 1 <= count <= INT32_MAX:
+        raise UsageError(f"a topic has 1 to {INT32_MAX:,} partitions, not {count}")
+
+
+def _bytes(pa: Any, array: pyarrow.Array, name: str, kinds: str = "binary or string") -> ArrowBytes:
+    kind = array.type
+    is_wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
+    if not (is_wide or pa.types.is_binary(kind) or pa.types.is_string(kind)):
+        raise SchemaMismatch(f"the column {name} is {kind}; it must be {kinds}: cast it first")
+    valid, ends, data = array.buffers()
+    return ArrowBytes(len(array), offset=array.offset, wide=is_wide, valid=valid, ends=ends, data=data)
+
+
+def _times(pa: Any, array: pyarrow.Array) -> ArrowInts:
+    kind = array.type
+    if not pa.types.is_timestamp(kind) or kind.unit not in ("us", "ms") or kind.tz is None:
+        raise SchemaMismatch(f"the column timestamp is {kind}; it must be timestamp[us, tz=UTC]: cast it first")
+    valid, data = array.buffers()
+    return ArrowInts(len(array), offset=array.offset, wide=True, valid=valid, data=data)
+
+
+def _numbers(pa: Any, array: pyarrow.Array, name: str, *, nulls: bool = False) -> ArrowInts:
+    if array.type not in (pa.int32(), pa.int64()):
+        raise SchemaMismatch(
+            f"the numbers of each {name} are {array.type}; they must be int32 or int64: cast them first"
+        )
+    if array.null_count and not nulls:
+        raise InvalidRecord(f"the number of a {name} is null")
+    valid, data = array.buffers()
+    return ArrowInts(len(array), offset=array.offset, wide=array.type == pa.int64(), valid=valid, data=data)
+
+
+def _headers(pa: Any, array: pyarrow.Array) -> ArrowHeaders:
+    kind = array.type
+    is_wide = pa.types.is_large_list(kind)
+    pair = kind.value_type if is_wide or pa.types.is_list(kind) else None
+    if pair is None or not pa.types.is_struct(pair) or {field.name for field in pair} != {"key", "value"}:
+        raise SchemaMismatch(
+            f"the column headers is {kind}; it must be list<struct<key: string, value: binary>>: cast it first"
+        )
+    valid, ends = array.buffers()[:2]
+    pairs = array.values
+    return ArrowHeaders(
+        len(array),
+        offset=array.offset,
+        wide=is_wide,
+        valid=valid,
+        ends=ends,
+        pair_offset=pairs.offset,
+        pair_valid=pairs.buffers()[0],
+        keys=_bytes(pa, pairs.field("key"), "headers.key", "string"),
+        values=_bytes(pa, pairs.field("value"), "headers.value"),
+    )
