@@ -16,14 +16,14 @@ from typing import Any, Final
 from seeklog.errors import InvalidOption
 
 NO_BROKER: Final = "there is no broker to ask"
-# Words of Spark's Kafka connector, in small letters, with why they mean nothing here and what to use.
+# Words of Spark's Kafka connector, with why they mean nothing here and what to use.
 BROKER_WORDS: Final[Mapping[str, str]] = {
     "kafka.bootstrap.servers": "there is no broker to connect to; give the store's directory as path",
-    "kafkaconsumer.polltimeoutms": f"{NO_BROKER}, so nothing times out; leave it out",
-    "fetchoffset.numretries": f"offsets are read from files: {NO_BROKER} again; leave it out",
-    "fetchoffset.retryintervalms": f"offsets are read from files: {NO_BROKER} again; leave it out",
+    "kafkaConsumer.pollTimeoutMs": f"{NO_BROKER}, so nothing times out; leave it out",
+    "fetchOffset.numRetries": f"offsets are read from files: {NO_BROKER} again; leave it out",
+    "fetchOffset.retryIntervalMs": f"offsets are read from files: {NO_BROKER} again; leave it out",
     "partition.metadata.cache.ttl.ms": f"{NO_BROKER} about partitions; leave it out",
-    "groupidprefix": "no consumer group is made for a query; use groupId to commit what a stream has read",
+    "groupIdPrefix": "no consumer group is made for a query; use groupId to commit what a stream has read",
     "kafka.partitioner.class": "rows go to partitions by murmur2 of the key, or by their partition column",
 }
 KAFKA_PREFIX: Final = "kafka."
@@ -47,7 +47,7 @@ _MILLISECONDS: Final[Mapping[str, int]] = {
     )
     for unit in units.split()
 }
-_FILE_ADDRESS: Final = re.compile(r"file:(?://(?:localhost)?)?(/.*)\Z", re.IGNORECASE | re.DOTALL)
+_FILE_ADDRESS: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)\Z", re.IGNORECASE | re.DOTALL)
 _OTHER_ADDRESS: Final = re.compile(r"(file:|[a-z][a-z0-9+.-]+://)", re.IGNORECASE | re.ASCII)
 _SHOWN_MOST: Final = 80
 INT64_MAX: Final = 2**63 - 1
@@ -65,18 +65,20 @@ class Words:
     ) -> None:
         """Refuse what is not among `known`; `refused` says of words that others know why they do not fit here."""
         self._values = {name.lower(): value for name, value in options.items()}
-        self._check_known(tuple(known), {name.lower(): why for name, why in (refused or {}).items()})
+        self._check_known(tuple(known), {**BROKER_WORDS, **(refused or {})})
 
     def _check_known(self, known: tuple[str, ...], refused: Mapping[str, str]) -> None:
         allowed = {name.lower() for name in known}
+        spelt = {name.lower(): name for name in refused}
         for name in self._values:
             if name in allowed:
                 continue
-            why = refused.get(name) or BROKER_WORDS.get(name)
-            if why is None and name.startswith(KAFKA_PREFIX):
-                why = f"it configures a Kafka client, and {NO_BROKER}; leave it out"
-            if why is not None:
-                raise InvalidOption(f"option {name} means nothing here: {why}")
+            if name in spelt:
+                raise InvalidOption(f"option {spelt[name]} means nothing here: {refused[spelt[name]]}")
+            if name.startswith(KAFKA_PREFIX):
+                raise InvalidOption(
+                    f"option {name} means nothing here: it configures a Kafka client, and {NO_BROKER}; leave it out"
+                )
             raise InvalidOption(f"unknown option {name}; {_nearest(name, known)}")
 
     def __contains__(self, name: str) -> bool:
