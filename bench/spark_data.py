@@ -1,0 +1,100 @@
+"""The rows of the Spark figures, in a topic and in Parquet files: payments, and values that do not compress.
+
+Both have 8-byte keys and timestamps that grow by the row over one day, so that a hundredth of the day is a hundredth
+of the rows. Values are 100 random bytes, or a payment in JSON (about 110).
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+import seeklog
+from seeklog.record import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PARTITIONS = 2
+CHUNK_ROWS = 250_000
+DAY_START_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
+DAY_MS = 24 * 3600 * 1000
+# What the sink makes by default.
+BATCH_BYTES = 64 << 10
+SCHEMA = pa.schema(
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", pa.timestamp("us", "UTC")),
+    ]
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rows:
+    """A topic of a store, and the same rows as Parquet."""
+
+    topic: str
+    store: Path
+    parquet: Path
+    count: int
+
+
+def build(root: Path, topic: str, count: int) -> Rows:
+    """Write the rows of a topic, called `payments` or `random`, to both."""
+    made = Rows(topic=topic, store=root / "store", parquet=root / f"{topic}.parquet", count=count)
+    made.parquet.mkdir(parents=True, exist_ok=True)
+    with seeklog.open(made.store, config={"flush": "os", "retention.ms": -1}) as store:
+        store.create_topic(topic, partitions=PARTITIONS)
+        for partition in range(PARTITIONS):
+            path = made.parquet / f"part-{partition}.snappy.parquet"
+            with (
+                pq.ParquetWriter(path, SCHEMA, compression="snappy") as parquet,
+                store._table.writing(seeklog.TopicPartition(topic, partition)) as log,
+            ):
+                for table in _tables(topic, partition, count // PARTITIONS):
+                    parquet.write_table(pa.Table.from_batches([table]), row_group_size=CHUNK_ROWS * 4)
+                    columns = rows.record_rows(**{name: table.column(name) for name in SCHEMA.names})
+                    for batch, _ in rows.encode_rows(columns, now_ms=0, batch_bytes=BATCH_BYTES):
+                        log.append_batches(batch)
+    return made
+
+
+def _tables(topic: str, partition: int, count: int) -> Iterator[pa.RecordBatch]:
+    for first in range(0, count, CHUNK_ROWS):
+        numbers = pa.array(range(first, min(count, first + CHUNK_ROWS)), pa.int64())
+        times = pc.add(pc.divide(pc.multiply(numbers, DAY_MS * 1000), count), DAY_START_MS * 1000)
+        values = _random_values(len(numbers)) if topic == "random" else _payments(numbers, partition)
+        arrays = [_keys(numbers), values, times.cast(SCHEMA.field("timestamp").type)]
+        yield pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def _keys(numbers: Any) -> pa.Array:
+    big = numbers.to_numpy().astype(">i8").tobytes()
+    return pa.Array.from_buffers(pa.binary(8), len(numbers), [None, pa.py_buffer(big)]).cast(pa.binary())
+
+
+def _random_values(count: int) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(100), count, [None, pa.py_buffer(os.urandom(100 * count))]).cast(pa.binary())
+
+
+def _payments(numbers: Any, partition: int) -> pa.Array:
+    scattered = pc.bit_wise_and(pc.multiply(numbers, 2_654_435_761), 0xFFFFFF)
+    merchants = pc.bit_wise_and(scattered, 0x3FF)
+    pieces = (
+        '{"payment_id":"',
+        pc.cast(pc.add(pc.multiply(numbers, PARTITIONS), partition), pa.string()),
+        '","merchant_id":"m',
+        pc.cast(merchants, pa.string()),
+        '","amount_paise":',
+        pc.cast(scattered, pa.string()),
+        ',"currency":"INR","status":"captured","method":"upi"}',
+        "",
+    )
+    return pc.binary_join_element_wise(*pieces).cast(pa.binary())
