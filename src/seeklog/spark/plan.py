@@ -98,6 +98,14 @@ class Layout:
             return segment.next_offset
         return _boundary_in(segment, inside)
 
+    def boundary_after(self, offset: int) -> int:
+        """Return the next offset above this one at which a batch begins, as far as the index knows them."""
+        segment = self.view.segments[self.view.find(offset)]
+        offsets = segment.indexes.offsets
+        number = offsets.floor(offset - 1) + 1
+        behind = offsets[number].offset + 1 if number < len(offsets) else segment.next_offset
+        return max(behind, offset + 1)
+
 
 def _boundary_in(segment: Segment, position: int) -> int:
     """Return the offset behind the last indexed batch that begins before a position: the next batch begins there."""
@@ -166,10 +174,7 @@ def cut_at_bytes(store: Store, one: Range, most: int) -> int:
     if layout.position(one.stop) - begin <= most:
         return one.stop
     stop = layout.boundary(begin + most, slack=0)
-    if stop <= one.start:
-        # The first batch is larger than that: it goes whole, up to where the index has the next one.
-        stop = layout.boundary(begin + max(most, 2 * store.log(*one.partition).config.max_message_bytes), slack=0)
-    return min(max(stop, one.start + 1), one.stop)
+    return min(stop if stop > one.start else layout.boundary_after(one.start), one.stop)
 
 
 def _layout_of(store: Store, at: TopicPartition) -> Layout:

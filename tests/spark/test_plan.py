@@ -1,0 +1,292 @@
+"""Splits: every offset once, cut where batches begin, neither too small nor too large, and complete in themselves."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from seeklog import Record, Store
+from seeklog.files import OsFiles
+from seeklog.names import TopicPartition
+from seeklog.spark.offsets import Range
+from seeklog.spark.plan import OPEN_COST, SPLIT_LEAST, Split, _target, cut_at_bytes, plan_splits, range_bytes
+from seeklog.spark.scan import scan_split
+from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, pick
+from seeklog.storage.pinned import make_pin, pinned_view
+from seeklog.storage.reading import read_records
+from spark.workbench import append, make_store
+from storage.workbench import START_MS
+from store.workbench import open_store
+
+BATCH_RECORDS = 7
+VALUE = b"v" * 200
+OFFSETS = arrow_schema(pick(RECORD_SCHEMA, ["topic", "partition", "offset"]))
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One large partition of many segments, one of a single segment, one in compacted shape, and fifty tiny ones."""
+    path = tmp_path_factory.mktemp("plan") / "store"
+    with open_store(path, segment_bytes=60_000, index_interval_bytes=2000) as store:
+        for topic, partitions in (("large", 1), ("small", 1), ("tiny", 50)):
+            store.create_topic(topic, partitions=partitions)
+        records = [Record(VALUE, timestamp_ms=START_MS + number) for number in range(2000)]
+        append(store, "large", records, batch_records=BATCH_RECORDS)
+        append(store, "small", records[:150], batch_records=BATCH_RECORDS)
+        for number in range(50):
+            append(store, "tiny", records[:3], partition=number)
+    with open_store(path, read_only=True) as store:
+        yield store
+
+
+def whole(store: Store, *topics: str) -> list[Range]:
+    return [
+        Range(TopicPartition(topic, one.partition), one.log_start_offset, one.high_watermark)
+        for topic in topics
+        for one in store.describe_topic(topic).partitions
+    ]
+
+
+def pieces(splits: Sequence[Split]) -> list[Range]:
+    return [
+        Range(TopicPartition(piece.topic, piece.partition), piece.start, piece.stop)
+        for split in splits
+        for piece in split.pieces
+    ]
+
+
+def joined(parts: Sequence[Range]) -> list[Range]:
+    """Put parts that follow each other together again."""
+    found: list[Range] = []
+    for part in sorted(parts):
+        if found and found[-1].partition == part.partition and found[-1].stop == part.start:
+            found[-1] = Range(part.partition, found[-1].start, part.stop)
+        else:
+            found.append(part)
+    return found
+
+
+def rows(split: Split) -> list[tuple[str, int, int]]:
+    return [
+        tuple(row.values())
+        for batch in scan_split(split, OFFSETS)
+        for row in batch.to_pylist()
+    ]  # fmt: skip
+
+
+# ---------------------------------------------------------------- what holds for every plan
+
+
+@given(
+    start=st.integers(0, 2000),
+    length=st.integers(0, 2000),
+    split_bytes=st.sampled_from([1024, 5000, 30_000, 100_000, 1 << 30]),
+    min_partitions=st.none() | st.integers(1, 60),
+    max_records=st.none() | st.integers(1, 700),
+)
+def test_splits_have_every_offset_of_the_ranges_once(
+    store: Store, start: int, length: int, split_bytes: int, min_partitions: int | None, max_records: int | None
+) -> None:
+    ranges = [Range(TopicPartition("large", 0), start, min(2000, start + length)), *whole(store, "tiny")]
+
+    splits = plan_splits(store, ranges, split_bytes=split_bytes, min_partitions=min_partitions, max_records=max_records)
+
+    assert joined(pieces(splits)) == sorted(one for one in ranges if one.start < one.stop)
+    if min_partitions is not None:
+        assert len(splits) >= min_partitions
+    if max_records is not None:
+        assert all(sum(piece.stop - piece.start for piece in split.pieces) <= max_records for split in splits)
+
+
+@pytest.mark.parametrize("split_bytes", [1024, 10_000, 45_000, 60_000, 200_000])
+def test_a_large_partition_is_cut_where_batches_begin(store: Store, split_bytes: int) -> None:
+    splits = plan_splits(store, whole(store, "large"), split_bytes=split_bytes)
+
+    assert len(splits) > 1
+    assert all(part.start % BATCH_RECORDS == 0 for part in pieces(splits))
+
+
+def test_the_splits_of_a_large_partition_are_about_as_large_as_asked_for(store: Store) -> None:
+    (one,) = whole(store, "large")
+    total = range_bytes(store, one)
+
+    splits = plan_splits(store, [one], split_bytes=100_000)
+
+    assert len(splits) == round(total / 100_000)
+    for split in splits:
+        (piece,) = split.pieces
+        size = range_bytes(store, Range(one.partition, piece.start, piece.stop))
+        assert 60_000 <= size <= 140_000
+
+
+def test_many_small_partitions_go_into_one_split(store: Store) -> None:
+    splits = plan_splits(store, whole(store, "small", "tiny"))
+
+    assert len(splits) == 1
+    assert len(splits[0].pieces) == 51
+
+
+def test_packing_stops_when_a_split_is_full(store: Store) -> None:
+    # A tiny partition costs little more than its opening.
+    splits = plan_splits(store, whole(store, "tiny"), split_bytes=10 * OPEN_COST + 100_000)
+
+    assert [len(split.pieces) for split in splits] == [10, 10, 10, 10, 10]
+
+
+def test_tiny_segments_make_no_splits_of_their_own(store: Store) -> None:
+    assert store.log("large", 0).segment_count > 5
+    assert len(plan_splits(store, whole(store, "large"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("total", "cores", "splits"),
+    [
+        (10 << 20, 8, 1),  # not worth more than one task
+        (256 << 20, 2, 2),
+        (100 << 20, 2, 2),  # shared among the cores
+        (100 << 20, 64, 4),  # but each is worth its task
+        (1 << 40, 2, 8192),
+    ],
+)
+def test_a_log_is_shared_among_cores_in_splits_that_are_worth_a_task(total: int, cores: int, splits: int) -> None:
+    target = _target(total, None, None, cores)
+
+    assert SPLIT_LEAST <= target <= 128 << 20
+    assert -(-total // target) == splits
+
+
+def test_a_huge_log_gets_larger_splits_and_not_more_of_them(store: Store) -> None:
+    assert _target(1 << 50, None, None, 2) == (1 << 50) // 20_000
+
+
+# ---------------------------------------------------------------- Kafka's own words
+
+
+def test_min_partitions_cuts_even_inside_of_batches(store: Store) -> None:
+    one = Range(TopicPartition("small", 0), 0, 5)
+
+    splits = plan_splits(store, [one], min_partitions=5)
+
+    assert [rows(split) for split in splits] == [[("small", 0, number)] for number in range(5)]
+
+
+def test_min_partitions_cannot_make_more_splits_than_there_are_offsets(store: Store) -> None:
+    splits = plan_splits(store, [Range(TopicPartition("small", 0), 0, 3)], min_partitions=50)
+
+    assert [len(rows(split)) for split in splits] == [1, 1, 1]
+
+
+def test_fewer_min_partitions_than_needed_change_nothing(store: Store) -> None:
+    ranges = whole(store, "large")
+
+    assert pieces(plan_splits(store, ranges, split_bytes=50_000, min_partitions=2)) == pieces(
+        plan_splits(store, ranges, split_bytes=50_000)
+    )
+
+
+def test_max_records_divides_evenly(store: Store) -> None:
+    splits = plan_splits(store, [Range(TopicPartition("large", 0), 0, 2000)], max_records=700)
+
+    assert [piece.stop - piece.start for split in splits for piece in split.pieces] == [666, 667, 667]
+
+
+# ---------------------------------------------------------------- what a split carries
+
+
+def test_a_split_survives_pickling_and_is_small(store: Store) -> None:
+    splits = plan_splits(store, whole(store, "large"), split_bytes=20_000)
+
+    for split in splits:
+        data = pickle.dumps(split)
+        assert len(data) < 1000
+        assert rows(pickle.loads(data)) == rows(split)
+
+
+def test_splits_together_read_what_the_log_holds(store: Store) -> None:
+    splits = plan_splits(store, whole(store, "large", "small", "tiny"), split_bytes=33_333)
+
+    found = [row for split in splits for row in rows(split)]
+
+    assert found == sorted(found)
+    assert len(found) == len(set(found)) == 2000 + 150 + 50 * 3
+
+
+def test_a_task_opens_only_the_segments_of_its_split(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No directory is listed, no seal, index or checkpoint is read."""
+    splits = plan_splits(store, whole(store, "large"), split_bytes=60_000)
+    opened: list[str] = []
+    listed: list[str] = []
+    real_open = OsFiles.open
+
+    def noting_open(files: OsFiles, path: str, *, write: bool = False, create: bool = False) -> int:
+        opened.append(os.path.basename(path))
+        return real_open(files, path, write=write, create=create)
+
+    monkeypatch.setattr(OsFiles, "open", noting_open)
+    monkeypatch.setattr(OsFiles, "list", lambda files, directory: listed.append(directory) or [])
+    for split in splits:
+        opened.clear()
+        rows(split)
+        (piece,) = split.pieces
+        assert opened == [f"{one.base_offset:020d}.log" for one in piece.pin.segments]
+        assert 1 <= len(opened) <= 3
+    assert listed == []
+
+
+@pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 699, 700, 1300, 1999])
+def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, start: int) -> None:
+    log = store.log("large", 0)
+    pin = make_pin(log._partition.view, start, start + 1)
+
+    view = pinned_view(OsFiles(), str(log.path), pin)
+
+    assert len(pin.segments) == 1
+    assert len(pin.entry) in (0, 8)
+    (record,) = read_records(view, start, start + 1, 1, 1 << 20, 1 << 20)
+    assert record.offset == start
+
+
+def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
+    """An index is advice: an entry that its batch does not prove makes the task walk the segment."""
+    log = store.log("large", 0)
+    pin = make_pin(log._partition.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
+    (split,) = plan_splits(store, [Range(TopicPartition("large", 0), 100, 200)])
+    split.pieces = (split.pieces[0]._replace(pin=pin),)
+
+    assert [row[2] for row in rows(split)] == list(range(100, 200))
+
+
+# ---------------------------------------------------------------- cutting by bytes, for streams
+
+
+@pytest.mark.parametrize("most", [1, 100, 5000, 20_000, 300_000, 1 << 40])
+def test_a_cut_by_bytes_makes_progress_and_stays_near_the_amount(store: Store, most: int) -> None:
+    one = Range(TopicPartition("large", 0), 0, 2000)
+    cuts = [0]
+    while cuts[-1] < 2000:
+        stop = cut_at_bytes(store, Range(one.partition, cuts[-1], 2000), most)
+        assert stop > cuts[-1]
+        cuts.append(stop)
+
+    for start, stop in pairwise(cuts):
+        # Index entries stand every 2000 bytes of log, and a batch has about 1500.
+        assert range_bytes(store, Range(one.partition, start, stop)) <= most + 8000
+    assert all(cut % BATCH_RECORDS == 0 for cut in cuts[1:-1])
+
+
+def test_planning_reads_no_index_where_nothing_is_cut(store: Store, tmp_path: Path) -> None:
+    path = make_store(tmp_path / "other", {"a": [500, 500]}, segment_bytes=5000)
+    with open_store(path, read_only=True) as other:
+        plan_splits(other, whole(other, "a"))
+        for number in (0, 1):
+            assert all(one.loaded is None for one in other.log("a", number)._partition.view.segments[:-1])
