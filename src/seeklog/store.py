@@ -420,6 +420,14 @@ class Store:
         self._groups.commit(group, offsets)
         return offsets
 
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set where a group without members reads on, durably: for whoever keeps its own count of what it has read.
+
+        Makes the group if it is not there.
+        """
+        self._check_writable("offsets are written")
+        self._groups.commit(group, offsets)
+
     def delete_group(self, group: str) -> None:
         """Take a group without members away, with its offsets."""
         self._check_writable("a group is written")

@@ -155,6 +155,7 @@ def test_groups_are_read_in_a_store_that_is_open_read_only(store: Store) -> None
         for change in (
             lambda: reader.reset_offsets("group", "events", to=0),
             lambda: reader.delete_group("group"),
+            lambda: reader.commit_offsets("group", {ZERO: 1}),
         ):
             with pytest.raises(UsageError, match="read-only"):
                 change()
@@ -277,6 +278,18 @@ def test_a_reset_that_cannot_be_is_refused_and_changes_nothing(
     assert snapshot(store.path, locks=False) == before
 
 
+def test_offsets_are_committed_from_outside_for_a_group_that_need_not_be_there(store: Store) -> None:
+    store.commit_offsets("nightly", {ZERO: 4, TWO: 30})
+    store.commit_offsets("nightly", {ZERO: 7})
+
+    assert store.describe_group("nightly").offsets == {ZERO: 7, TWO: 30}
+    assert [(one.partition, one.lag) for one in store.lag("nightly")] == [(0, 3), (2, 0)]
+    with pytest.raises(OffsetOutOfRange):
+        store.commit_offsets("nightly", {ZERO: 11})
+    with store.consumer(["events"], group="nightly") as consumer:
+        assert consumer.position(*ZERO) == 7
+
+
 @pytest.mark.parametrize("to", [1.5, b"latest", [1]], ids=repr)
 def test_a_reset_to_what_is_no_offset_is_refused(store: Store, to: Any) -> None:
     commit(store, "group", {ZERO: 5})
@@ -297,8 +310,9 @@ def test_a_reset_of_an_unknown_topic_is_refused(store: Store) -> None:
         lambda store: store.reset_offsets("group", "events", to=0),
         lambda store: store.delete_group("group"),
         lambda store: commit(store, "group", {ZERO: 0}),
+        lambda store: store.commit_offsets("group", {ZERO: 0}),
     ],
-    ids=["reset", "delete", "commit of a stranger"],
+    ids=["reset", "delete", "commit of a stranger", "commit from outside"],
 )
 def test_a_group_that_consumes_is_not_changed(store: Store, change: Any) -> None:
     commit(store, "group", {ZERO: 5})

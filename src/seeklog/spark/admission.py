@@ -1,0 +1,60 @@
+"""How much of a stream's backlog one batch gets. The rules are those of Spark's Kafka source, and bytes beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from seeklog.clock import Clock
+from seeklog.names import TopicPartition
+from seeklog.spark.offsets import Range
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+def shares(sizes: Mapping[Key, int], most: int) -> dict[Key, int]:
+    """Share `most` out in proportion to sizes: one at least to each, so that small ones are not starved."""
+    total = sum(sizes.values())
+    return {key: max(1, most * size // total) if total else size for key, size in sizes.items()}
+
+
+def within_offsets(backlog: Sequence[Range], most: int) -> list[Range]:
+    """Return the part of a backlog that is `most` offsets long, shared out over its partitions."""
+    share = shares({one.partition: one.stop - one.start for one in backlog}, most)
+    return [one._replace(stop=min(one.stop, one.start + share[one.partition])) for one in backlog]
+
+
+def within_bytes(
+    backlog: Sequence[Range],
+    most: int,
+    *,
+    size_of: Callable[[Range], int],
+    cut: Callable[[Range, int], int],
+) -> list[Range]:
+    """Return the part of a backlog that takes about `most` bytes of log; of each partition a batch at least."""
+    share = shares({one.partition: size_of(one) for one in backlog}, most)
+    return [one._replace(stop=cut(one, max(1, share[one.partition]))) for one in backlog]
+
+
+def shorter(first: Sequence[Range], second: Sequence[Range]) -> list[Range]:
+    """Return of two parts of one backlog, for each partition, the one that ends earlier."""
+    stops: dict[TopicPartition, int] = {one.partition: one.stop for one in second}
+    return [one._replace(stop=min(one.stop, stops[one.partition])) for one in first]
+
+
+class Patience:
+    """Lets a backlog wait until it is worth a batch, or has waited long enough. The first one does not wait."""
+
+    def __init__(self, least: int, *, delay_ms: int, clock: Clock) -> None:
+        self._least = least
+        self._delay_s = delay_ms / 1000
+        self._clock = clock
+        self._last_s: float | None = None
+
+    def is_over(self, count: int) -> bool:
+        """Tell whether a backlog of `count` offsets should be read now; if so, the wait begins anew."""
+        now_s = self._clock.monotonic()
+        if self._last_s is not None and count < self._least and now_s - self._last_s < self._delay_s:
+            return False
+        self._last_s = now_s
+        return True

@@ -1,0 +1,268 @@
+"""`spark.readStream`: the reader of a stream.
+
+Spark makes one reader in a process of its own, which lives as long as the query and is never told of its end, and
+asks it before each batch how far that may go (`latestOffset`) and what its tasks read (`partitions`). It makes
+another one to copy `read` into the tasks, so these know nothing but their split.
+
+A stream goes up to the high watermark that the writers have published, and never past it. Its place is in the
+checkpoint (`spark.position`); what of the log is gone since is data loss (`spark.losses`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from seeklog.clock import Clock, SystemClock
+from seeklog.errors import TopicNotFound
+from seeklog.names import TopicPartition
+from seeklog.spark.admission import Patience, shorter, within_bytes, within_offsets
+from seeklog.spark.endings import Endings
+from seeklog.spark.losses import fail_on, pass_over, ranges_between, warn_of
+from seeklog.spark.offsets import Bounds, Range, find_bounds, latest_offsets, start_offsets
+from seeklog.spark.options import Choice, StreamOptions, parse_stream_options
+from seeklog.spark.plan import Split, cut_at_bytes, plan_splits, range_bytes
+from seeklog.spark.position import Position
+from seeklog.spark.progress_group import ProgressGroup
+from seeklog.spark.scan import scan_split
+from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, check_schema
+from seeklog.store import Store, open_store
+
+if TYPE_CHECKING:
+    import pyarrow
+    from pyspark.sql.types import StructType
+
+# A topic that is deleted between two looks at it is seen to be gone at the second; it cannot go on for ever.
+_LOOKS_MOST = 3
+
+
+def stream_reader(options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> StreamReader:
+    """Return the reader of a stream of records."""
+    return StreamReader(options, schema, clock=clock or SystemClock())
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads records as they come. Nothing is opened or checked until Spark first asks: an error of the constructor
+    would reach the user behind one of Spark's own."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock) -> None:
+        self._given = dict(options)
+        self._schema = schema
+        self._clock = clock
+        self._initial: dict[str, Any] | None = None
+        self._latest: dict[str, Any] | None = None
+        self._endings: Endings | None = None
+        self._pinned: dict[TopicPartition, Bounds] | None = None
+        self._is_begun = False
+
+    @cached_property
+    def _options(self) -> StreamOptions:
+        options = parse_stream_options(self._given)
+        check_schema(self._schema, RECORD_SCHEMA, what="a topic")
+        return options
+
+    @cached_property
+    def _store(self) -> Store:
+        return open_store(self._options.path, read_only=True, background=False)
+
+    @cached_property
+    def _group(self) -> ProgressGroup | None:
+        group_id = self._options.group_id
+        return None if group_id is None else ProgressGroup(self._options.path, group_id)
+
+    @cached_property
+    def _patience(self) -> Patience:
+        options = self._options
+        return Patience(options.min_offsets_per_trigger or 0, delay_ms=options.max_trigger_delay_ms, clock=self._clock)
+
+    # ------------------------------------------------------------ what Spark asks
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return where a query without a checkpoint begins: the same whenever it is asked, which it is twice."""
+        if self._initial is None:
+            bounds = find_bounds(self._store, self._options.choice)
+            starts = start_offsets(self._store, bounds, self._options, clock=self._clock)
+            self._initial = Position.of(starts, bounds).encode()
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Return one of the limits that the options set: Spark has no word for several, and hands it back as it is."""
+        options = self._options
+        # The first thing that every query asks: what is wrong with its group shows before anything is read.
+        _ = self._group
+        if options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(options.max_offsets_per_trigger)
+        if options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(options.max_bytes_per_trigger)
+        if options.min_offsets_per_trigger is not None:
+            return ReadMinRows(options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Remember what there is: a query with this trigger reads that and ends."""
+        self._pinned = self._present()
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """Return where the next batch ends. What lies before `start` has been processed."""
+        options = self._options
+        position = Position.decode(start)
+        bounds = self._present()
+        if not self._is_begun:
+            self._check_named(position, bounds)
+            self._is_begun = True
+        self._latest = Position.of(latest_offsets(bounds), bounds).encode()
+        backlog = ranges_between(
+            position,
+            Position.of(latest_offsets(bounds), bounds),
+            bounds,
+            report=fail_on if options.fail_on_data_loss else pass_over,
+        )
+        self._commit_to_group(position, bounds)
+        stops = self._stops(bounds)
+        backlog = [
+            one._replace(stop=stops[one.partition])
+            for one in backlog
+            if one.partition in stops and one.start < stops[one.partition]
+        ]
+        if not isinstance(limit, ReadAllAvailable):
+            if self._must_wait(backlog):
+                return start
+            backlog = self._limited(backlog)
+        ends = {one.partition: one.stop for one in backlog}
+        for at, here in bounds.items():
+            if at not in ends:
+                rest = _rest(position, at, stops.get(at), here)
+                if rest is not None:
+                    ends[at] = rest
+        end = Position.of(ends, bounds)
+        if start == self._initial:
+            return Position(end.offsets, end.topic_ids, position.offsets).encode()
+        is_same = end.offsets == position.offsets and end.topic_ids == position.topic_ids
+        return start if is_same else end.encode()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """Return the high watermarks at the last look, whatever limits and ends there are: lag is counted from them."""
+        return self._latest
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """Return what tasks read between two positions. What of it is gone is reported here, once for each batch."""
+        if start == end:
+            return []
+        first, last = Position.decode(start), Position.decode(end)
+        if last.began is not None:
+            first = Position(last.began, last.topic_ids)
+        options = self._options
+        for look in range(_LOOKS_MOST):
+            try:
+                return plan_splits(
+                    self._store,
+                    ranges_between(
+                        first, last, self._present(), report=fail_on if options.fail_on_data_loss else warn_of
+                    ),
+                    split_bytes=options.split_bytes,
+                    min_partitions=options.min_partitions,
+                    max_records=options.max_records_per_partition,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                )
+            except TopicNotFound:
+                if look + 1 == _LOOKS_MOST:
+                    raise
+        return []
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        return scan_split(partition, arrow_schema(self._schema)) if isinstance(partition, Split) else iter(())
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark says so one batch late, and never of the last: `latestOffset` has committed it before."""
+
+    # ------------------------------------------------------------ how it is found
+
+    def _present(self) -> dict[TopicPartition, Bounds]:
+        """Return the chosen partitions that are there; those that are named and are not may have been deleted."""
+        choice = self._options.choice
+        if choice.pattern:
+            return find_bounds(self._store, choice)
+        wanted = set(choice.topics) | {at.topic for at in choice.partitions}
+        while True:
+            topics = tuple(sorted(wanted.intersection(self._store.topics())))
+            if not topics:
+                return {}
+            try:
+                found = find_bounds(self._store, Choice(topics=topics))
+            except TopicNotFound:
+                continue  # deleted since it was listed
+            return {at: one for at, one in found.items() if not choice.partitions or at in choice.partitions}
+
+    def _check_named(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
+        """Refuse a name that the options have, but neither the store nor the checkpoint."""
+        if not self._options.fail_on_data_loss:
+            return
+        known = {at.topic for at in (*start.offsets, *bounds)}
+        choice = self._options.choice
+        if not known.issuperset(choice.topics) or not {*start.offsets, *bounds}.issuperset(choice.partitions):
+            find_bounds(self._store, choice)
+
+    def _stops(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+        """Return how far each partition may be read now. One that came after the query's end is left out."""
+        if self._endings is None:
+            self._endings = Endings(self._store, bounds, self._options)
+        stops: dict[TopicPartition, int] = {}
+        for at, here in bounds.items():
+            stop = self._endings.stop(at, here)
+            if self._pinned is not None and stop is not None:
+                pinned = self._pinned.get(at)
+                is_known = pinned is not None and pinned.topic_id == here.topic_id
+                stop = min(stop, pinned.high_watermark) if pinned is not None and is_known else None
+            if stop is not None:
+                stops[at] = stop
+        return stops
+
+    def _must_wait(self, backlog: Sequence[Range]) -> bool:
+        # A query that ends with what there is would end before a small rest was worth a batch.
+        if self._options.min_offsets_per_trigger is None or self._pinned is not None:
+            return False
+        return not self._patience.is_over(sum(one.stop - one.start for one in backlog))
+
+    def _limited(self, backlog: list[Range]) -> list[Range]:
+        most, most_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        limited = backlog
+        if most is not None:
+            limited = within_offsets(backlog, most)
+        if most_bytes is not None:
+            few = within_bytes(
+                backlog, most_bytes, size_of=partial(range_bytes, self._store), cut=partial(cut_at_bytes, self._store)
+            )
+            limited = shorter(limited, few)
+        return limited
+
+    def _commit_to_group(self, processed: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
+        if self._group is None:
+            return
+        self._group.commit(
+            {
+                at: offset
+                for at, offset in processed.offsets.items()
+                if at in bounds
+                and offset <= bounds[at].high_watermark
+                and not processed.is_other_topic(at, bounds[at].topic_id)
+            }
+        )
+
+
+def _rest(start: Position, at: TopicPartition, stop: int | None, here: Bounds) -> int | None:
+    """Return where a partition stands that has nothing to read: where it stood, if that is still in the log."""
+    first = start.offsets.get(at)
+    if first is None or start.is_other_topic(at, here.topic_id):
+        return None if stop is None else max(stop, here.log_start_offset)
+    return min(first if stop is None else max(first, stop), here.high_watermark)
