@@ -36,7 +36,7 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 
 class Arrival(NamedTuple):
-    """A record as it comes to the log. `kind` says what was done to it, `merchant` whose it is; the log holds neither."""
+    """A record as it comes to the log, which does not hold `kind`, what was done to it, nor `merchant`, whose it is."""
 
     timestamp_ms: int
     number: int
@@ -71,22 +71,24 @@ class _Payment(NamedTuple):
 
 FIELDS = tuple(json.loads(_Payment("", "", 0, "", 0).as_json()))
 NO_KEY = "no key"
+# The most frequent first.
 BREAKAGES: dict[str, Callable[[random.Random, _Payment], bytes | None]] = {
-    "no value": lambda source, payment: None,
-    "cut off": lambda source, payment: payment.as_json()[: source.randrange(60)],
-    "two in one": lambda source, payment: payment.as_json() * 2,
-    "not UTF-8": lambda source, payment: payment.as_json().replace(b"merchant_", b"merchant\xff"),
     "field missing": lambda source, payment: payment.as_json(**{source.choice(FIELDS): ...}),
-    "field null": lambda source, payment: payment.as_json(**{source.choice(FIELDS): None}),
-    "amount as text": lambda source, payment: payment.as_json(amount_paise=str(payment.amount_paise)),
-    "half a paisa": lambda source, payment: payment.as_json(amount_paise=payment.amount_paise + 0.5),
+    "cut off": lambda source, payment: payment.as_json()[: source.randrange(60)],
     "refund": lambda source, payment: payment.as_json(amount_paise=-payment.amount_paise),
-    "nothing paid": lambda source, payment: payment.as_json(amount_paise=0),
+    "amount as text": lambda source, payment: payment.as_json(amount_paise=str(payment.amount_paise)),
     "other currency": lambda source, payment: payment.as_json(currency=source.choice(("EUR", "inr", "??"))),
-    "clock ahead": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms + _hours(source)),
+    "no value": lambda source, payment: None,
     "days old": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms - _hours(source)),
     NO_KEY: lambda source, payment: payment.as_json(),
+    "field null": lambda source, payment: payment.as_json(**{source.choice(FIELDS): None}),
+    "clock ahead": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms + _hours(source)),
+    "two in one": lambda source, payment: payment.as_json() * 2,
+    "nothing paid": lambda source, payment: payment.as_json(amount_paise=0),
+    "half a paisa": lambda source, payment: payment.as_json(amount_paise=payment.amount_paise + 0.5),
+    "not UTF-8": lambda source, payment: payment.as_json().replace(b"merchant_", b"merchant\xff"),
 }
+BREAKAGE_WEIGHTS = [1 / (rank + 1) ** 0.5 for rank in range(len(BREAKAGES))]
 
 
 def _hours(source: random.Random) -> int:
@@ -153,7 +155,7 @@ class _Stream:
             self._put("duplicate", payment, payment.as_json(), arrives_ms=arrives_ms + again_ms)
 
     def _send_broken(self, payment: _Payment) -> None:
-        kind = self._random.choice(tuple(BREAKAGES))
+        (kind,) = self._random.choices(tuple(BREAKAGES), BREAKAGE_WEIGHTS)
         value = BREAKAGES[kind](self._random, payment)
         self._put(kind, payment, value, arrives_ms=payment.paid_at_ms + self._delay_ms())
 
@@ -200,7 +202,7 @@ def append(
     partition_count = len(store.describe_topic(topic).partitions)
     count = 0
     with store.producer() as producer:
-        for count, record in enumerate(records, start=1):  # noqa: B007
+        for count, record in enumerate(records, start=1):
             # One without a key would go anywhere. It is put where its merchant's are, so that every run is the same.
             producer.send(
                 topic,

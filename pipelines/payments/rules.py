@@ -5,8 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 PAYMENTS = "payments"
-DEAD_LETTERS = "payments-dead-letters"
-ALERTS = "payments-alerts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Topics:
+    """The topics of the store that the pipeline reads and writes."""
+
+    payments: str = PAYMENTS
+    dead_letters: str = "payments-dead-letters"
+    alerts: str = "payments-alerts"
 
 
 @dataclass(frozen=True, kw_only=True)
