@@ -557,11 +557,13 @@ def _check_not_internal(name: str) -> None:
 
 
 def _describe(log: Log, *, partition: int) -> PartitionDescription:
+    # One look at the files for all of it: the numbers are of one moment, and a look is what this costs.
+    seen = log._fresh()
     return PartitionDescription(
         partition=partition,
-        log_start_offset=log.log_start_offset,
-        high_watermark=log.high_watermark,
-        log_end_offset=log.log_end_offset,
-        size_bytes=log.size_bytes,
-        segment_count=log.segment_count,
+        log_start_offset=seen.log_start_offset,
+        high_watermark=seen.high_watermark,
+        log_end_offset=seen.log_end_offset,
+        size_bytes=sum(segment.size for segment in seen.view.segments),
+        segment_count=len(seen.view.segments),
     )

@@ -2,3 +2,21 @@
 
 Needs the `spark` extra. Nothing of PySpark is imported until it is used.
 """
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seeklog.spark.lag import LagListener as LagListener
+    from seeklog.spark.lag import QueryLag as QueryLag
+
+# Where names come from: each module is loaded when one of its names is first asked for.
+_HOMES = {"LagListener": "seeklog.spark.lag", "QueryLag": "seeklog.spark.lag"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -51,8 +51,7 @@ class Position:
         encoded: dict[str, Any] = {}
         if self.began is not None:
             encoded[BEGAN] = encode_offsets(self.began)
-        if self.topic_ids:
-            encoded[IDS] = dict(sorted(self.topic_ids.items()))
+        encoded[IDS] = dict(sorted(self.topic_ids.items()))
         return encoded | encode_offsets(self.offsets)
 
     @classmethod

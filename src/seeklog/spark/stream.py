@@ -25,7 +25,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.errors import TopicNotFound
+from seeklog.errors import NotALog, TopicNotFound
 from seeklog.names import TopicPartition
 from seeklog.spark.admission import Patience, shorter, within_bytes, within_offsets
 from seeklog.spark.endings import Endings
@@ -175,7 +175,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     max_records=options.max_records_per_partition,
                     fail_on_data_loss=options.fail_on_data_loss,
                 )
-            except TopicNotFound:
+            except (TopicNotFound, NotALog):
                 if look + 1 == _LOOKS_MOST:
                     raise
         return []
@@ -194,15 +194,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if choice.pattern:
             return find_bounds(self._store, choice)
         wanted = set(choice.topics) | {at.topic for at in choice.partitions}
-        while True:
+        for look in range(_LOOKS_MOST):
             topics = tuple(sorted(wanted.intersection(self._store.topics())))
             if not topics:
-                return {}
+                break
             try:
                 found = find_bounds(self._store, Choice(topics=topics))
-            except TopicNotFound:
-                continue  # deleted since it was listed
-            return {at: one for at, one in found.items() if not choice.partitions or at in choice.partitions}
+            except (TopicNotFound, NotALog):
+                if look + 1 == _LOOKS_MOST:
+                    raise
+            else:
+                return {at: one for at, one in found.items() if not choice.partitions or at in choice.partitions}
+        return {}
 
     def _check_named(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
         """Refuse a name that the options have, but neither the store nor the checkpoint."""
