@@ -87,7 +87,7 @@ class NullSink(DataSource):
     def name(cls) -> str:
         return "bench_null"
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> NullWriter:  # type: ignore[override]  # noqa: N802
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NullWriter:  # noqa: N802
         return NullWriter()
 
 

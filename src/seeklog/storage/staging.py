@@ -15,15 +15,13 @@ from dataclasses import dataclass
 from seeklog import names
 from seeklog.errors import CorruptBatch
 from seeklog.files import Files
-from seeklog.record.kernel import HEADER_SIZE, crc32c
+from seeklog.record.kernel import crc32c
 from seeklog.storage.handle import Handle
 
 # Long enough for the slowest job between its first task and its commit.
 STALE_MS = 24 * 3600 * 1000
-# What is appended with one write, unless a single batch is larger.
-CHUNK = 4 << 20
-# Batches are gathered to this size before they are written.
-WRITE_BYTES = 1 << 20
+# Batches are gathered to this size, and a file is appended to its log in the same pieces.
+PIECE_BYTES = 1 << 20
 ADVICE = (
     "The transaction that names it cannot be finished, so the partition is not opened for writing. Restore the file "
     "from a copy, or remove it to give up what the transaction had for this partition."
@@ -40,36 +38,43 @@ class StagedFile:
     """CRC-32C of the whole file."""
     record_count: int
     """How many offsets its batches take."""
+    ends: tuple[int, ...]
+    """Where its pieces end: runs of whole batches that are appended with one write each."""
 
 
 class Stager:
     """Writes one staged file. It belongs to the one thread that uses it."""
 
-    def __init__(self, files: Files, directory: str, *, key: str, now_ms: int) -> None:
+    def __init__(self, files: Files, directory: str, *, key: str, now_ms: int, piece_bytes: int = PIECE_BYTES) -> None:
         self._files = files
         self._name = names.staged_name(key, now_ms=now_ms, unique=uuid.uuid4().hex)
         self._path = f"{directory}/{self._name}"
         self._handle: Handle | None = Handle(files, self._path, write=True, create=True)
+        self._piece_bytes = piece_bytes
         self._pending: list[bytes] = []
         self._pending_bytes = 0
+        self._ends: list[int] = []
         self._size = 0
         self._crc = 0
         self._record_count = 0
 
     def add(self, batch: bytes, *, record_count: int) -> None:
         """Add a whole batch behind the others."""
+        if self._pending_bytes + len(batch) > self._piece_bytes:
+            self._write_out()
         self._pending.append(batch)
         self._pending_bytes += len(batch)
         self._record_count += record_count
-        if self._pending_bytes >= WRITE_BYTES:
-            self._write_out()
 
     def _write_out(self) -> None:
+        if not self._pending:
+            return
         data = b"".join(self._pending)
         if self._handle is not None:
             self._files.write(self._handle.number, data, self._size)
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
+        self._ends.append(self._size)
         self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> StagedFile:
@@ -78,7 +83,7 @@ class Stager:
         if self._handle is not None:
             self._files.sync(self._handle.number)
         self._handle = None
-        return StagedFile(self._name, self._size, self._crc, self._record_count)
+        return StagedFile(self._name, self._size, self._crc, self._record_count, tuple(self._ends))
 
     def discard(self) -> None:
         """Remove the file, as after an error."""
@@ -87,34 +92,8 @@ class Stager:
             self._files.remove(self._path)
 
 
-@dataclass(frozen=True, slots=True)
-class StagedBatch:
-    """Where a batch lies in what was read of a staged file, and what tells it from others."""
-
-    position: int
-    size: int
-    crc: int
-    record_count: int
-
-
-def _list_batches(data: bytes, *, path: str, origin: int) -> Iterator[StagedBatch]:
-    """Yield the whole batches in `data`, read at `origin`; the last one may be incomplete and is left out."""
-    at = 0
-    while len(data) - at >= HEADER_SIZE:
-        size = int.from_bytes(data[at + 8 : at + 12], "big", signed=True) + 12
-        record_count = int.from_bytes(data[at + 23 : at + 27], "big", signed=True) + 1
-        if size < HEADER_SIZE or record_count < 1:
-            raise CorruptBatch("no batch starts here", path=path, position=origin + at, advice=ADVICE)
-        if size > len(data) - at:
-            return
-        yield StagedBatch(at, size, int.from_bytes(data[at + 17 : at + 21], "big"), record_count)
-        at += size
-
-
-def read_staged(
-    files: Files, directory: str, staged: StagedFile, *, chunk: int = CHUNK
-) -> Iterator[tuple[bytes, list[StagedBatch]]]:
-    """Yield the batches of a staged file in order: about `chunk` bytes at a time, and the places in them."""
+def read_staged(files: Files, directory: str, staged: StagedFile) -> Iterator[bytes]:
+    """Yield a staged file piece by piece."""
     path = f"{directory}/{staged.name}"
     try:
         handle = Handle(files, path)
@@ -123,25 +102,17 @@ def read_staged(
     size = files.size(handle.number)
     if size != staged.size:
         raise CorruptBatch(f"the staged file has {size} bytes, {staged.size} were staged", path=path, advice=ADVICE)
-    origin, wanted = 0, chunk
-    while origin < staged.size:
-        data = files.read(handle.number, min(wanted, staged.size - origin), origin)
-        batches = list(_list_batches(data, path=path, origin=origin))
-        if not batches:
-            if origin + len(data) >= staged.size:
-                raise CorruptBatch("the last batch is incomplete", path=path, position=origin, advice=ADVICE)
-            wanted = 2 * wanted
-            continue
-        whole = batches[-1].position + batches[-1].size
-        yield data[:whole], batches
-        origin, wanted = origin + whole, chunk
+    start = 0
+    for end in staged.ends:
+        yield files.read(handle.number, end - start, start)
+        start = end
 
 
 def check_staged(files: Files, directory: str, staged: StagedFile) -> None:
     """Hold a staged file against its CRC, which covers also what the CRCs of its batches do not."""
     crc = 0
-    for raw, _ in read_staged(files, directory, staged):
-        crc = crc32c(raw, crc)
+    for piece in read_staged(files, directory, staged):
+        crc = crc32c(piece, crc)
     if crc != staged.crc:
         raise CorruptBatch(
             f"stored CRC {staged.crc:#010x}, computed {crc:#010x}", path=f"{directory}/{staged.name}", advice=ADVICE

@@ -5,14 +5,15 @@ kept in a file of its own in the root of the store, `seeklog-transaction-<key>`,
 
     seeklog-transaction 1
     {"app": "spark-query-5d0e…", "version": 12, "state": "committing", "parts": [{"partition": "alerts-0",
-      "topic_id": "5JdN…", "base_offset": 1042, "files": [["seeklog-staged-…", 81920, 3735928559, 512]]}]}
+      "topic_id": "5JdN…", "base_offset": 1042, "files": [["seeklog-staged-…", 81920, 3735928559, 512, [81920]]]}]}
     crc32c 5d1c9ad2
 
-(in one line; a file's fields are name, size, CRC-32C and record count). Writing it with the state "committing" is the
-moment of the commit: before it nothing is in any log, after it everything will be. It is synced before the first batch
-is appended, and whoever opens a partition for writing appends what is still missing of such a part before anything
-else. The base offset, and the batches found there, tell what is not missing. A part is finished when its staged files
-are gone; the transaction is "done" when all parts are, and that it was done is kept until the next one.
+(in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
+state "committing" is the moment of the commit: before it nothing is in any log, after it everything will be. It is
+synced before the first batch is appended, and whoever opens a partition for writing appends what is still missing of
+such a part before anything else. The base offset, and the batches found there, tell what is not missing. A part is
+finished when its staged files are gone; the transaction is "done" when all parts are, and that it was done is kept
+until the next one.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from seeklog import names
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.files import Files
+from seeklog.record.batch import BatchHeader, split_batches
 from seeklog.record.kernel import crc32c
 from seeklog.storage import reading, staging
 from seeklog.storage.checkpoint import replace_file
-from seeklog.storage.staging import StagedBatch, StagedFile
+from seeklog.storage.staging import StagedFile
 
 if TYPE_CHECKING:
     from seeklog.storage.partition import Partition
@@ -106,7 +108,7 @@ def decode_transaction(data: bytes, *, path: str) -> Transaction:
                 partition=part["partition"],
                 topic_id=part["topic_id"],
                 base_offset=part["base_offset"],
-                files=tuple(StagedFile(*file) for file in part["files"]),
+                files=tuple(StagedFile(*fields, tuple(ends)) for *fields, ends in part["files"]),
             )
             for part in fields["parts"]
         )
@@ -186,43 +188,42 @@ def _found(partition: Partition, part: Part) -> int:
     over the directory, leaves others there: then those of the part come behind them.
     """
     count = 0
-    in_log = _headers(partition, part.base_offset)
+    in_log = _marks_in_log(partition, part.base_offset)
     for file in part.files:
-        for _, batches in staging.read_staged(partition.files, partition.directory, file):
-            for batch in batches:
-                if next(in_log, None) != _mark(partition, batch):
+        for piece in staging.read_staged(partition.files, partition.directory, file):
+            for batch in split_batches(piece):
+                if next(in_log, None) != _mark(partition, batch.header):
                     return count
                 count += 1
     return count
 
 
-def _mark(partition: Partition, batch: StagedBatch) -> tuple[int, ...]:
-    # A log that stamps its own time changes what the CRC covers.
-    mark = (batch.size, batch.record_count)
-    return mark if partition.stamps_append_time else (*mark, batch.crc)
+def _mark(partition: Partition, header: BatchHeader) -> tuple[int, ...]:
+    """Return what tells a batch from others. A log that stamps its own time changes what the CRC covers."""
+    mark = (header.size, header.last_offset_delta)
+    return mark if partition.stamps_append_time else (*mark, header.crc)
 
 
-def _headers(partition: Partition, offset: int) -> Iterator[tuple[int, ...]]:
+def _marks_in_log(partition: Partition, offset: int) -> Iterator[tuple[int, ...]]:
     while offset < partition.log_end_offset:
         end = partition.log_end_offset
         for batch in reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES):
-            header = batch.header
-            if header.base_offset < offset:
+            if batch.base_offset < offset:
                 return
-            mark = (header.size, header.last_offset_delta + 1)
-            yield mark if partition.stamps_append_time else (*mark, header.crc)
-            offset = header.next_offset
+            yield _mark(partition, batch.header)
+            offset = batch.next_offset
 
 
 def append_part(partition: Partition, part: Part, *, applied: int = 0) -> None:
     """Append the batches of a part but for the first `applied`, and make them durable."""
-    chunk = max(1, min(staging.CHUNK, partition.config.segment_bytes))
     for file in part.files:
-        for raw, batches in staging.read_staged(partition.files, partition.directory, file, chunk=chunk):
-            skipped = min(applied, len(batches))
-            applied -= skipped
-            if skipped < len(batches):
-                partition.append_staged(raw[batches[skipped].position :])
+        for piece in staging.read_staged(partition.files, partition.directory, file):
+            if applied:
+                sizes = [batch.header.size for batch in split_batches(piece)]
+                piece = piece[sum(sizes[:applied]) :]
+                applied -= min(applied, len(sizes))
+            if piece:
+                partition.append_staged(piece)
     partition.flush()
 
 

@@ -78,9 +78,14 @@ class Transactions:
 
     def stager(self, app: str, partition: TopicPartition) -> Stager:
         """Return a staged file to write batches to. Needs no lock, and a store that is open read-only will do."""
-        self._topics.check(partition)
-        directory = partition_path(self._root, partition)
-        return Stager(self._files, directory, key=names.app_key(app), now_ms=self._clock.now_ms())
+        config = self._topics.config_of(self._topics.check(partition))
+        return Stager(
+            self._files,
+            partition_path(self._root, partition),
+            key=names.app_key(app),
+            now_ms=self._clock.now_ms(),
+            piece_bytes=min(staging.PIECE_BYTES, config.segment_bytes),
+        )
 
     def last_version(self, app: str) -> int | None:
         """Return the version of the application's last transaction, finished or about to be, or None."""
