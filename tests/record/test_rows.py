@@ -169,7 +169,8 @@ def test_headers_are_right_where_every_layer_is_a_slice() -> None:
     """The keys, the values, the structs and the lists each begin somewhere else in their buffers."""
     keys = pa.array(["x", "x", "x", "a", "b", "c", "x"]).slice(2)
     values = pa.array([b"y", b"y", b"y", b"1", None, b"3", b"y"], pa.binary()).slice(2)
-    pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER)).slice(1)
+    nulls = pa.array([True, False, False, False, True])
+    pairs = pa.StructArray.from_arrays([keys, values], fields=list(HEADER), mask=nulls).slice(1)
     lists = pa.ListArray.from_arrays(pa.array([0, 0, 2, 2, 3], pa.int32()), pairs).slice(1)
 
     batches = encoded(rows.record_rows(headers=lists))
@@ -248,6 +249,7 @@ def test_a_batch_is_filled_to_its_last_byte() -> None:
 
     assert [count for _, count in encoded(columns_of(table), batch_bytes=two)] == [2] * 5
     assert [count for _, count in encoded(columns_of(table), batch_bytes=two - 1)] == [1] * 10
+    assert [count for _, count in encoded(columns_of(table), max_batch_bytes=two)] == [2] * 5
 
 
 @by_codec
