@@ -67,7 +67,7 @@ class Position:
                 {str(topic): str(found) for topic, found in encoded.get(IDS, {}).items()},
                 None if began is None else decode_offsets(began),
             )
-        except (ValueError, TypeError, AttributeError):
+        except (ValueError, TypeError, AttributeError, LookupError):
             raise InvalidOption(
                 f"the checkpoint's offset {shown(str(dict(encoded)))} is none of a seeklog or Kafka source; give the "
                 "query a checkpointLocation of its own"

@@ -1,0 +1,140 @@
+"""What the tests of streams work with: queries that collect what they read, and a reader driven as Spark drives it."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.streaming.query import StreamingQuery
+
+from seeklog import TopicPartition
+from seeklog.clock import Clock
+from seeklog.spark.schema import RECORD_SCHEMA, pick
+from seeklog.spark.stream import StreamReader, stream_reader
+from spark.workbench import Place
+
+COLUMNS = ("topic", "partition", "offset")
+
+
+def words(path: Path, **options: object) -> dict[str, str]:
+    """Return options as Spark hands them over: text, and names in small letters."""
+    given = {"path": path, **options}
+    return {
+        name.lower(): str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()
+    }
+
+
+class Driven:
+    """A stream without Spark: the calls that Spark makes, in its order, with a checkpoint of JSON between them."""
+
+    def __init__(self, path: Path, *, clock: Clock | None = None, **options: object) -> None:
+        self._path = path
+        self._clock = clock
+        self.options: dict[str, object] = options
+        self.wal: list[str] = []
+        """The ends of the batches that were planned, as they stand in the checkpoint."""
+        self.done = 0
+        """How many of those were processed."""
+        self.start()
+
+    def start(self, *, available_now: bool = False, **options: object) -> None:
+        """Begin as a new process does, with the checkpoint that there is; options are changed or added."""
+        self.options |= options
+        self.reader: StreamReader = stream_reader(
+            words(self._path, **self.options), pick(RECORD_SCHEMA, COLUMNS), clock=self._clock
+        )
+        if available_now:
+            self.reader.prepareForTriggerAvailableNow()
+        self.limit: ReadLimit = self.reader.getDefaultReadLimit()
+
+    def plan(self) -> bool:
+        """Construct the next batch, if there is one."""
+        start = self._start()
+        end = json.dumps(self.reader.latestOffset(json.loads(start), self.limit))
+        if self.wal and end == start:
+            return False
+        self.wal.append(end)
+        return True
+
+    def _start(self) -> str:
+        return self.wal[self.done - 1] if self.done else json.dumps(self.reader.initialOffset())
+
+    def run(self) -> list[Place]:
+        """Process the batch that was planned."""
+        start, end = json.loads(self._start()), json.loads(self.wal[self.done])
+        # Tasks have a copy of another reader.
+        task = pickle.loads(
+            pickle.dumps(stream_reader(words(self._path, **self.options), pick(RECORD_SCHEMA, COLUMNS)))
+        )
+        splits = pickle.loads(pickle.dumps(list(self.reader.partitions(start, end))))
+        found = [Place(*row.values()) for split in splits for batch in task.read(split) for row in batch.to_pylist()]
+        self.done += 1
+        return found
+
+    def step(self) -> list[Place] | None:
+        """Run one batch, or tell that there is none."""
+        if self.done == len(self.wal) and not self.plan():
+            return None
+        return self.run()
+
+    def batches(self) -> Iterator[list[Place]]:
+        """Run batches until there is none."""
+        while (found := self.step()) is not None:
+            yield found
+
+    def rest(self) -> list[Place]:
+        """Return all that is read until there is no more."""
+        return sorted(place for batch in self.batches() for place in batch)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """Where the last batch that was planned ends."""
+        return {
+            TopicPartition(topic, int(number)): offset
+            for topic, inner in json.loads(self.wal[-1]).items()
+            if not topic.startswith("#")
+            for number, offset in inner.items()
+        }
+
+
+class Collected:
+    """A query that writes where its rows come from into a list, batch by batch."""
+
+    def __init__(self, spark: SparkSession, path: Path, checkpoint: Path, **options: object) -> None:
+        self._spark = spark
+        self._path = path
+        self._checkpoint = checkpoint
+        self._options = options
+        self.batches: list[list[Place]] = []
+
+    def load(self) -> DataFrame:
+        return self._spark.readStream.format("seeklog").options(**words(self._path, **self._options)).load()
+
+    def start(self, frame: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
+        """Start it; without a trigger a batch follows the other."""
+        writer = (self.load() if frame is None else frame).select(*COLUMNS).writeStream
+        writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(self._collect)
+        return (writer.trigger(**trigger) if trigger else writer).start()
+
+    def _collect(self, frame: DataFrame, number: int) -> None:
+        self.batches.append(sorted(Place(*row) for row in frame.collect()))
+
+    def available(self, frame: DataFrame | None = None) -> StreamingQuery:
+        """Read what there is and return the ended query."""
+        query = self.start(frame, availableNow=True)
+        query.awaitTermination()
+        return query
+
+    @property
+    def rows(self) -> list[Place]:
+        return sorted(row for batch in self.batches for row in batch)
+
+
+def span(topic: str, partition: int, start: int, stop: int) -> list[Place]:
+    """Return the places of a range of offsets."""
+    return [Place(topic, partition, offset) for offset in range(start, stop)]

@@ -1,0 +1,252 @@
+"""How much a batch of a stream gets: Kafka's rules for offsets, the same for bytes, and the wait for enough."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from seeklog import TopicPartition as At
+from seeklog.spark.admission import Patience, shares, shorter, within_bytes, within_offsets
+from seeklog.spark.offsets import Range
+from spark.streams import Driven, span
+from spark.workbench import append, everything, make_store, numbered
+from storage.workbench import FakeClock
+from store.workbench import open_store
+
+MINUTE_MS = 60_000
+
+
+# ---------------------------------------------------------------- the arithmetic
+
+
+@pytest.mark.parametrize(
+    ("sizes", "most", "shared"),
+    [
+        # The example that Spark's own suite has: the smallest gets one, the largest what its proportion is.
+        ([101, 11, 1], 10, [8, 1, 1]),
+        ([93, 10], 10, [9, 1]),
+        ([10, 10], 8, [4, 4]),
+        # Rounded down: three thirds of ten are nine.
+        ([5, 5, 5], 10, [3, 3, 3]),
+        # More partitions than offsets: one each all the same.
+        ([1, 1, 1, 1], 2, [1, 1, 1, 1]),
+        ([1000, 1], 1, [1, 1]),
+        ([7], 3, [3]),
+        # In floating point this would be one less.
+        ([3, 97], 100, [3, 97]),
+        ([2**62, 2**62], 2**63 - 1, [2**62 - 1, 2**62 - 1]),
+    ],
+    ids=str,
+)
+def test_an_amount_is_shared_out_in_proportion_with_one_for_each(
+    sizes: list[int], most: int, shared: list[int]
+) -> None:
+    assert list(shares(dict(enumerate(sizes)), most).values()) == shared
+
+
+@given(st.lists(st.integers(1, 2**40), max_size=20), st.integers(1, 2**40))
+def test_shares_never_exceed_the_amount_by_more_than_the_ones_for_small_partitions(sizes: list[int], most: int) -> None:
+    shared = shares(dict(enumerate(sizes)), most)
+    assert all(share >= 1 for share in shared.values())
+    assert sum(shared.values()) <= most + len(sizes)
+    assert list(shared) == list(range(len(sizes)))
+
+
+def test_a_backlog_within_the_limit_is_read_whole() -> None:
+    backlog = [Range(At("t", 0), 10, 14), Range(At("t", 1), 0, 4)]
+    assert within_offsets(backlog, 8) == backlog
+    assert within_offsets(backlog, 1000) == backlog
+    assert within_offsets([], 5) == []
+
+
+def test_bytes_are_shared_out_like_offsets_and_cut_by_the_log() -> None:
+    backlog = [Range(At("t", 0), 0, 300), Range(At("t", 1), 0, 100)]
+
+    limited = within_bytes(
+        backlog,
+        400,
+        size_of=lambda one: 10 * (one.stop - one.start),
+        cut=lambda one, most: one.start + most // 10,
+    )
+
+    assert [(one.start, one.stop) for one in limited] == [(0, 30), (0, 10)]
+
+
+def test_of_two_limits_the_shorter_one_counts_for_each_partition() -> None:
+    one, two = At("t", 0), At("t", 1)
+    assert shorter([Range(one, 0, 5), Range(two, 0, 9)], [Range(one, 0, 7), Range(two, 0, 3)]) == [
+        Range(one, 0, 5),
+        Range(two, 0, 3),
+    ]
+
+
+# ---------------------------------------------------------------- waiting for enough
+
+
+def test_the_first_batch_does_not_wait() -> None:
+    assert Patience(100, delay_ms=MINUTE_MS, clock=FakeClock()).is_over(1)
+
+
+def test_a_small_backlog_waits_until_it_is_large_enough() -> None:
+    patience = Patience(100, delay_ms=MINUTE_MS, clock=FakeClock())
+    patience.is_over(0)
+    assert [patience.is_over(count) for count in (0, 1, 99, 100, 99)] == [False, False, False, True, False]
+
+
+def test_a_small_backlog_waits_no_longer_than_the_delay() -> None:
+    clock = FakeClock()
+    patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
+    patience.is_over(0)
+    clock.advance(MINUTE_MS - 1)
+    assert not patience.is_over(99)
+    clock.advance(1)
+    assert patience.is_over(1)
+    assert not patience.is_over(99), "the delay counts from the last batch"
+
+
+def test_a_batch_that_was_large_enough_begins_the_delay_anew() -> None:
+    clock = FakeClock()
+    patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
+    patience.is_over(0)
+    clock.advance(MINUTE_MS - 1)
+    assert patience.is_over(100)
+    clock.advance(MINUTE_MS - 1)
+    assert not patience.is_over(1)
+
+
+def test_a_wall_clock_that_jumps_neither_ends_nor_lengthens_the_wait() -> None:
+    clock = FakeClock()
+    patience = Patience(100, delay_ms=MINUTE_MS, clock=clock)
+    patience.is_over(0)
+    clock.jump_to(clock.now_ms() + 10 * MINUTE_MS)
+    assert not patience.is_over(1)
+    clock.jump_to(0)
+    clock.advance(MINUTE_MS)
+    assert patience.is_over(1)
+
+
+# ---------------------------------------------------------------- over a store
+
+
+def test_the_batches_of_a_limited_stream_are_those_of_sparks_kafka_source(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"t": [101, 11, 1]})
+    stream = Driven(path, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=10)
+
+    assert list(islice(stream.batches(), 3)) == [
+        [*span("t", 0, 0, 8), *span("t", 1, 0, 1), *span("t", 2, 0, 1)],
+        [*span("t", 0, 8, 17), *span("t", 1, 1, 2)],
+        [*span("t", 0, 17, 26), *span("t", 1, 2, 3)],
+    ]
+    assert len(stream.rest()) == 101 + 11 + 1 - 10 - 10 - 10
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [
+        ({}, ReadAllAvailable()),
+        ({"maxOffsetsPerTrigger": 5}, ReadMaxRows(5)),
+        ({"maxBytesPerTrigger": "1k"}, ReadMaxBytes(1024)),
+        ({"minOffsetsPerTrigger": 5}, ReadMinRows(5)),
+        ({"minOffsetsPerTrigger": 5, "maxOffsetsPerTrigger": 7, "maxBytesPerTrigger": 9}, ReadMaxRows(7)),
+    ],
+    ids=str,
+)
+def test_spark_is_told_of_a_limit_if_there_is_one(tmp_path: Path, options: dict[str, object], limit: object) -> None:
+    path = make_store(tmp_path / "store", {"t": [1]})
+    assert Driven(path, subscribe="t", **options).limit == limit
+
+
+def test_a_trigger_that_asks_for_everything_gets_it_whatever_the_limits_are(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"t": [30]})
+    stream = Driven(path, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=3, maxBytesPerTrigger=1)
+    stream.limit = ReadAllAvailable()
+    assert stream.step() == span("t", 0, 0, 30)
+
+
+def test_a_limit_of_bytes_reads_whole_batches_and_one_at_least(tmp_path: Path) -> None:
+    # Forty records of 1,000 bytes in batches of two: the index knows every other batch or so.
+    path = tmp_path / "store"
+    with open_store(path, index_interval_bytes=1000) as store:
+        store.create_topic("t", partitions=1)
+        append(store, "t", numbered(40, size=1000), batch_records=2)
+    tight = Driven(path, subscribe="t", startingOffsets="earliest", maxBytesPerTrigger=1)
+    batches = list(tight.batches())
+    assert all(len(batch) >= 2 for batch in batches)
+    assert len(batches) > 5
+    assert sorted(row for batch in batches for row in batch) == everything(path, "t")
+
+    wide = Driven(path, subscribe="t", startingOffsets="earliest", maxBytesPerTrigger=10_000)
+    # Ten thousand bytes are nine of these records; an index entry more or less may be in.
+    sizes = [len(batch) for batch in wide.batches()]
+    assert sum(sizes) == 40
+    assert all(4 <= size <= 12 for size in sizes[:-1])
+
+
+def test_the_smaller_of_the_limits_of_offsets_and_of_bytes_counts(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    with open_store(path, index_interval_bytes=1000) as store:
+        store.create_topic("t", partitions=1)
+        append(store, "t", numbered(10, size=1000), batch_records=1)
+        append(store, "t", numbered(1000, size=10), batch_records=1)
+    stream = Driven(path, subscribe="t", startingOffsets="earliest", maxBytesPerTrigger=4000, maxOffsetsPerTrigger=20)
+    sizes = [len(batch) for batch in stream.batches()]
+    assert sizes[0] <= 5, "the first records are large: the bytes count"
+    assert max(sizes) == 20, "the others are small: the offsets count"
+    assert sum(sizes) == 1010
+
+
+def test_a_stream_waits_for_the_minimum_and_then_takes_up_to_the_maximum(tmp_path: Path) -> None:
+    clock = FakeClock()
+    path = make_store(tmp_path / "store", {"t": [3]})
+    stream = Driven(
+        path,
+        clock=clock,
+        subscribe="t",
+        startingOffsets="earliest",
+        minOffsetsPerTrigger=10,
+        maxOffsetsPerTrigger=12,
+        maxTriggerDelay="1m",
+    )
+    assert stream.step() == span("t", 0, 0, 3), "the first batch does not wait"
+    with open_store(path) as store:
+        append(store, "t", numbered(9))
+        assert stream.step() is None
+        append(store, "t", numbered(5))
+        assert stream.step() == span("t", 0, 3, 15)
+        assert stream.step() is None, "two are left"
+        clock.advance(MINUTE_MS)
+        assert stream.step() == span("t", 0, 15, 17)
+
+
+def test_a_stream_that_ends_with_what_there_is_does_not_wait_for_more(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"t": [17]})
+    stream = Driven(path, subscribe="t", startingOffsets="earliest", minOffsetsPerTrigger=10, maxOffsetsPerTrigger=10)
+    stream.start(available_now=True)
+    assert [len(batch) for batch in stream.batches()] == [10, 7]
+
+
+def test_a_wait_leaves_the_checkpoint_as_it_is(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"t": [3]})
+    stream = Driven(path, clock=FakeClock(), subscribe="t", startingOffsets="earliest", minOffsetsPerTrigger=10)
+    stream.step()
+    start = json.loads(stream.wal[-1])
+    with open_store(path) as store:
+        append(store, "t", numbered(1))
+        store.add_partitions("t", partitions=2)
+    assert stream.reader.latestOffset(start, stream.limit) == start
+
+
+def test_what_is_behind_a_limit_is_still_reported_as_latest(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"t": [30, 10]})
+    stream = Driven(path, subscribe="t", startingOffsets="earliest", maxOffsetsPerTrigger=4)
+    stream.step()
+    assert stream.offsets == {At("t", 0): 3, At("t", 1): 1}
+    latest = stream.reader.reportLatestOffset()
+    assert latest is not None
+    assert latest["t"] == {"0": 30, "1": 10}
