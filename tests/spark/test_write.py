@@ -12,6 +12,7 @@ from pyspark.sql.functions import expr
 import seeklog
 from seeklog import Record, Store, names
 from seeklog.record.kernel import partition_of
+from seeklog.spark.schema import RECORD_SCHEMA
 from store.workbench import Holder
 
 
@@ -230,17 +231,33 @@ def test_a_job_that_fails_writes_nothing_and_the_next_one_sweeps_up_behind_it(sp
     assert staged(root) == []
 
 
-def test_insert_into_writes_with_the_options_that_it_is_given(spark: SparkSession, root: Path) -> None:
+def test_insert_into_writes_to_the_topic_that_the_table_reads_or_to_another(spark: SparkSession, root: Path) -> None:
     spark.sql(f"create table alerts_table using seeklog options (path '{root}', subscribe 'alerts')")
     try:
         columns = "X'6b', cast('v' as binary), null, 1, null, null, null"
-        spark.sql(f"insert into alerts_table with (path = '{root}', topic = 'alerts') select {columns}")
+        spark.sql(f"insert into alerts_table select {columns}")
         assert [(r.key, r.value) for r in records(root)[1]] == [(b"k", b"v")]
         assert spark.table("alerts_table").count() == 1
-        with pytest.raises(Exception, match=r"InvalidOption: .*INSERT INTO t WITH \(path"):
-            spark.sql(f"insert into alerts_table select {columns}")
-        frame = spark.table("alerts_table")
+        spark.sql(f"insert into alerts_table with (topic = 'audit') select {columns}")
+        assert [(r.key, r.value) for r in records(root, "audit")[1]] == [(b"k", b"v")]
+        spark.sql("insert into alerts_table (value) values (cast('w' as binary))")
+        assert spark.table("alerts_table").count() == 2
+        frame = spark.table("alerts_table").limit(1)
         frame.writeTo("alerts_table").option("path", str(root)).option("topic", "alerts").append()
-        assert len(records(root)[1]) == 2
+        assert spark.table("alerts_table").count() == 3
+        with pytest.raises(Exception, match="InvalidOption: options path and topic are missing; writeTo"):
+            spark.createDataFrame(frame.collect(), RECORD_SCHEMA[:7]).writeTo("alerts_table").append()
     finally:
         spark.sql("drop table alerts_table")
+
+
+def test_insert_into_a_table_of_many_topics_needs_to_be_told_which(spark: SparkSession, root: Path) -> None:
+    spark.sql(f"create table all_topics using seeklog options (path '{root}', subscribe 'alerts,audit')")
+    try:
+        row = "X'6b', cast('v' as binary), {}, 1, null, null, null"
+        spark.sql("insert into all_topics select " + row.format("'audit'"))
+        assert len(records(root, "audit")[1]) == 1
+        with pytest.raises(Exception, match="NULL_TOPIC_IN_DATA"):
+            spark.sql("insert into all_topics select " + row.format("null"))
+    finally:
+        spark.sql("drop table all_topics")

@@ -38,8 +38,20 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 def recall(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
     """Return the options that a table was made with, those of the query in the place of its own."""
-    for field in schema.fields:
-        kept = (field.metadata or {}).get(METADATA)
-        if kept is not None:
-            return {**json.loads(kept), **options}
-    return dict(options)
+    return {**_kept(schema), **options}
+
+
+def recall_to_write(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
+    """Return the options of a write to a table, which was made to be read: where it lies, and its topic if it has one."""
+    kept = {name.lower(): value for name, value in _kept(schema).items()}
+    told = {"path": kept["path"]} if "path" in kept else {}
+    topic = kept.get("subscribe", "").strip()
+    if topic and "," not in topic:
+        told["topic"] = topic
+    return {**told, **options}
+
+
+def _kept(schema: StructType) -> dict[str, str]:
+    found = ((field.metadata or {}).get(METADATA) for field in schema.fields)
+    kept = next(filter(None, found), None)
+    return {} if kept is None else dict(json.loads(kept))

@@ -42,9 +42,9 @@ class SeeklogDataSource(DataSource):
         return stream.stream_reader(catalog.recall(self.options, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from seeklog.spark import sink
+        from seeklog.spark import catalog, sink
 
-        return sink.batch_writer(dict(self.options), schema, overwrite)
+        return sink.batch_writer(catalog.recall_to_write(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from seeklog.spark import sink

@@ -61,8 +61,8 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     """Return the options of a write, or refuse what cannot be."""
     if not options:
         raise InvalidOption(
-            "option path is missing; INSERT INTO does not hand on a table's options: "
-            "INSERT INTO t WITH (path = '...', topic = '...') SELECT ..., or writeTo(...).option(...)"
+            "options path and topic are missing; writeTo does not hand on a table's: "
+            "writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO"
         )
     known = (*_SHARED, *(_FROM_SPARK if streaming else _BATCH_ONLY))
     words = Words(options, known=known, refused=_REFUSED_IN_STREAM if streaming else _REFUSED_IN_BATCH)
