@@ -42,7 +42,7 @@ def recall(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
 
 
 def recall_to_write(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write to a table, which was made to be read: where it lies, and its topic if it has one."""
+    """Return the options of a write to a table that was made to be read: its path, and its topic if it has one."""
     kept = {name.lower(): value for name, value in _kept(schema).items()}
     told = {"path": kept["path"]} if "path" in kept else {}
     topic = kept.get("subscribe", "").strip()

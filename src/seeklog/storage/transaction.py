@@ -23,7 +23,7 @@ import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from seeklog import names
 from seeklog.errors import CorruptionError, LostRecords
@@ -108,13 +108,18 @@ def decode_transaction(data: bytes, *, path: str) -> Transaction:
                 partition=part["partition"],
                 topic_id=part["topic_id"],
                 base_offset=part["base_offset"],
-                files=tuple(StagedFile(*fields, tuple(ends)) for *fields, ends in part["files"]),
+                files=tuple(_staged_file(file) for file in part["files"]),
             )
             for part in fields["parts"]
         )
         return Transaction(fields["app"], fields["version"], fields["state"], parts)
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"the transaction does not parse: {error}", path=path, advice=_DAMAGED) from error
+
+
+def _staged_file(fields: Sequence[Any]) -> StagedFile:
+    name, size, crc, record_count, ends = fields
+    return StagedFile(name, size, crc, record_count, tuple(ends))
 
 
 def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
