@@ -108,7 +108,10 @@ class Layout:
 
 
 def _boundary_in(segment: Segment, position: int) -> int:
-    """Return the offset behind the last indexed batch that begins before a position: the next batch begins there."""
+    """Return the offset behind the last indexed batch that begins before a position: the next batch begins there.
+
+    Where there is none, it is the nearer end of the segment.
+    """
     offsets = segment.indexes.offsets
     low, high = 0, len(offsets)
     while low < high:
@@ -118,7 +121,7 @@ def _boundary_in(segment: Segment, position: int) -> int:
         else:
             high = middle
     if low == 0:
-        return segment.base_offset
+        return segment.base_offset if 2 * position <= segment.size else segment.next_offset
     return min(max(offsets[low - 1].offset + 1, segment.base_offset), segment.next_offset)
 
 
