@@ -342,3 +342,13 @@ def test_a_transaction_survives_its_bytes_and_every_flipped_bit_is_noticed(root:
         damaged[bit // 8] ^= 1 << bit % 8
         with pytest.raises(CorruptionError):
             decode_transaction(bytes(damaged), path="x")
+
+
+def test_a_job_that_comes_once_is_forgotten_also_when_another_finishes_it(root: Path) -> None:
+    with open_store(root) as store:
+        staged = stage(store, 0, [b"a"], app="job")
+        part = Part("alerts-0", staged.topic_id, 1, (staged.file,))
+        write_transaction(QuickFiles(), str(root), Transaction("job", 0, "committing", (part,), is_kept=False))
+    with open_store(root) as store:
+        assert values_of(store, 0) == [b"before", b"a"]
+    assert not list(root.glob(f"{names.TRANSACTION}*"))

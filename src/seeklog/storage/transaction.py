@@ -5,7 +5,8 @@ kept in a file of its own in the root of the store, `seeklog-transaction-<key>`,
 
     seeklog-transaction 1
     {"app": "spark-query-5d0e…", "version": 12, "state": "committing", "parts": [{"partition": "alerts-0",
-      "topic_id": "5JdN…", "base_offset": 1042, "files": [["seeklog-staged-…", 81920, 3735928559, 512, [81920]]]}]}
+      "topic_id": "5JdN…", "base_offset": 1042, "files": [["seeklog-staged-…", 81920, 3735928559, 512, [81920]]]}],
+      "kept": true}
     crc32c 5d1c9ad2
 
 (in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
@@ -18,11 +19,12 @@ until the next one.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from seeklog import names
@@ -72,6 +74,8 @@ class Transaction:
     version: int
     state: State
     parts: tuple[Part, ...] = ()
+    is_kept: bool = True
+    """Whether it is remembered when it is done; there is no need to if the application comes only once."""
 
     @property
     def is_open(self) -> bool:
@@ -89,7 +93,13 @@ def encode_transaction(transaction: Transaction) -> bytes:
         }
         for part in transaction.parts
     ]
-    fields = {"app": transaction.app, "version": transaction.version, "state": transaction.state, "parts": parts}
+    fields = {
+        "app": transaction.app,
+        "version": transaction.version,
+        "state": transaction.state,
+        "parts": parts,
+        "kept": transaction.is_kept,
+    }
     body = _FIRST_LINE + json.dumps(fields).encode("ascii") + b"\n"
     return body + b"crc32c %08x\n" % crc32c(body)
 
@@ -112,7 +122,7 @@ def decode_transaction(data: bytes, *, path: str) -> Transaction:
             )
             for part in fields["parts"]
         )
-        return Transaction(fields["app"], fields["version"], fields["state"], parts)
+        return Transaction(fields["app"], fields["version"], fields["state"], parts, fields["kept"])
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"the transaction does not parse: {error}", path=path, advice=_DAMAGED) from error
 
@@ -135,6 +145,16 @@ def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
 def write_transaction(files: Files, root: str, transaction: Transaction) -> None:
     """Replace the application's transaction; durable on return."""
     replace_file(files, root, names.transaction_name(names.app_key(transaction.app)), encode_transaction(transaction))
+    files.sync_directory(root)
+
+
+def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
+    """Note that all of a transaction is in the logs, or forget it if it need not be remembered; durable on return."""
+    if transaction.is_kept:
+        write_transaction(files, root, replace(transaction, state="done", parts=()))
+        return
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
     files.sync_directory(root)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -22,7 +22,7 @@ from seeklog.storage import staging
 from seeklog.storage.directory import take_lock
 from seeklog.storage.log import Log
 from seeklog.storage.staging import StagedFile, Stager
-from seeklog.storage.transaction import Part, Transaction, read_transaction, write_transaction
+from seeklog.storage.transaction import Part, Transaction, end_transaction, read_transaction, write_transaction
 from seeklog.topics.layout import partition_path
 from seeklog.topics.patience import patiently
 from seeklog.topics.table import PartitionTable
@@ -126,7 +126,7 @@ class Transactions:
             return False
         with contextlib.ExitStack() as held:
             logs = self._hold(staged, held, patience_s)
-            transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)))
+            transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)), keep)
             for part in transaction.parts:
                 self._files.sync_directory(f"{self._root}/{part.partition}")
             if transaction.parts:
@@ -134,10 +134,7 @@ class Transactions:
             for part, log in zip(transaction.parts, logs.values(), strict=True):
                 log.append_part(part)
                 self._sweep(app, part.partition)
-        if keep:
-            write_transaction(self._files, self._root, replace(transaction, state="done", parts=()))
-        elif transaction.parts:
-            self._forget(app)
+        end_transaction(self._files, self._root, transaction)
         return True
 
     def _hold(
@@ -202,7 +199,7 @@ class Transactions:
             try:
                 transaction = read_transaction(self._files, self._root, key)
                 if transaction is not None and transaction.is_open:
-                    with self._locked(transaction.app, 0, keep=True):
+                    with self._locked(transaction.app, 0, keep=transaction.is_kept):
                         self._finish_if_open(key)
             except LogLocked:
                 continue
@@ -224,7 +221,7 @@ class Transactions:
             if place is not None and self._is_same_topic(place, part.topic_id):
                 with self._table.lent(place, patience_s=patience_s):
                     pass
-        write_transaction(self._files, self._root, replace(transaction, state="done", parts=()))
+        end_transaction(self._files, self._root, transaction)
 
     def _is_same_topic(self, place: TopicPartition, topic_id: str) -> bool:
         try:
@@ -261,7 +258,3 @@ class Transactions:
         directory, prefix = f"{self._root}/{partition}", f"{names.STAGED}{names.app_key(app)}-"
         left = [name for name in self._files.list(directory) if name.startswith(prefix) and name not in but]
         staging.remove_staged(self._files, directory, left)
-
-    def _forget(self, app: str) -> None:
-        self._files.remove(f"{self._root}/{names.transaction_name(names.app_key(app))}")
-        self._files.sync_directory(self._root)
