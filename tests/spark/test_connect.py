@@ -1,0 +1,70 @@
+"""The data source in a session of Spark Connect, which has a server of its own and sends plans to it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("pyspark")
+pytest.importorskip("grpc")
+
+from spark.workbench import make_store
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+# In a process of its own: a process has either a classic session or one of Connect. The session is stopped whatever
+# happens, as a client that is left open keeps its process from ending.
+CHILD = """
+import sys
+from pyspark.sql import SparkSession
+path = sys.argv[1]
+spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+try:
+    frame = spark.read.format("seeklog").option("path", path).option("subscribe", "a").load()
+    print("columns", ",".join(frame.columns))
+    print("count", frame.count())
+    print("filtered", frame.filter("offset < 10").count(), frame.count())
+    print("last", max(row.offset for row in frame.collect()))
+    spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 'a')")
+    print("table", spark.sql("SELECT count(*) FROM t").first()[0])
+    offsets = spark.read.format("seeklog").option("path", path).option("table", "offsets").load()
+    print("offsets", offsets.agg({"record_count": "sum"}).first()[0])
+    try:
+        spark.read.format("seeklog").option("path", path).option("subscribe", "none").load().count()
+    except Exception as error:
+        print("error", "seeklog.errors.TopicNotFound: there is no topic 'none' in" in str(error))
+finally:
+    spark.stop()
+"""
+
+
+def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"a": [30, 20]})
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
+    for word in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        environment.pop(word, None)
+
+    done = subprocess.run(
+        [sys.executable, "-c", CHILD, str(path)],
+        env=environment,
+        cwd=tmp_path,  # the server's files are left there
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+    assert done.stdout.splitlines() == [
+        "columns key,value,topic,partition,offset,timestamp,timestampType",
+        "count 50",
+        "filtered 20 50",
+        "last 29",
+        "table 50",
+        "offsets 50",
+        "error True",
+    ], done.stderr
+    assert done.returncode == 0
