@@ -426,6 +426,7 @@ class Store:
         Makes the group if it is not there.
         """
         self._check_writable("offsets are written")
+        self._topics.refresh()
         self._groups.commit(group, offsets)
 
     def delete_group(self, group: str) -> None:

@@ -108,7 +108,7 @@ class Collected:
     def __init__(self, spark: SparkSession, path: Path, checkpoint: Path, **options: object) -> None:
         self._spark = spark
         self._path = path
-        self._checkpoint = checkpoint
+        self.checkpoint = checkpoint
         self._options = options
         self.batches: list[list[Place]] = []
 
@@ -118,7 +118,7 @@ class Collected:
     def start(self, frame: DataFrame | None = None, **trigger: Any) -> StreamingQuery:
         """Start it; without a trigger a batch follows the other."""
         writer = (self.load() if frame is None else frame).select(*COLUMNS).writeStream
-        writer = writer.option("checkpointLocation", str(self._checkpoint)).foreachBatch(self._collect)
+        writer = writer.option("checkpointLocation", str(self.checkpoint)).foreachBatch(self._collect)
         return (writer.trigger(**trigger) if trigger else writer).start()
 
     def _collect(self, frame: DataFrame, number: int) -> None:

@@ -17,7 +17,6 @@ from seeklog import Store, TopicPartition
 from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
 from spark.streams import Collected, Driven, span
 from spark.workbench import Place, append, make_store, message_of, numbered
-from storage.workbench import wait_until
 from store.workbench import open_store
 
 
@@ -390,7 +389,8 @@ def test_a_topic_that_vanishes_under_a_running_query_ends_it_with_the_typed_line
 ) -> None:
     collected = Collected(spark, path, tmp_path / "checkpoint", subscribe="orders", startingOffsets="earliest")
     query = collected.start()
-    wait_until(lambda: len(collected.rows) == 25, "the query has read the topic")
+    query.processAllAvailable()
+    assert len(collected.rows) == 25
     with open_store(path) as store:
         store.delete_topic("orders")
 

@@ -87,8 +87,9 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag | None:
     """Return how far a query is behind by its progress, or None if it reads nothing from seeklog."""
     behind: dict[TopicPartition, int] = {}
     is_ours = False
-    for source in progress.sources:
-        end, latest = _position(source.endOffset), _position(source.latestOffset)
+    # The text of the whole, and not its fields: there the offsets are JSON in every version, and with Connect.
+    for source in json.loads(progress.json)["sources"]:
+        end, latest = _position(source.get("endOffset")), _position(source.get("latestOffset"))
         if end is None or latest is None:
             continue
         is_ours = True
@@ -106,10 +107,6 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag | None:
     )
 
 
-def _position(text: str | None) -> Position | None:
+def _position(encoded: object) -> Position | None:
     """Return the position that a source has written; those of other sources have no topics' ids."""
-    try:
-        encoded = json.loads(text or "null")
-    except ValueError:
-        return None
     return Position.decode(encoded) if isinstance(encoded, dict) and IDS in encoded else None
