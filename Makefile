@@ -28,7 +28,9 @@ java: $(READY)
 demo: $(READY) java ## tours of the engine and the store, then payments through the Spark pipeline; leaves its files in ./demo-data
 	$(BIN)/python examples/engine_tour.py
 	$(BIN)/python examples/store_tour.py
-	$(BIN)/python -m pipelines.payments
+	rm -rf demo-data/payments
+	$(BIN)/python -m pipelines.payments generate demo-data/payments/store
+	$(BIN)/python -m pipelines.payments run demo-data/payments/store demo-data/payments/output
 
 test: $(READY) java ## all tests, then those of the record room again with the kernel interpreted
 	$(BIN)/pytest -n $(JOBS)
