@@ -1,0 +1,167 @@
+"""How far queries are behind, from their progress: with a listener, as Spark's Kafka source has it in its metrics."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryProgress
+
+from seeklog import TopicPartition
+from seeklog.spark import LagListener, QueryLag
+from seeklog.spark.lag import lag_of
+from spark.conftest import SOURCES
+from spark.streams import Collected
+from spark.workbench import make_store
+from storage.workbench import wait_until
+
+
+def progress(*sources: dict[str, Any]) -> StreamingQueryProgress:
+    """Return a query's progress as Spark Connect sends it."""
+    shared = {"description": "", "numInputRows": 0, "inputRowsPerSecond": 0.0, "processedRowsPerSecond": 0.0}
+    return StreamingQueryProgress.fromJson(
+        {
+            "id": "00000000-0000-0000-0000-000000000001",
+            "runId": "00000000-0000-0000-0000-000000000002",
+            "name": "nightly",
+            "timestamp": "2026-01-01T00:00:00.000Z",
+            "batchId": 7,
+            "batchDuration": 1,
+            "stateOperators": [],
+            "sources": [{**shared, "startOffset": None, **source} for source in sources],
+            "sink": {"description": "", "numOutputRows": 0},
+        }
+    )
+
+
+def source(end: dict[str, Any], latest: dict[str, Any]) -> dict[str, Any]:
+    return {"endOffset": {"#ids": {"t": "id"}, **end}, "latestOffset": {"#ids": {"t": "id"}, **latest}}
+
+
+def test_lag_is_counted_by_partition_and_summed_up_under_sparks_names() -> None:
+    lag = lag_of(progress(source({"t": {"0": 10, "1": 4}}, {"t": {"0": 10, "1": 9, "2": 1}})))
+
+    assert lag is not None
+    assert (lag.query_id[-1], lag.run_id[-1], lag.name, lag.batch_id) == ("1", "2", "nightly", 7)
+    assert lag.offsets_behind == {
+        TopicPartition("t", 0): 0,
+        TopicPartition("t", 1): 5,
+        TopicPartition("t", 2): 1,  # found, but not yet read from
+    }
+    assert lag.metrics == {
+        "minOffsetsBehindLatest": 0,
+        "maxOffsetsBehindLatest": 5,
+        "avgOffsetsBehindLatest": 2.0,
+    }
+
+
+def test_the_sources_of_a_query_are_taken_together() -> None:
+    lag = lag_of(
+        progress(
+            source({"t": {"0": 8}}, {"t": {"0": 10}}),
+            {"endOffset": {"other": {"0": 1}}, "latestOffset": {"other": {"0": 1000}}},
+            {"endOffset": 5, "latestOffset": 500},
+            source({"t": {"0": 3}, "u": {"0": 1}}, {"t": {"0": 10}, "u": {"0": 1}}),
+        )
+    )
+    assert lag is not None
+    assert lag.offsets_behind == {TopicPartition("t", 0): 7, TopicPartition("u", 0): 0}, "the slower one counts"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"endOffset": 5, "latestOffset": 5},
+        {"endOffset": {"t": {"0": 1}}, "latestOffset": {"t": {"0": 1}}},
+        {"endOffset": None, "latestOffset": None},
+    ],
+    ids=str,
+)
+def test_queries_that_read_from_elsewhere_have_no_lag(other: dict[str, Any]) -> None:
+    assert lag_of(progress(other)) is None
+    assert lag_of(progress()) is None
+
+
+def test_a_query_without_partitions_is_not_behind() -> None:
+    lag = lag_of(progress({"endOffset": {"#ids": {}}, "latestOffset": {"#ids": {}}}))
+    assert lag is not None
+    assert lag.metrics == {"minOffsetsBehindLatest": 0, "maxOffsetsBehindLatest": 0, "avgOffsetsBehindLatest": 0.0}
+
+
+def test_a_listener_hears_of_every_batch(spark: SparkSession, tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"orders": [20, 10]})
+    told: list[QueryLag] = []
+    listener = LagListener(told.append)
+    spark.streams.addListener(listener)
+    try:
+        collected = Collected(
+            spark,
+            path,
+            tmp_path / "checkpoint",
+            subscribe="orders",
+            startingOffsets="earliest",
+            maxOffsetsPerTrigger=15,
+        )
+        query = collected.available()
+        elsewhere = spark.readStream.format("rate").load().writeStream.format("noop").start()
+        elsewhere.stop()
+        wait_until(lambda: len(told) == 2, "the listener has heard of both batches")
+    finally:
+        spark.streams.removeListener(listener)
+
+    assert [lag.metrics["maxOffsetsBehindLatest"] for lag in told] == [10, 0]
+    assert [lag.metrics["avgOffsetsBehindLatest"] for lag in told] == [7.5, 0.0]
+    assert listener.last == {query.id: told[-1]}
+
+
+_CONNECT = """
+import json, sys
+from pyspark.sql import SparkSession
+from seeklog.spark import LagListener
+path, checkpoint = sys.argv[1:]
+spark = SparkSession.builder.remote("local[1]").getOrCreate()
+try:
+    import threading
+    told, both = [], threading.Event()
+    def note(lag):
+        told.append(lag.metrics["maxOffsetsBehindLatest"])
+        if len(told) == 2:
+            both.set()
+    listener = LagListener(note)
+    spark.streams.addListener(listener)
+    query = (
+        spark.readStream.format("seeklog").option("path", path).option("subscribe", "orders")
+        .option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 15).load()
+        .writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
+    )
+    query.awaitTermination()
+    both.wait(60)
+    spark.streams.removeListener(listener)
+    print("told", json.dumps([told, list(listener.last) == [query.id]]), flush=True)
+finally:
+    spark.stop()
+"""
+
+
+@pytest.mark.slow
+def test_a_listener_of_spark_connect_hears_of_every_batch(tmp_path: Path) -> None:
+    pytest.importorskip("grpc")
+    path = make_store(tmp_path / "store", {"orders": [20, 10]})
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
+    child = subprocess.run(
+        [sys.executable, "-c", _CONNECT, str(path), str(tmp_path / "checkpoint")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    lines = [line for line in child.stdout.splitlines() if line.startswith("told ")]
+    assert lines, child.stderr
+    assert json.loads(lines[0].removeprefix("told ")) == [[10, 0], True]
