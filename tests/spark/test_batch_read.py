@@ -468,6 +468,14 @@ def test_a_wrong_schema_names_column_type_given_and_type_wanted(
     assert message in message_of(lambda: frame.load().count(), SchemaMismatch)
 
 
+def test_columns_and_a_schema_that_contradict_each_other_are_refused(spark: SparkSession, path: Path) -> None:
+    read = spark.read.format("seeklog").options(path=str(path), subscribe="b", columns="offset")
+
+    assert read.schema("offset long").load().count() == 20
+    message = message_of(lambda: read.schema("value binary").load().count(), InvalidOption)
+    assert message.startswith("option columns is offset, but the schema of this read is value; give one of the two")
+
+
 def test_damage_is_told_with_its_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [100]}, segment_bytes=4000)
     damaged = path / "t-0" / f"{0:020d}.log"

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seeklog import Record, Store
+from seeklog.errors import DataLoss
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
 from seeklog.spark.offsets import Range
@@ -264,6 +265,20 @@ def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
     split.pieces = (split.pieces[0]._replace(pin=pin),)
 
     assert [row[2] for row in rows(split)] == list(range(100, 200))
+
+
+def test_a_segment_that_goes_while_it_is_planned_is_left_to_the_task(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"t": [300]}, segment_bytes=4000, index_interval_bytes=300)
+    with open_store(path, read_only=True) as store:
+        ranges = whole(store, "t")
+        for file in (path / "t-0").glob(f"{0:020d}.*"):
+            file.unlink()
+        splits = plan_splits(store, ranges, split_bytes=1024)
+
+    assert joined(pieces(splits)) == ranges
+    with pytest.raises(DataLoss, match="t-0: the segment of offsets 0 to"):
+        rows(splits[0])
+    assert rows(splits[-1])[-1] == ("t", 0, 299)
 
 
 # ---------------------------------------------------------------- cutting by bytes, for streams

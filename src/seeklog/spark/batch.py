@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from seeklog.errors import InvalidOption
 from seeklog.spark.offsets import batch_ranges
 from seeklog.spark.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
 from seeklog.spark.plan import Split, plan_splits
@@ -31,8 +32,14 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     """Return the reader of records, or of a metadata table."""
     if wants_table(options):
         return TableReader(parse_table_options(options), schema)
-    check_schema(schema, RECORD_SCHEMA, what="a topic")
-    return RecordReader(parse_read_options(options), schema)
+    columns = check_schema(schema, RECORD_SCHEMA, what="a topic")
+    parsed = parse_read_options(options)
+    if columns != parsed.columns and "columns" in options:
+        raise InvalidOption(
+            f"option columns is {','.join(parsed.columns)}, but the schema of this read is {','.join(columns)}; "
+            "give one of the two (a table has the columns that it was made with)"
+        )
+    return RecordReader(parsed, schema)
 
 
 class RecordReader(DataSourceReader):

@@ -21,7 +21,7 @@ from seeklog import names
 from seeklog.names import TopicPartition
 from seeklog.spark.offsets import Range
 from seeklog.spark.options import SPLIT_BYTES
-from seeklog.storage.pinned import Pin, make_pin
+from seeklog.storage.pinned import Pin, make_pin, offset_index
 from seeklog.storage.segment import Segment
 from seeklog.storage.view import View
 from seeklog.store import Store
@@ -84,7 +84,7 @@ class Layout:
         elif offset >= segment.next_offset:
             inside = segment.size
         else:
-            inside = min(segment.size, segment.indexes.offsets.lookup(offset).position)
+            inside = min(segment.size, offset_index(segment).lookup(offset).position)
         return self.starts[place] + inside
 
     def boundary(self, position: int, *, slack: int) -> int:
@@ -101,7 +101,7 @@ class Layout:
     def boundary_after(self, offset: int) -> int:
         """Return the next offset above this one at which a batch begins, as far as the index knows them."""
         segment = self.view.segments[self.view.find(offset)]
-        offsets = segment.indexes.offsets
+        offsets = offset_index(segment)
         number = offsets.floor(offset - 1) + 1
         behind = offsets[number].offset + 1 if number < len(offsets) else segment.next_offset
         return max(behind, offset + 1)
@@ -112,7 +112,7 @@ def _boundary_in(segment: Segment, position: int) -> int:
 
     Where there is none, it is the nearer end of the segment.
     """
-    offsets = segment.indexes.offsets
+    offsets = offset_index(segment)
     low, high = 0, len(offsets)
     while low < high:
         middle = (low + high) // 2

@@ -200,7 +200,8 @@ class TableReader(DataSourceReader):
             while chunk := list(islice(rows, ROWS_PER_BATCH)):
                 yield self._batch(chunk)
         except OSError as error:
-            raise NotAccessible(f"a file of the store at {partition.path} cannot be read: {error}") from error
+            hint = "; it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
+            raise NotAccessible(f"a file of the store at {partition.path} cannot be read: {error}{hint}") from error
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> pyarrow.RecordBatch:
         pa = import_pyarrow()

@@ -52,10 +52,18 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     )
 
 
+def offset_index(segment: Segment) -> OffsetIndex:
+    """Return a segment's index, an empty one if the segment was deleted meanwhile: whoever reads it will tell."""
+    try:
+        return segment.indexes.offsets
+    except FileNotFoundError:
+        return OffsetIndex(segment.base_offset, b"")
+
+
 def _entry_before(segment: Segment, offset: int) -> bytes:
     if offset <= segment.base_offset:
         return b""
-    offsets = segment.indexes.offsets
+    offsets = offset_index(segment)
     number = offsets.floor(offset)
     return bytes(offsets.table[number * OFFSET_ENTRY.size : (number + 1) * OFFSET_ENTRY.size]) if number >= 0 else b""
 
