@@ -325,10 +325,9 @@ def test_a_time_is_looked_up_below_the_bounds_only(tmp_path: Path) -> None:
         store.create_topic("a", partitions=1)
         append(store, "a", numbered(10))
         bounds = find_bounds(store, Choice(topics=("a",)))
-        append(store, "a", [Record(b"late", timestamp_ms=START_MS + 60_000)])
+        append(store, "a", [Record(b"next", timestamp_ms=START_MS), Record(b"late", timestamp_ms=START_MS + 60_000)])
         options = parse_read_options(
             {"path": str(store.path), "subscribe": "a", "endingTimestamp": str(START_MS + 60_000)}
         )
 
         assert end_offsets(store, bounds, options) == {A0: 10}
-
