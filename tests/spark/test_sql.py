@@ -75,6 +75,28 @@ def test_a_query_adds_to_the_options_of_its_table(spark: SparkSession, path: Pat
     assert spark.read.option("startingOffsets", "-1").table("t").count() == 2
 
 
+def test_a_table_is_made_from_python(spark: SparkSession, path: Path) -> None:
+    spark.catalog.createTable("t", source="seeklog", path=str(path), subscribe="b")
+
+    assert count(spark, "SELECT count(*) FROM t") == 5
+
+
+def test_a_table_is_read_as_a_stream(spark: SparkSession, path: Path, tmp_path: Path) -> None:
+    spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 'a', startingOffsets 'earliest')")
+
+    query = (
+        spark.readStream.table("t")
+        .writeStream.format("memory")
+        .queryName("seen")
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+
+    assert count(spark, "SELECT count(*) FROM seen") == 50
+
+
 def test_one_table_is_scanned_twice_in_a_query(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribe 'a')")
 
