@@ -46,7 +46,7 @@ def parse(records: DataFrame, *, rules: Rules) -> DataFrame:
         .withColumns({"reason": F.col("flaw.reason"), "detail": F.col("flaw.detail")})
         # A time out of range cannot be converted: only that of a good payment is.
         .withColumn("paid_at", F.when(F.col("reason").isNull(), F.timestamp_millis("paid_at_ms")))
-        .select(*records.columns, *(name for name in FIELDS if name != "paid_at_ms"), "paid_at", "reason", "detail")
+        .drop("items", "json", "shape", "paid_at_ms", "flaw")
     )
 
 
@@ -60,6 +60,12 @@ Check = tuple[Column, str, Column]
 
 def _flaw_of_shape() -> Column:
     """Return what keeps a record from being a payment at all, or null: no JSON, no such field, another type."""
+    fields = [
+        F.struct(F.lit(name).alias("name"), F.lit(kind).alias("kind"), _type_of(name).alias("found"))
+        for name, kind in FIELDS.items()
+    ]
+    wrong = F.get(F.filter(F.array(*fields), lambda field: field["found"] != field["kind"]), F.lit(0))
+    name, kind, found = wrong["name"], wrong["kind"], wrong["found"]
     checks: list[Check] = [
         (F.col("value").isNull(), "no-value", F.lit("the value is null")),
         (
@@ -67,17 +73,21 @@ def _flaw_of_shape() -> Column:
             "not-json",
             F.lit("the value is not one JSON object in UTF-8"),
         ),
+        (found == "VOID", "missing-field", F.concat(name, F.lit(" is missing or null"))),
+        (
+            wrong.isNotNull(),
+            "wrong-type",
+            F.concat(name, F.lit(" should be "), kind, F.lit(" and is "), F.substring(found, 1, 40)),
+        ),
     ]
-    for name, kind in FIELDS.items():
-        found = F.schema_of_variant(_variant("json", f"$.{name}"))
-        # JSON's null has the type VOID; a field that is not there has none.
-        missing = F.coalesce(found, F.lit("VOID")) == "VOID"
-        checks.append((missing, "missing-field", F.lit(f"{name} is missing or null")))
-        other = F.concat(F.lit(f"{name} should be {kind} and is "), F.substring(found, 1, 40))
-        checks.append((found != kind, "wrong-type", other))
     # Nearly all records have exactly the fields that they should: one comparison settles those.
     exact = ", ".join(f"{name}: {kind}" for name, kind in sorted(FIELDS.items()))
     return F.when(~F.col("shape").eqNullSafe(f"OBJECT<{exact}>"), _first(checks))
+
+
+def _type_of(name: str) -> Column:
+    """Return the type of a field. JSON's null has the type VOID; here a field that is not there has it, too."""
+    return F.coalesce(F.schema_of_variant(_variant("json", f"$.{name}")), F.lit("VOID"))
 
 
 def _flaw_of_content(rules: Rules) -> Column:

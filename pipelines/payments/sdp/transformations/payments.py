@@ -1,0 +1,57 @@
+"""Tables and sinks of the payments pipeline; Spark finds out what depends on what, and runs it.
+
+What it leaves out: alerts are written by a plain sink, since a declarative pipeline has no `foreachBatch` to sort them
+in. Each is there once, but those of one batch come in any order.
+"""
+
+from __future__ import annotations
+
+from pipelines.payments import transformations
+from pipelines.payments.rules import Rules, Topics
+from pyspark import pipelines as dp
+from pyspark.sql import DataFrame, SparkSession
+
+spark: SparkSession  # put here by Spark
+RULES, TOPICS = Rules(), Topics()
+STORE = spark.conf.get("payments.store")
+
+
+def parsed() -> DataFrame:
+    """Return the records of the topic, parsed. A function, no view: Spark deduplicates only what it can resolve at once."""
+    records = (
+        spark.readStream.format("seeklog")
+        .option("path", STORE)
+        .option("subscribe", TOPICS.payments)
+        .option("startingOffsets", "earliest")
+        .option("includeHeaders", "true")
+        .option("maxOffsetsPerTrigger", spark.conf.get("payments.maxOffsetsPerTrigger"))
+        .load()
+    )
+    return transformations.parse(records, rules=RULES)
+
+
+@dp.table
+def payments() -> DataFrame:
+    good = transformations.good_payments(parsed())
+    return transformations.deduplicate(good, within_s=RULES.remember_s)
+
+
+@dp.table
+def merchant_windows() -> DataFrame:
+    good = transformations.good_payments(parsed())
+    unique = transformations.deduplicate(good, within_s=RULES.lateness_s)
+    return transformations.merchant_windows(unique, window_s=RULES.window_s)
+
+
+dp.create_sink("dead_letters", "seeklog", {"path": STORE, "topic": TOPICS.dead_letters})
+dp.create_sink("alerts", "seeklog", {"path": STORE, "topic": TOPICS.alerts})
+
+
+@dp.append_flow(target="dead_letters")
+def to_dead_letters() -> DataFrame:
+    return transformations.dead_letters(parsed())
+
+
+@dp.append_flow(target="alerts")
+def to_alerts() -> DataFrame:
+    return transformations.alerts(spark.readStream.table("merchant_windows"), rules=RULES)
