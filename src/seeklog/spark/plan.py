@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from seeklog import names
+from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
 from seeklog.spark.offsets import Range
 from seeklog.spark.options import SPLIT_BYTES
@@ -308,7 +309,6 @@ class _PieceMaker:
 def read_identity(directory: str) -> bytes:
     """Return what tells a partition from one of the same name that was made later; nothing if it has no such file."""
     try:
-        with open(f"{directory}/{names.PARTITION_METADATA}", "rb") as file:
-            return file.read()
+        return OsFiles().read_file(f"{directory}/{names.PARTITION_METADATA}")
     except FileNotFoundError:
         return b""
