@@ -125,7 +125,8 @@ def test_a_task_begins_to_read_near_its_start(tmp_path: Path, monkeypatch: pytes
     real_read = OsFiles.read
 
     def noting_read(files: OsFiles, handle: int, size: int, position: int) -> bytes:
-        positions.append(position)
+        if files.size(handle) > 1000:  # the log, and not the partition's metadata
+            positions.append(position)
         return real_read(files, handle, size, position)
 
     monkeypatch.setattr(OsFiles, "read", noting_read)
