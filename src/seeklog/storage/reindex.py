@@ -1,7 +1,8 @@
 """The indexes of one segment as files: validated against the log, and made anew from it.
 
-These verbs take the path of a segment's `.log` file and need no open log. Those that write take the
-partition's lock for as long as they run, so that they never meet a writer.
+These verbs take the path of a segment's `.log` file and need no open log. `rebuild_index` and `recover_or_rebuild`
+take the partition's lock for as long as they run, so that they never meet a writer; `renew_index` is for one who
+holds it already. The log is read and searched by the kernel: only the entries of an index cost Python.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from seeklog import names
-from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import NotALog
+from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
+from seeklog.errors import CorruptionError, NotALog
 from seeklog.files import Files, OsFiles
-from seeklog.record.batch import BatchHeader, split_batches
-from seeklog.record.kernel import crc32c
+from seeklog.record.batch import read_header
+from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
 from seeklog.storage.checkpoint import read_checkpoint
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.seal import read_seal
-from seeklog.storage.segment import Indexes, Segment, Shared, scan_into
+from seeklog.storage.segment import Indexes, Segment, Shared, scan_into, seal_of
+
+# Where `SegmentState.save` has the bytes since the last index entry.
+_BYTES_SINCE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +36,20 @@ class IndexProblem:
     path: str
     entry: int | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renewed:
+    """What `renew_index` found and did."""
+
+    done: Literal["unchanged", "rebuilt", "damaged"]
+    detail: str = ""
+    batch_count: int = 0
+    record_count: int = 0
+    size: int = 0
+    sizes_before: tuple[int | None, int | None] = (None, None)
+    """Bytes of the offset index and of the time index; None: there was none."""
+    sizes_after: tuple[int | None, int | None] = (None, None)
 
 
 def rebuild_index(
@@ -61,6 +80,38 @@ def validate_index(path: str | os.PathLike[str], *, files: Files | None = None) 
     if indexes is None:
         return [IndexProblem(segment.path, None, "an index is missing")]
     return _problems(segment, indexes)
+
+
+def renew_index(
+    path: str | os.PathLike[str], *, config: LogConfig | None = None, files: Files | None = None
+) -> Renewed:
+    """Make both indexes of a segment, and its seal if it has one, what its log says; those that are so stay untouched.
+
+    The caller holds the partition's lock, and no batch is appended meanwhile. A segment whose log is damaged, or not
+    what its seal says, is left as it is.
+    """
+    segment = _segment(path, config, files, writable=True)
+    before = _tables(segment)
+    sizes = _sizes(before)
+    try:
+        state = segment.scan_all()
+        _check_whole(segment, state)
+    except CorruptionError as error:
+        position = "" if error.position is None else f"byte {error.position}: "
+        return Renewed(done="damaged", detail=f"{position}{error.reason}", sizes_before=sizes, sizes_after=sizes)
+    state.finish_times()
+    after = (bytes(state.offset_table), bytes(state.time_table))
+    is_new = before != after or not _seal_tells(segment, state)
+    if is_new:
+        _write(segment, state)
+    return Renewed(
+        done="rebuilt" if is_new else "unchanged",
+        batch_count=state.batch_count,
+        record_count=state.record_count,
+        size=state.size,
+        sizes_before=sizes,
+        sizes_after=_sizes(after),
+    )
 
 
 def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: Files | None, *, writable: bool) -> Segment:
@@ -94,42 +145,136 @@ def _rebuild(segment: Segment) -> Indexes:
     if state.problem is not None:
         raise state.problem.located(segment.path)
     state.finish_times()
-    if segment.seal is not None:
-        gaps = not segment.seal.contiguous
-        segment.write_sealed(state, sealed_at_ms=segment.seal.sealed_at_ms, may_have_gaps=gaps)
-    else:
-        segment.write_indexes_of(state)
-    segment.shared.files.sync_directory(segment.shared.directory)
+    _write(segment, state)
     return Indexes(
         OffsetIndex(segment.base_offset, bytes(state.offset_table)),
         TimeIndex(segment.base_offset, bytes(state.time_table)),
     )
 
 
+def _write(segment: Segment, state: SegmentState) -> None:
+    if segment.seal is not None:
+        gaps = not segment.seal.contiguous
+        segment.write_sealed(state, sealed_at_ms=segment.seal.sealed_at_ms, may_have_gaps=gaps)
+    else:
+        segment.write_indexes_of(state)
+    segment.shared.files.sync_directory(segment.shared.directory)
+
+
+def _check_whole(segment: Segment, state: SegmentState) -> None:
+    """Raise unless the whole file is sound batches, and those that were sealed."""
+    if state.problem is not None:
+        raise state.problem
+    if state.size < segment.size:
+        raise CorruptionError("the last batch is not all there", position=state.size)
+    seal = segment.seal
+    if seal is not None and (seal.size, seal.log_crc) != (state.size, state.crc):
+        raise CorruptionError(
+            f"the seal speaks of {seal.size} bytes with CRC {seal.log_crc:#010x}, "
+            f"the log has {state.size} with {state.crc:#010x}"
+        )
+
+
+def _seal_tells(segment: Segment, state: SegmentState) -> bool:
+    """Tell whether the seal, if there is one, speaks of the indexes that the log makes."""
+    seal = segment.seal
+    if seal is None:
+        return True
+    return seal == seal_of(state, sealed_at_ms=seal.sealed_at_ms, may_have_gaps=not seal.contiguous)
+
+
+def _tables(segment: Segment) -> tuple[bytes | None, bytes | None]:
+    """Return the bytes of both index files; None for one that is missing."""
+    offsets, times = (
+        _read_if_there(segment.shared.files, segment.shared.path(segment.base_offset, suffix))
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
+    )
+    return offsets, times
+
+
+def _read_if_there(files: Files, path: str) -> bytes | None:
+    try:
+        return files.read_file(path)
+    except FileNotFoundError:
+        return None
+
+
+def _sizes(tables: tuple[bytes | None, bytes | None]) -> tuple[int | None, int | None]:
+    offsets, times = (None if table is None else len(table) for table in tables)
+    return offsets, times
+
+
 def _read_indexes(segment: Segment) -> Indexes | None:
-    tables = []
-    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
-        try:
-            tables.append(segment.shared.files.read_file(segment.shared.path(segment.base_offset, suffix)))
-        except FileNotFoundError:
+    offsets, times = _tables(segment)
+    if offsets is None or times is None:
+        return None
+    return Indexes(OffsetIndex(segment.base_offset, offsets), TimeIndex(segment.base_offset, times))
+
+
+# ---------------------------------------------------------------- holding entries against the log
+
+
+class BatchMap:
+    """Every batch of a segment, and every batch with a timestamp above all before it, as tables of index entries.
+
+    The kernel makes the tables and searches them.
+    """
+
+    def __init__(self, state: SegmentState) -> None:
+        self._base_offset = state.base_offset
+        self._batches = bytes(state.offset_table)
+        # Shifted by half an entry, so that a search by the first field finds positions.
+        self._positions = self._batches[4:] + bytes(4)
+        self._newest = bytes(state.time_table)
+
+    def starting_at(self, position: int) -> int:
+        """Return the number of the batch that starts at `position`, or -1."""
+        number = floor_entry(self._positions, OFFSET_ENTRY.size, False, position)
+        return number if number >= 0 and self._entry(number)[1] == position else -1
+
+    def last_offset(self, number: int) -> int:
+        """Return the last offset of a batch; of the one before the first, the offset before the segment's."""
+        return self._base_offset + (self._entry(number)[0] if number >= 0 else -1)
+
+    def newest(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """Return the offsets, first and last, of the batch that first had `timestamp_ms` as the largest so far."""
+        number = floor_entry(self._newest, TIME_ENTRY.size, True, timestamp_ms)
+        if number < 0:
             return None
-    return Indexes(OffsetIndex(segment.base_offset, tables[0]), TimeIndex(segment.base_offset, tables[1]))
+        largest, last = TIME_ENTRY.unpack_from(self._newest, number * TIME_ENTRY.size)
+        if largest != timestamp_ms:
+            return None
+        batch = floor_entry(self._batches, OFFSET_ENTRY.size, False, last)
+        return self.last_offset(batch - 1) + 1, self._base_offset + last
+
+    def _entry(self, number: int) -> tuple[int, int]:
+        last, position = OFFSET_ENTRY.unpack_from(self._batches, number * OFFSET_ENTRY.size)
+        return last, position
+
+
+def state_of_every_batch(base_offset: int) -> SegmentState:
+    """Return the state of an empty segment that will give every batch an index entry, the first one too."""
+    state = SegmentState(
+        base_offset,
+        interval_bytes=0,
+        interval_records=0,
+        segment_bytes=INT32_MAX,
+        segment_ms=INT64_MAX,
+        segment_index_bytes=INT32_MAX,
+    )
+    saved = list(state.save())
+    saved[_BYTES_SINCE] = 1
+    state.restore(tuple(saved), b"", b"")
+    return state
 
 
 def _problems(segment: Segment, indexes: Indexes) -> list[IndexProblem]:
-    state = segment.shared.new_state(segment.base_offset)
-    starts: dict[int, BatchHeader] = {}
-    newest: dict[int, BatchHeader] = {}
-    largest = -1
-    for position, data, size in scan_into(state, segment, contiguous_from=INT64_MAX):
-        at = position
-        for batch in split_batches(data[:size], origin=position):
-            starts[at] = batch.header
-            largest = max(largest, batch.max_timestamp_ms)
-            newest.setdefault(largest, batch.header)
-            at += len(batch.raw)
-    found = list(_offset_problems(segment, indexes.offsets, starts))
-    found += _time_problems(segment, indexes.times, newest)
+    state = state_of_every_batch(segment.base_offset)
+    for _ in scan_into(state, segment, contiguous_from=INT64_MAX):
+        pass
+    batches = BatchMap(state)
+    found = list(offset_problems(segment, bytes(indexes.offsets.table), batches))
+    found += time_problems(segment, bytes(indexes.times.table), batches)
     tables = ((names.OFFSET_INDEX, indexes.offsets.table), (names.TIME_INDEX, indexes.times.table))
     for (suffix, table), crc in zip(tables, _recorded_crcs(segment), strict=False):
         path = segment.shared.path(segment.base_offset, suffix)
@@ -151,36 +296,43 @@ def _recorded_crcs(segment: Segment) -> tuple[int, ...]:
     return ()
 
 
-def _offset_problems(segment: Segment, index: OffsetIndex, starts: dict[int, BatchHeader]) -> Iterator[IndexProblem]:
+def offset_problems(segment: Segment, table: bytes, batches: BatchMap) -> Iterator[IndexProblem]:
+    """Yield what is wrong with an offset index, in the order of its entries."""
     path = segment.shared.path(segment.base_offset, names.OFFSET_INDEX)
-    if len(index.table) % OFFSET_ENTRY.size:
+    whole = len(table) - len(table) % OFFSET_ENTRY.size
+    if whole != len(table):
         yield IndexProblem(path, None, "the last entry is incomplete")
     before = (-1, -1)
-    for number, entry in enumerate(index):
-        header = starts.get(entry.position)
-        if header is None:
-            yield IndexProblem(path, number, f"no batch starts at byte {entry.position}")
-        elif header.base_offset > entry.offset or (segment.is_exact and header.last_offset != entry.offset):
-            yield IndexProblem(
-                path, number, f"offset {entry.offset}, but the batch has {header.base_offset} to {header.last_offset}"
-            )
-        if entry.offset <= before[0] or entry.position <= before[1]:
+    for number, (relative, position) in enumerate(OFFSET_ENTRY.iter_unpack(table[:whole])):
+        batch = batches.starting_at(position)
+        offset = segment.base_offset + relative
+        if batch < 0:
+            yield IndexProblem(path, number, f"no batch starts at byte {position}")
+        elif batches.last_offset(batch) != offset:
+            # A broker may have written several batches at once, with one entry for the last offset of them all.
+            header = read_header(segment.read(HEADER_SIZE, position))
+            if header.base_offset > offset or segment.is_exact:
+                yield IndexProblem(
+                    path, number, f"offset {offset}, but the batch has {header.base_offset} to {header.last_offset}"
+                )
+        if relative <= before[0] or position <= before[1]:
             yield IndexProblem(path, number, "it does not grow")
-        before = (entry.offset, entry.position)
+        before = (relative, position)
 
 
-def _time_problems(segment: Segment, index: TimeIndex, newest: dict[int, BatchHeader]) -> Iterator[IndexProblem]:
+def time_problems(segment: Segment, table: bytes, batches: BatchMap) -> Iterator[IndexProblem]:
+    """Yield what is wrong with a time index, in the order of its entries."""
     path = segment.shared.path(segment.base_offset, names.TIME_INDEX)
-    if len(index.table) % TIME_ENTRY.size:
+    whole = len(table) - len(table) % TIME_ENTRY.size
+    if whole != len(table):
         yield IndexProblem(path, None, "the last entry is incomplete")
     before = -1
-    for number, entry in enumerate(index):
-        header = newest.get(entry.timestamp_ms)
+    for number, (timestamp_ms, relative) in enumerate(TIME_ENTRY.iter_unpack(table[:whole])):
+        offset = segment.base_offset + relative
+        newest = batches.newest(timestamp_ms)
         # Kafka before 4.0 names the record that had the timestamp, later ones the last of its batch.
-        if header is None or not header.base_offset <= entry.offset <= header.last_offset:
-            yield IndexProblem(
-                path, number, f"the largest timestamp is not {entry.timestamp_ms} from offset {entry.offset} on"
-            )
-        if entry.timestamp_ms <= before:
+        if newest is None or not newest[0] <= offset <= newest[1]:
+            yield IndexProblem(path, number, f"the largest timestamp is not {timestamp_ms} from offset {offset} on")
+        if timestamp_ms <= before:
             yield IndexProblem(path, number, "it does not grow")
-        before = entry.timestamp_ms
+        before = timestamp_ms
