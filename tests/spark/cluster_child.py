@@ -1,0 +1,146 @@
+"""A driver with two executors in processes of their own, run by test_cluster.py: prints what it found as JSON.
+
+    python cluster_child.py <master> <store> <work directory>
+
+Executors share nothing with the driver but the file system. They are told where the packages are; the driver has them
+on its own path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame, SparkSession
+
+PLACES = ("topic", "partition", "offset")
+
+
+def session(master: str, **settings: str) -> SparkSession:
+    builder = (
+        SparkSession.builder.master(master)
+        .config("spark.ui.enabled", "false")
+        .config("spark.executor.memory", "512m")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
+    )
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    made = builder.getOrCreate()
+    made.sparkContext.setLogLevel("OFF")
+    return made
+
+
+def executor_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count rows by the directory that an executor works in: each has its own."""
+    rows = sum([batch.num_rows for batch in batches])
+    yield pa.RecordBatch.from_pydict({"executor": [os.getcwd()], "rows": [rows]})
+
+
+def failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Fail the first attempt of the second task, when it has given some of its rows away."""
+    context = TaskContext.get()
+    assert context is not None
+    for number, batch in enumerate(batches):
+        if context.partitionId() == 1 and context.attemptNumber() == 0 and number == 1:
+            raise RuntimeError("this attempt fails")
+        yield batch
+
+
+class Checks:
+    """What is done on the cluster, each with what it found."""
+
+    def __init__(self, spark: SparkSession, store: str, work: Path) -> None:
+        self._spark = spark
+        self._store = store
+        self._work = work
+
+    def _load(self, **options: str) -> DataFrame:
+        return self._spark.read.format("seeklog").option("path", self._store).options(**options).load()
+
+    def _stream(self, **options: str) -> DataFrame:
+        reader = self._spark.readStream.format("seeklog").option("path", self._store)
+        return reader.option("startingOffsets", "earliest").options(**options).load()
+
+    def batch_read(self) -> dict[str, Any]:
+        frame = self._load(subscribe="orders", minPartitions="6")
+        executors = frame.mapInArrow(executor_of, "executor string, rows long").collect()
+        return {
+            "executors": len({row["executor"] for row in executors}),
+            "tasks": len(executors),
+            "rows": sorted(list(row) for row in frame.select(*PLACES).collect()),
+        }
+
+    def stream_read(self) -> dict[str, Any]:
+        batches: list[list[list[Any]]] = []
+        query = (
+            self._stream(subscribe="orders", maxOffsetsPerTrigger="100", minPartitions="4")
+            .select(*PLACES)
+            .writeStream.foreachBatch(lambda frame, _: batches.append([list(row) for row in frame.collect()]))
+            .option("checkpointLocation", str(self._work / "read"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        query.awaitTermination()
+        return {"batches": len(batches), "rows": sorted(row for batch in batches for row in batch)}
+
+    def batch_write(self) -> dict[str, Any]:
+        rows = self._spark.range(0, 2000, 1, 4).selectExpr("cast(id as string) key", "cast(id as string) value")
+        rows.write.format("seeklog").mode("append").option("path", self._store).option("topic", "written").save()
+        return self._values("written")
+
+    def retried_write(self) -> dict[str, Any]:
+        # An Arrow batch holds a hundred rows, so that the attempt that fails has staged some.
+        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        rows = self._spark.range(0, 2000, 1, 4).selectExpr("cast(id as string) key", "cast(id as string) value")
+        retried = rows.mapInArrow(failing_once, "key string, value string")
+        retried.write.format("seeklog").mode("append").option("path", self._store).option("topic", "retried").save()
+        return self._values("retried")
+
+    def stream_write(self) -> dict[str, Any]:
+        for _ in range(2):
+            query = (
+                self._stream(subscribe="orders", maxOffsetsPerTrigger="150", columns="key,value")
+                .writeStream.format("seeklog")
+                .option("path", self._store)
+                .option("topic", "copied")
+                .option("checkpointLocation", str(self._work / "copy"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+        return self._values("copied")
+
+    def _values(self, topic: str) -> dict[str, Any]:
+        rows = self._load(subscribe=topic, columns="value,partition").collect()
+        return {
+            "values": sorted(int(row["value"]) for row in rows),
+            "partitions": len({row["partition"] for row in rows}),
+        }
+
+
+def main(master: str, store: str, work: str) -> None:
+    spark = session(master)
+    try:
+        checks = Checks(spark, store, Path(work))
+        steps: list[Callable[[], dict[str, Any]]] = [
+            checks.batch_read,
+            checks.stream_read,
+            checks.batch_write,
+            checks.retried_write,
+            checks.stream_write,
+        ]
+        for step in steps:
+            print("found", json.dumps({step.__name__: step()}), flush=True)
+    finally:
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
