@@ -92,7 +92,7 @@ def renew_index(
     """
     segment = _segment(path, config, files, writable=True)
     before = _tables(segment)
-    sizes = _sizes(before)
+    sizes = sizes_of(before)
     try:
         state = segment.scan_all()
         _check_whole(segment, state)
@@ -110,7 +110,7 @@ def renew_index(
         record_count=state.record_count,
         size=state.size,
         sizes_before=sizes,
-        sizes_after=_sizes(after),
+        sizes_after=sizes_of(after),
     )
 
 
@@ -199,7 +199,8 @@ def _read_if_there(files: Files, path: str) -> bytes | None:
         return None
 
 
-def _sizes(tables: tuple[bytes | None, bytes | None]) -> tuple[int | None, int | None]:
+def sizes_of(tables: tuple[bytes | None, bytes | None]) -> tuple[int | None, int | None]:
+    """Return how large the bytes of two index files are; None for one that is missing."""
     offsets, times = (None if table is None else len(table) for table in tables)
     return offsets, times
 

@@ -1,0 +1,112 @@
+"""`verify`: every batch, index entry, seal and promise of a store's files, checked by Spark's tasks."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from seeklog.config import LogConfig
+from seeklog.errors import NotAccessible
+from seeklog.files import OsFiles
+from seeklog.spark.jobs.partitions import Place, find_partitions
+from seeklog.spark.jobs.progress import Progress, readable
+from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.storage.finding import Finding, Kind, Severity
+from seeklog.storage.inspection import Inspection, Plan, Subject, conclude, inspect_segment, plan_inspection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger("seeklog")
+
+FINDINGS = (
+    "topic string, partition int, segment bigint, file string, position bigint, offset bigint, "
+    "kind string, severity string, detail string"
+)
+
+
+def verify(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    *,
+    topics: Iterable[str] | None = None,
+    config: LogConfig | Mapping[str, Any] | None = None,
+    progress: bool = True,
+) -> DataFrame:
+    """Check all files of a store, of a broker's data directory or of one partition; return what is wrong.
+
+    The work is done when this returns: the DataFrame has a row for each finding, none if all is well. Nothing on disk
+    changes and nothing is locked. A log may be written to meanwhile: what is looked at is what was there when the
+    call was made. `config` holds for topics that say nothing else: with a broker's index interval in it the indexes of
+    its topics are checked quicker.
+    """
+    files = OsFiles()
+    config = config if isinstance(config, LogConfig) else LogConfig.from_mapping(config or {})
+    places = find_partitions(path, topics=topics, config=config, files=files).places
+    plans = [_plan(place, files) for place in places]
+    packs = pack([(number, subject) for number, plan in enumerate(plans) for subject in plan.subjects], _size)
+    shown = Progress(
+        "verify",
+        counts=[len(each) for each in packs],
+        sizes=[sum(map(_size, each)) for each in packs],
+        is_shown=progress,
+    )
+    inspections: list[list[Inspection]] = [[] for _ in plans]
+    for number, inspection in run_tasks(spark, packs, _inspect, progress=shown):
+        inspections[number].append(inspection)
+    rows = []
+    for place, plan, inspected in zip(places, plans, inspections, strict=True):
+        rows += [_row(place, finding) for finding in conclude(plan, inspected, files=files)]
+    summary = _summary([each for inspected in inspections for each in inspected], rows, shown.seconds)
+    logger.info("verify %s: %s", os.fsdecode(path), summary)
+    shown.finish(summary)
+    return spark.createDataFrame(rows, FINDINGS)
+
+
+def _plan(place: Place, files: OsFiles) -> Plan:
+    try:
+        return plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=files)
+    except FileNotFoundError:
+        detail = "the directory of the partition is missing"
+    except OSError as error:
+        detail = str(NotAccessible(f"the directory cannot be read: {error}"))
+    missing = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
+    return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(missing,))
+
+
+def _inspect(item: tuple[int, Subject]) -> tuple[int, Inspection]:
+    """What a task does."""
+    number, subject = item
+    return number, inspect_segment(subject)
+
+
+def _size(item: tuple[int, Subject]) -> int:
+    return item[1].size
+
+
+def _row(place: Place, finding: Finding) -> tuple[object, ...]:
+    return (
+        place.topic,
+        place.partition,
+        finding.segment,
+        finding.path,
+        finding.position,
+        finding.offset,
+        finding.kind.value,
+        finding.severity.value,
+        finding.detail,
+    )
+
+
+def _summary(inspections: list[Inspection], rows: list[tuple[object, ...]], seconds: float) -> str:
+    size = sum(inspection.size for inspection in inspections)
+    severities = Counter(row[-2] for row in rows)
+    found = ", ".join(f"{severities[each.value]} {each.value}s" for each in Severity if severities[each.value])
+    return (
+        f"{len(inspections):,} segments, {sum(each.batch_count for each in inspections):,} batches, "
+        f"{sum(each.record_count for each in inspections):,} records, {readable(size)} in {seconds:.1f} s "
+        f"({size / seconds / 1e6:,.0f} MB/s): {found or 'all is well'}"
+    )
