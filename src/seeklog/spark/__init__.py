@@ -11,9 +11,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seeklog.spark.lag import LagListener as LagListener
     from seeklog.spark.lag import QueryLag as QueryLag
+    from seeklog.spark.local_session import session as session
 
 # Where names come from: each module is loaded when one of its names is first asked for.
-_HOMES = {"LagListener": "seeklog.spark.lag", "QueryLag": "seeklog.spark.lag"}
+_HOMES = {
+    "LagListener": "seeklog.spark.lag",
+    "QueryLag": "seeklog.spark.lag",
+    "session": "seeklog.spark.local_session",
+}
 
 
 def __getattr__(name: str) -> Any:

