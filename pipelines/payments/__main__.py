@@ -111,9 +111,9 @@ def _topics(options: argparse.Namespace) -> Topics:
 
 @contextmanager
 def _session() -> Iterator[SparkSession]:
-    from pipelines.payments.session import session
+    from seeklog.spark import session
 
-    spark = session()
+    spark = session("payments")
     try:
         yield spark
     finally:

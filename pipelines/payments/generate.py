@@ -29,7 +29,7 @@ METHODS, METHOD_WEIGHTS = ("upi", "card", "netbanking", "wallet"), (60, 25, 10, 
 OUT_OF_ORDER, LATE = 0.10, 0.015
 BROKEN, RESENT, LARGE = 0.015, 0.02, 0.0002
 # A burst is one merchant's many small payments: somebody tries out stolen cards.
-BURST_EVERY, FIRST_BURST = 60_000, 20_000
+BURST_EVERY, FIRST_BURST = 60_000, 8_000
 BURST_S = 120
 
 Headers = tuple[tuple[str, bytes | None], ...]

@@ -20,6 +20,8 @@ for path in (ROOT, HERE):
     if str(path) not in sys.path:
         sys.path.insert(0, str(path))
 
+from payments_place import Place  # noqa: E402
+
 
 @pytest.fixture(scope="session")
 def environment() -> dict[str, str]:
@@ -53,3 +55,11 @@ def spark(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory)
     )
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def undisturbed(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A place where the pipeline ran once, from beginning to end."""
+    place = Place(tmp_path_factory.mktemp("undisturbed"))
+    place.run(spark)
+    return place

@@ -45,8 +45,8 @@ def write_project(output: Path, *, store: Path, max_offsets_per_trigger: int) ->
     shutil.copytree(PROJECT / "transformations", copy / "transformations", ignore=ignored, dirs_exist_ok=True)
     spec = yaml.safe_load((PROJECT / SPEC).read_text())
     spec["storage"] = (output / "storage").as_uri()
-    spec["configuration"]["payments.store"] = str(store.absolute())
-    spec["configuration"]["payments.maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
+    spec["configuration"]["spark.payments.store"] = str(store.absolute())
+    spec["configuration"]["spark.payments.maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
     (copy / SPEC).write_text(yaml.safe_dump(spec, sort_keys=False))
     return copy / SPEC
 
@@ -69,6 +69,7 @@ def run_project(spec: Path, *, output: Path, dry_run: bool) -> int:
         # Tables outlive a run only in a catalog that does; this one is a directory.
         *("--conf", "spark.sql.catalogImplementation=hive"),
         *("--conf", f"spark.sql.warehouse.dir={(output / 'tables').as_uri()}"),
+        *("--conf", "spark.ui.showConsoleProgress=false"),
         *("--conf", f"spark.driver.extraJavaOptions=-Dderby.system.home={output / 'catalog'}"),
     ]
     return subprocess.run(command, env=environment, check=False).returncode

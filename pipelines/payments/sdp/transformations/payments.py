@@ -11,20 +11,20 @@ from pipelines.payments.rules import Rules, Topics
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-spark: SparkSession  # put here by Spark
+spark = SparkSession.active()
 RULES, TOPICS = Rules(), Topics()
-STORE = spark.conf.get("payments.store")
+STORE = spark.conf.get("spark.payments.store")
 
 
 def parsed() -> DataFrame:
-    """Return the records of the topic, parsed. A function, no view: Spark deduplicates only what it can resolve at once."""
+    """Return the records of the topic, parsed. No view: Spark deduplicates only what it can resolve at once."""
     records = (
         spark.readStream.format("seeklog")
         .option("path", STORE)
         .option("subscribe", TOPICS.payments)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", spark.conf.get("payments.maxOffsetsPerTrigger"))
+        .option("maxOffsetsPerTrigger", spark.conf.get("spark.payments.maxOffsetsPerTrigger"))
         .load()
     )
     return transformations.parse(records, rules=RULES)

@@ -1,0 +1,39 @@
+"""A store with twenty thousand payments, and the directory that the pipeline writes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from payments_oracle import Result, read_result
+from pipelines.payments import generate
+from pipelines.payments.rules import Rules
+from pipelines.payments.run import run
+from pyspark.sql import SparkSession
+
+# As dense as the alerts of the rules ask for. A batch is seven minutes of payments: fewer than a window waits, so that
+# late ones come to closed windows.
+PER_SECOND, COUNT, MAX_OFFSETS_PER_TRIGGER = 10, 20_000, 4000
+RULES = Rules(many_payments=1000)
+
+
+class Place:
+    """Where one run of the pipeline, or more than one, takes place. All of them begin with the same payments."""
+
+    def __init__(self, home: Path) -> None:
+        self.store, self.output = home / "store", home / "output"
+        generate.generate(self.store, count=COUNT, per_second=PER_SECOND)
+
+    def run(self, spark: SparkSession) -> None:
+        run(
+            spark,
+            store=self.store,
+            output=self.output,
+            max_offsets_per_trigger=MAX_OFFSETS_PER_TRIGGER,
+            rules=RULES,
+        )
+
+    def result(self) -> Result:
+        return read_result(self.store, self.output)
+
+    def checkpoint(self, query: str) -> Path:
+        return self.output / "checkpoints" / query
