@@ -1,12 +1,18 @@
-"""Makes what stands under tests/ importable by name, and says how Hypothesis runs here."""
+"""Makes what stands under tests/ importable by name, says how Hypothesis runs here, and starts Spark."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HERE = Path(__file__).resolve().parent
 if str(HERE) not in sys.path:
@@ -24,3 +30,24 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("seeklog")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A classic session with two tasks at a time, whose workers find what these tests find."""
+    from seeklog.spark import session
+
+    paths = [str(HERE.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))
+    home = tmp_path_factory.mktemp("spark")
+    logging = home / "log4j2.properties"
+    logging.write_text("rootLogger.level = off\n")
+    config = {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(home / "warehouse"),
+        # The tests are short: code that is compiled once and quickly is what they need. What goes wrong on purpose
+        # is not logged.
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
+    }
+    with session("seeklog tests", master="local[2]", config=config) as running:
+        yield running

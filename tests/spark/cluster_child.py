@@ -1,6 +1,6 @@
 """A driver with two executors in processes of their own, run by test_cluster.py: prints what it found as JSON.
 
-    python cluster_child.py <master> <store> <work directory>
+    python cluster_child.py all|speculation <master> <store> <work directory>
 
 Executors share nothing with the driver but the file system. They are told where the packages are; the driver has them
 on its own path.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ def session(master: str, **settings: str) -> SparkSession:
         SparkSession.builder.master(master)
         .config("spark.ui.enabled", "false")
         .config("spark.executor.memory", "512m")
+        # The checks are short: code that is compiled once and quickly is what they need.
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
+        .config("spark.executor.extraJavaOptions", "-XX:TieredStopAtLevel=1")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     )
@@ -43,14 +47,37 @@ def executor_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict({"executor": [os.getcwd()], "rows": [rows]})
 
 
-def failing_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Fail the first attempt of the second task, when it has given some of its rows away."""
-    context = TaskContext.get()
-    assert context is not None
-    for number, batch in enumerate(batches):
-        if context.partitionId() == 1 and context.attemptNumber() == 0 and number == 1:
-            raise RuntimeError("this attempt fails")
-        yield batch
+class Attempts:
+    """Leaves a file for each attempt of a task that has given its rows away, and lets the first one fail, or wait.
+
+    Only the second task is disturbed.
+    """
+
+    def __init__(self, work: Path, *, fails: bool) -> None:
+        self._work = work
+        self._fails = fails
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        context = TaskContext.get()
+        assert context is not None
+        task, attempt = context.partitionId(), context.attemptNumber()
+        yield from batches
+        (self._work / f"attempt-{task}-{attempt}").touch()
+        if task == 1 and attempt == 0:
+            if self._fails:
+                raise RuntimeError("this attempt fails")
+            self._wait_for(self._work / "attempt-1-1")
+
+    @staticmethod
+    def _wait_for(path: Path) -> None:
+        # Not for ever: without a second attempt the test is to fail, and not to hang.
+        for _ in range(3000):
+            if path.exists():
+                return
+            time.sleep(0.1)
+
+    def seen(self) -> list[str]:
+        return sorted(path.name.removeprefix("attempt-") for path in self._work.glob("attempt-*"))
 
 
 class Checks:
@@ -96,12 +123,16 @@ class Checks:
         return self._values("written")
 
     def retried_write(self) -> dict[str, Any]:
-        # An Arrow batch holds a hundred rows, so that the attempt that fails has staged some.
-        self._spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+        return self._disturbed_write(Attempts(self._work, fails=True))
+
+    def speculative_write(self) -> dict[str, Any]:
+        return self._disturbed_write(Attempts(self._work, fails=False))
+
+    def _disturbed_write(self, attempts: Attempts) -> dict[str, Any]:
         rows = self._spark.range(0, 2000, 1, 4).selectExpr("cast(id as string) key", "cast(id as string) value")
-        retried = rows.mapInArrow(failing_once, "key string, value string")
-        retried.write.format("seeklog").mode("append").option("path", self._store).option("topic", "retried").save()
-        return self._values("retried")
+        rows = rows.mapInArrow(attempts, "key string, value string")
+        rows.write.format("seeklog").mode("append").option("path", self._store).option("topic", "retried").save()
+        return self._values("retried") | {"attempts": attempts.seen()}
 
     def stream_write(self) -> dict[str, Any]:
         for _ in range(2):
@@ -125,8 +156,17 @@ class Checks:
         }
 
 
-def main(master: str, store: str, work: str) -> None:
-    spark = session(master)
+SPECULATION = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.quantile": "0.5",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "100ms",
+}
+
+
+def main(what: str, master: str, store: str, work: str) -> None:
+    spark = session(master, **(SPECULATION if what == "speculation" else {}))
     try:
         checks = Checks(spark, store, Path(work))
         steps: list[Callable[[], dict[str, Any]]] = [
@@ -136,7 +176,7 @@ def main(master: str, store: str, work: str) -> None:
             checks.retried_write,
             checks.stream_write,
         ]
-        for step in steps:
+        for step in [checks.speculative_write] if what == "speculation" else steps:
             print("found", json.dumps({step.__name__: step()}), flush=True)
     finally:
         spark.stop()

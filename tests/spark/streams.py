@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.streaming.query import StreamingQuery
 
+import seeklog
 from seeklog import TopicPartition
 from seeklog.clock import Clock
 from seeklog.spark.schema import RECORD_SCHEMA, pick
@@ -19,6 +20,8 @@ from seeklog.spark.stream import StreamReader, stream_reader
 from spark.workbench import Place
 
 COLUMNS = ("topic", "partition", "offset")
+# Where Python's workers find the packages, however they are installed here.
+SOURCES = Path(seeklog.__file__).resolve().parents[1]
 
 
 def words(path: Path, **options: object) -> dict[str, str]:

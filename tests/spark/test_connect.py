@@ -14,13 +14,12 @@ pytest.importorskip("grpc")
 
 from spark.workbench import make_store
 
-SOURCES = Path(__file__).resolve().parents[2] / "src"
-
 # In a process of its own: a process has either a classic session or one of Connect. The session is stopped whatever
 # happens, as a client that is left open keeps its process from ending.
 CHILD = """
 import sys
 from pyspark.sql import SparkSession
+from spark.conftest import SOURCES
 path = sys.argv[1]
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 try:

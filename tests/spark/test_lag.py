@@ -16,8 +16,7 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from seeklog import TopicPartition
 from seeklog.spark import LagListener, QueryLag
 from seeklog.spark.lag import lag_of
-from spark.conftest import SOURCES
-from spark.streams import Collected
+from spark.streams import SOURCES, Collected
 from spark.workbench import make_store
 from storage.workbench import wait_until
 

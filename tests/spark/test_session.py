@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 from seeklog.errors import UsageError
 from seeklog.spark import archive, java, local_session, session
-
-SOURCES = Path(__file__).resolve().parents[2] / "src"
+from spark.conftest import SOURCES
 
 
 def make_java(home: Path, *, version: str, program: str = "#!/bin/sh\n", release: bool = True) -> Path:
