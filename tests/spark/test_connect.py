@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("pyspark")
 pytest.importorskip("grpc")
 
+from spark.conftest import SOURCES
 from spark.workbench import make_store
 
 # In a process of its own: a process has either a classic session or one of Connect. The session is stopped whatever
@@ -19,7 +20,6 @@ from spark.workbench import make_store
 CHILD = """
 import sys
 from pyspark.sql import SparkSession
-from spark.conftest import SOURCES
 path = sys.argv[1]
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 try:
