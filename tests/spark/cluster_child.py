@@ -48,9 +48,9 @@ def executor_of(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 class Attempts:
-    """Leaves a file for each attempt of a task that has given its rows away, and lets the first one fail, or wait.
+    """Leaves a file for each attempt of a task that has given its rows away, and then lets it fail, or wait.
 
-    Only the second task is disturbed.
+    Only the second task is disturbed: its first attempt fails, or its two attempts wait for each other.
     """
 
     def __init__(self, work: Path, *, fails: bool) -> None:
@@ -63,10 +63,11 @@ class Attempts:
         task, attempt = context.partitionId(), context.attemptNumber()
         yield from batches
         (self._work / f"attempt-{task}-{attempt}").touch()
-        if task == 1 and attempt == 0:
-            if self._fails:
-                raise RuntimeError("this attempt fails")
-            self._wait_for(self._work / "attempt-1-1")
+        if task == 1 and self._fails and attempt == 0:
+            raise RuntimeError("this attempt fails")
+        if task == 1 and not self._fails:
+            # Whichever attempt is first waits for the other one.
+            self._wait_for(self._work / f"attempt-1-{1 - attempt}")
 
     @staticmethod
     def _wait_for(path: Path) -> None:
