@@ -227,7 +227,9 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize("stream", [Terminal(), io.StringIO()], ids=["terminal", "file"])
 def test_progress_is_one_line_on_a_terminal_and_a_line_now_and_then_elsewhere(stream: io.StringIO) -> None:
     clock = FakeClock()
-    progress = Progress("verify", counts=[3, 2], sizes=[8_000_000, 1_000_000], is_shown=True, stream=stream, clock=clock)
+    progress = Progress(
+        "verify", counts=[3, 2], sizes=[8_000_000, 1_000_000], is_shown=True, stream=stream, clock=clock
+    )
     for done in (0, 1, 1, 2):
         clock.advance(int(KEPT_LINE_EVERY_S * 500))
         progress.update(done)
@@ -271,7 +273,8 @@ from seeklog.spark import jobs
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     print([(row.kind, row.position) for row in jobs.verify(spark, sys.argv[1]).collect()])
-    print([row.done for row in jobs.reindex(spark, sys.argv[1]).collect() if row.done != "unchanged"])
+    outcomes = jobs.reindex(spark, sys.argv[1], config={"index.interval.bytes": 300}).collect()
+    print([row.done for row in outcomes if row.done != "unchanged"])
     print(jobs.verify(spark, sys.argv[1], progress=False).count())
 finally:
     spark.stop()

@@ -201,7 +201,7 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
         files.list(plan.directory)
         now = read_checkpoint(files, plan.directory) or before
     except FileNotFoundError:
-        return []  # the topic was deleted
+        return [] if plan.subjects else list(plan.findings)  # the topic was deleted, or its directory never there
     except (OSError, CorruptionError):
         pass  # told already
     if before is not None and now is not None and now.generation != before.generation:

@@ -15,6 +15,7 @@ from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
+from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, Territory, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
@@ -29,12 +30,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-OUTCOMES = (
-    "topic string, partition int, segment bigint, file string, done string, "
-    "index_bytes_before bigint, index_bytes_after bigint, "
-    "time_index_bytes_before bigint, time_index_bytes_after bigint, "
-    "batches bigint, records bigint, bytes bigint, detail string"
-)
+OUTCOMES = {
+    "topic": "string",
+    "partition": "int",
+    "segment": "bigint",
+    "file": "string",
+    "done": "string",
+    "index_bytes_before": "bigint",
+    "index_bytes_after": "bigint",
+    "time_index_bytes_before": "bigint",
+    "time_index_bytes_after": "bigint",
+    "batches": "bigint",
+    "records": "bigint",
+    "bytes": "bigint",
+    "detail": "string",
+}
 _Tables = tuple[bytes | None, bytes | None]
 # A partition that is held has its lock and a log open; a process may as a rule open a thousand files.
 HELD_MOST = 100
@@ -104,7 +114,7 @@ def reindex(
     summary = _summary(rows, max(seconds, 1e-3))
     logger.info("reindex %s: %s", os.fsdecode(path), summary)
     Progress("reindex", counts=[], sizes=[], is_shown=progress).finish(summary)
-    return spark.createDataFrame(rows, OUTCOMES)
+    return frame_of(spark, OUTCOMES, rows)
 
 
 def _renew(segment: _Segment) -> tuple[_Segment, Renewed]:

@@ -10,10 +10,10 @@ import contextlib
 import pickle
 import threading
 import uuid
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
 from seeklog.spark.jobs.progress import Progress
 
 if TYPE_CHECKING:
@@ -56,9 +56,7 @@ def run_tasks(
     def task(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         yield from _work_on(batches, packs, work)
 
-    with warnings.catch_warnings():
-        # PySpark warns of a pandas that is too new for it whenever Arrow is used. Nothing here is pandas'.
-        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
+    with no_word_of_pandas():
         frame = spark.range(0, len(packs), 1, len(packs)).mapInArrow(task, "results binary")
         with _watched(spark, progress):
             rows = frame.collect()
@@ -77,8 +75,7 @@ def _work_on(
 
 
 def _watched(spark: SparkSession, progress: Progress) -> contextlib.AbstractContextManager[None]:
-    is_remote = type(spark).__module__.startswith("pyspark.sql.connect")
-    return _watched_remotely(spark, progress) if is_remote else _watched_here(spark, progress)
+    return _watched_remotely(spark, progress) if is_remote(spark) else _watched_here(spark, progress)
 
 
 @contextlib.contextmanager

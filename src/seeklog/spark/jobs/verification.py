@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog.config import LogConfig
 from seeklog.errors import NotAccessible
 from seeklog.files import OsFiles
+from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
@@ -22,10 +23,17 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-FINDINGS = (
-    "topic string, partition int, segment bigint, file string, position bigint, offset bigint, "
-    "kind string, severity string, detail string"
-)
+FINDINGS = {
+    "topic": "string",
+    "partition": "int",
+    "segment": "bigint",
+    "file": "string",
+    "position": "bigint",
+    "offset": "bigint",
+    "kind": "string",
+    "severity": "string",
+    "detail": "string",
+}
 
 
 def verify(
@@ -63,7 +71,7 @@ def verify(
     summary = _summary([each for inspected in inspections for each in inspected], rows, shown.seconds)
     logger.info("verify %s: %s", os.fsdecode(path), summary)
     shown.finish(summary)
-    return spark.createDataFrame(rows, FINDINGS)
+    return frame_of(spark, FINDINGS, rows)
 
 
 def _plan(place: Place, files: OsFiles) -> Plan:
