@@ -178,6 +178,15 @@ def test_a_pattern_may_match_nothing_at_first(path: Path) -> None:
     assert stream.rest() == span("stock", 0, 0, 2)
 
 
+def test_kafkas_own_topics_are_read_if_they_are_named(path: Path) -> None:
+    with open_store(path) as store:
+        store.commit_offsets("nightly", {ZERO: 3})
+    assert len(Driven(path, subscribe=CONSUMER_OFFSETS, startingOffsets="earliest").rest()) == 1
+    assert CONSUMER_OFFSETS not in {
+        place.topic for place in Driven(path, subscribePattern=".*", startingOffsets="earliest").rest()
+    }
+
+
 def test_an_assignment_is_not_extended(path: Path) -> None:
     stream = Driven(path, assign='{"orders": [1], "returns": [0]}', startingOffsets="earliest")
     with open_store(path) as store:

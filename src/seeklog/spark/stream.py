@@ -191,20 +191,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _present(self) -> dict[TopicPartition, Bounds]:
         """Return the chosen partitions that are there; those that are named and are not may have been deleted."""
         choice = self._options.choice
-        if choice.pattern:
-            return find_bounds(self._store, choice)
-        wanted = set(choice.topics) | {at.topic for at in choice.partitions}
+        named = {*choice.topics, *(at.topic for at in choice.partitions)}
         for look in range(_LOOKS_MOST):
-            topics = tuple(sorted(wanted.intersection(self._store.topics())))
-            if not topics:
-                break
             try:
-                found = find_bounds(self._store, Choice(topics=topics))
+                if choice.pattern:
+                    return find_bounds(self._store, choice)
+                topics = sorted(named.intersection(self._store.topics(internal=True)))
+                found = find_bounds(self._store, Choice(topics=tuple(topics))) if topics else {}
+                return {at: one for at, one in found.items() if not choice.partitions or at in choice.partitions}
             except (TopicNotFound, NotALog):
                 if look + 1 == _LOOKS_MOST:
                     raise
-            else:
-                return {at: one for at, one in found.items() if not choice.partitions or at in choice.partitions}
         return {}
 
     def _check_named(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
