@@ -11,7 +11,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from crash.explore import Tally, explore  # after the path is set
+import crash.transaction_workloads  # after the path is set; enters its workloads  # noqa: F401
+from crash.explore import Tally, explore
 from crash.store_explore import explore_store
 from crash.store_workloads import STORE_WORKLOADS
 from crash.workloads import WORKLOADS

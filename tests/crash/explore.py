@@ -101,6 +101,10 @@ class Explorer(Generic[R, F]):
     def _note(self, outcome: F) -> None:
         """Take in what one state of a moment has left."""
 
+    def _key(self, recorder: R, disk: Disk) -> bytes:
+        """Return what two disks share only if they are reopened alike."""
+        return disk.digest()
+
     def _moment(self, recorder: R) -> tuple[Hashable, ...]:
         """Return what tells apart two promises under which the same disk is judged anew."""
         return (recorder.calls, self.tally.boundaries)
@@ -172,7 +176,7 @@ class Explorer(Generic[R, F]):
             self._check_living(recorder, seen, outcome)
 
     def _judge(self, recorder: R, label: str, disk: Disk, *, is_power_loss: bool) -> F | None:
-        digest = disk.digest()
+        digest = self._key(recorder, disk)
         moment = (digest, is_power_loss, *self._moment(recorder))
         if moment in self._judged:
             return self._outcomes.get(digest)

@@ -53,7 +53,11 @@ class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
     def _reopen(self, recorder: StoreRecorder, disk: Disk) -> StoreOutcome:
         # Names that are drawn while a state is judged must not change those of the workload.
         with seeded_names("reopening"):
-            return reopen_store(disk, now_ms=recorder.clock.now_ms())
+            return reopen_store(disk, now_ms=recorder.clock.now_ms(), transactions=list(recorder.promise.transactions))
+
+    def _key(self, recorder: StoreRecorder, disk: Disk) -> bytes:
+        # What is committed again when a disk is judged is more than the disk tells.
+        return disk.digest() + len(recorder.promise.transactions).to_bytes(2, "big")
 
     def _observe(self, recorder: StoreRecorder) -> None:
         if self._chance.random() < self._boundary_likelihood:

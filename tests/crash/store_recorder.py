@@ -17,17 +17,20 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from crash.recorder import START_MS, Content, FakeClock, Outcome, PowerLoss, Promise, look
-from crash.sim import Detail, Disk, SimFiles
-from seeklog import LogConfig, names
-from seeklog.errors import GroupNotFound, SeeklogError
+from crash.sim import Detail, Disk, Rename, SimFiles
+from crash.transaction_promise import Replayed, TransactionPromise, replay, replayable
+from seeklog import Log, LogConfig, Record, names
+from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.store import Store
+from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from seeklog.clients.consumer import Consumer
     from seeklog.files import Files
+    from seeklog.topics.transactions import Staged
 
 ROOT: Final = "/data/store"
 NEW_STORE: Final = Disk.of({}, directories=["/data"])
@@ -136,6 +139,8 @@ class StoreOutcome:
     """The topics as consumers see them before anybody has written to their partitions."""
     read_only: dict[str, TopicFound] | None = None
     """What a store that was opened read-only saw before the recovery; None: it was refused."""
+    replayed: Replayed | None = None
+    """What the store held after transactions were committed once more; None: it was not opened anew."""
     problem: str = ""
     """What went wrong without any promise being needed to see it."""
 
@@ -148,6 +153,7 @@ class StorePromise:
     groups: dict[str, list[GroupPromise]] = field(default_factory=dict)
     going: str = ""
     """The topic that is being deleted: its offsets in groups go with it, neither before nor after."""
+    transactions: list[TransactionPromise] = field(default_factory=list)
 
     def violations(self, outcome: StoreOutcome, *, is_power_loss: bool) -> list[str]:
         if outcome.problem:
@@ -174,6 +180,18 @@ class StorePromise:
             for partition in group.offsets:
                 if partition.topic not in outcome.topics:
                     yield f"group {name} has an offset for {partition}, whose topic is gone"
+        if outcome.replayed is not None:
+            yield from self._transaction_violations(outcome.topics, outcome.replayed)
+
+    def _transaction_violations(self, topics: Mapping[str, TopicFound], replayed: Replayed) -> Iterator[str]:
+        for each in self.transactions:
+            expected = None if each.state == "possible" else each.state == "committed"
+            yield from each.violations(topics, must_be_there=expected)
+            added = replayed.added.get((each.app, each.version))
+            if added is not None:
+                yield from each.violations(replayed.topics, must_be_there=True)
+                if each.present(topics) and added is each.is_there(topics):
+                    yield f"{each}: it was added a second time" if added else f"{each}: it was refused, but not there"
 
     def _topic_violations(self, name: str, found: TopicFound | None, *, is_power_loss: bool) -> Iterator[str]:
         possible = self.topics.get(name, [None])
@@ -243,6 +261,8 @@ class StoreRecorder:
         self.calls = 0
         self._observe = observe
         self._crash_at = -1
+        self._crash_after = ""
+        self._renames_left = 0
         self._crashed: SimFiles | None = None
         self._store: Store | None = None
         self.is_open = False
@@ -271,11 +291,17 @@ class StoreRecorder:
 
     # The store's calls.
 
-    def open(self) -> None:
-        """Open for writing; what is found is what is promised from now on."""
+    def open(self, *, finishes: bool = True) -> None:
+        """Open for writing; what is found is what is promised from now on.
+
+        One that does not finish interrupted transactions stands for a store that was opened before they were begun.
+        """
         self._forget_store()
-        self._store = open_store(self.files, clock=self.clock)
+        with contextlib.nullcontext() if finishes else _finishing_nothing(self.files):
+            self._store = open_store(self.files, clock=self.clock)
         self._settle()
+        if finishes:
+            self._settle_transactions()
         topics, groups = look_at(self.store)
         outcome = StoreOutcome(topics=topics, groups=groups, unrecovered=topics)
         # What is above the recovery point is not recovered yet, so only what lies below it counts here.
@@ -362,6 +388,125 @@ class StoreRecorder:
             promise.durable_end = log.recovery_point
             if topic.flush == "batch":
                 assert promise.durable_end == promise.acknowledged_end, "acknowledged without a sync"
+
+    # Transactions.
+
+    def transact(
+        self, app: str, version: int, counts: Mapping[tuple[str, int], Sequence[int]], *, keep: bool = True
+    ) -> bool:
+        """Stage so many records in each file of each partition and commit them; tell whether that added them.
+
+        A version that this application has had before is staged and committed again with the same records.
+        """
+        transaction = self.transaction(app, version, counts, keep=keep)
+        if transaction not in self.promise.transactions:
+            self.promise.transactions.append(transaction)
+        return self.commit_staged(transaction, transaction.stage(self.store))
+
+    def transaction(
+        self, app: str, version: int, counts: Mapping[tuple[str, int], Sequence[int]], *, keep: bool = True
+    ) -> TransactionPromise:
+        """Return a transaction to stage and commit."""
+        for each in self.promise.transactions:
+            if (each.app, each.version) == (app, version):
+                return each
+        # The tasks take turns, as those of a job do that write to the same partitions.
+        places = [(TopicPartition(*place), sizes) for place, sizes in counts.items()]
+        turns = max(len(sizes) for _, sizes in places)
+        files = [
+            (place, [self._record_of(app, version) for _ in range(sizes[turn])])
+            for turn in range(turns)
+            for place, sizes in places
+            if turn < len(sizes)
+        ]
+        ids = {place.topic: self.topic(place.topic).topic_id for place, _ in places}
+        return TransactionPromise(app, version, files, ids, keep=keep)
+
+    def _record_of(self, app: str, version: int) -> Record:
+        mark = self.chance.randbytes(6).hex()
+        filling = "." * self.chance.choice((0, 0, 30, 700))
+        return Record(f"{app} {version} {mark}{filling}".encode(), key=b"key", timestamp_ms=self.clock.now_ms())
+
+    def commit_staged(self, transaction: TransactionPromise, staged: Sequence[Staged]) -> bool:
+        """Commit what was staged for a transaction."""
+        if transaction not in self.promise.transactions:
+            self.promise.transactions.append(transaction)
+        self._widen(transaction)
+        was_there = transaction.state == "committed"
+        added = self.store.transactions.commit(
+            transaction.app, transaction.version, staged, keep=transaction.keep, patience_s=0
+        )
+        assert not (added and was_there and transaction.keep), f"{transaction} was committed a second time"
+        transaction.state = "committed"
+        topics = look_at_topics(self.store)
+        violations = list(transaction.violations(topics, must_be_there=True))
+        assert not violations, violations
+        if not was_there:
+            self._learn(transaction, topics)
+        self.calls += 1
+        return added
+
+    def _widen(self, transaction: TransactionPromise) -> None:
+        """Note where the records of a transaction may be found from now on."""
+        if transaction.state != "void":
+            return
+        transaction.state = "possible"
+        stamps = any(self.topic(place.topic).config.get("message.timestamp.type") for place in transaction.places)
+        transaction.time_ms = self.clock.now_ms() if stamps else None
+        for place in transaction.places:
+            log = self.topic(place.topic).logs[place.partition]
+            base = max(log.possible, default=log.acknowledged_end - 1) + 1
+            for offset, content in enumerate(transaction.contents(place), base):
+                log.possible.setdefault(offset, []).append(content)
+
+    def _learn(self, transaction: TransactionPromise, topics: Mapping[str, TopicFound]) -> None:
+        """Promise what was found of the partitions of a transaction: a commit leaves nothing that is not synced."""
+        for place in transaction.present(topics):
+            _learn_log(self.topic(place.topic).logs[place.partition], topics[place.topic].logs[place.partition])
+
+    def _settle_transactions(self) -> None:
+        """Take interrupted transactions for what an open has made of them, and logs for what recovery has."""
+        if not self.promise.transactions:
+            return
+        topics = look_at_topics(self.store)
+        for each in self.promise.transactions:
+            if each.state == "possible":
+                violations = list(each.violations(topics))
+                assert not violations, violations
+                each.state = "committed" if each.is_there(topics) else "void"
+        for topic in self._present():
+            for promise, found in zip(topic.logs, topics[topic.name].logs, strict=True):
+                _learn_log(promise, found)
+
+    def discard(self, app: str) -> None:
+        """Sweep what a job has staged, as the driver does when it fails."""
+        with open_store(self.files, read_only=True, clock=self.clock) as store:
+            store.transactions.discard(app)
+        self.calls += 1
+
+    def append_through_log(self, topic: str, number: int, value: bytes | None) -> None:
+        """Open one partition by itself, append a record unless it is None, and close it."""
+        promised = self.topic(topic)
+        log = Log(
+            f"{ROOT}/{topic}-{number}",
+            config=CONFIG.with_words(promised.config),
+            files=self.files,
+            clock=self.clock,
+            background=False,
+        )
+        promise = promised.logs[number]
+        if value is not None:
+            content = Content(b"key", value, (), self.clock.now_ms())
+            promise.possible.setdefault(log.log_end_offset, []).append(content)
+            log.append(value, key=b"key", timestamp_ms=self.clock.now_ms())
+        log.close()
+        with Log(f"{ROOT}/{topic}-{number}", files=self.files, clock=self.clock, read_only=True) as closed:
+            found = look(closed)
+        assert not found.problem, found.problem
+        _learn_log(promise, found)
+        self.calls += 1
+
+    # What stores do for themselves.
 
     def maintain(self) -> None:
         """Let the store do by hand what its thread does: all that was sent is durable afterwards."""
@@ -482,15 +627,23 @@ class StoreRecorder:
         self._restart(crashed or self.sim)
         return crashed is not None
 
-    def _run_until(self, action: Callable[[], object], *, at: int) -> SimFiles | None:
-        self._crash_at = self.boundaries + at
+    def kill_when(self, action: Callable[[], object], name: str, *, times: int = 1) -> None:
+        """Run `action` and kill the process when a file has just been given this name, which is not durable yet."""
+        crashed = self._run_until(action, renamed=name, times=times)
+        assert crashed is not None, f"nothing was renamed to {name}"
+        self._restart(crashed)
+
+    def _run_until(
+        self, action: Callable[[], object], *, at: int = 1 << 30, renamed: str = "", times: int = 1
+    ) -> SimFiles | None:
+        self._crash_at, self._crash_after, self._renames_left = self.boundaries + at, renamed, times
         self._crashed = None
         try:
             action()
         except PowerLoss:
             pass
         finally:
-            self._crash_at = -1
+            self._crash_at, self._crash_after = -1, ""
         return self._crashed
 
     def _restart(self, sim: SimFiles) -> None:
@@ -508,7 +661,10 @@ class StoreRecorder:
             if self._observe is not None:
                 self._observe(self)
         self.boundaries += 1
-        if self.boundaries == self._crash_at:
+        last = sim.pending[-1] if sim.pending else None
+        if isinstance(last, Rename) and last.target == self._crash_after:
+            self._renames_left -= 1
+        if self.boundaries == self._crash_at or (self._crash_after and not self._renames_left):
             sim.on_boundary = None
             self._crashed = copy.deepcopy(sim)
             sim.on_boundary = self._at_boundary
@@ -544,6 +700,29 @@ class StoreRecorder:
         self.calls += 1
 
 
+def _learn_log(promise: Promise, found: Outcome) -> None:
+    """Promise what a log that nobody has open holds: it is synced, and nothing else can come back."""
+    assert found.log_end_offset >= promise.durable_end, f"ends at {found.log_end_offset}, not {promise.durable_end}"
+    promise.possible = {offset: [content] for offset, content in found.records.items()}
+    promise.acknowledged_end = promise.durable_end = found.log_end_offset
+
+
+@contextlib.contextmanager
+def _finishing_nothing(files: Files) -> Iterator[None]:
+    """Let the stores of one disk finish nothing; those that judge a copy of it meanwhile do."""
+    before = Transactions.finish_open
+
+    def finish_open(self: Transactions) -> None:
+        if self._files is not files:
+            before(self)
+
+    Transactions.finish_open = finish_open  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        Transactions.finish_open = before  # type: ignore[method-assign]
+
+
 def open_store(
     files: Files, *, read_only: bool = False, clock: FakeClock | None = None, now_ms: int = START_MS
 ) -> Store:
@@ -577,19 +756,25 @@ def look_at_groups(store: Store) -> dict[str, GroupFound]:
     return groups
 
 
-def reopen_store(disk: Disk, *, now_ms: int = START_MS) -> StoreOutcome:
+def reopen_store(
+    disk: Disk, *, now_ms: int = START_MS, transactions: Sequence[TransactionPromise] = ()
+) -> StoreOutcome:
     """Open a crashed disk as a reader, then as a writer; write, commit, create, close, and open it again.
 
-    The result holds what was found at first; its `problem` says what else went wrong.
+    The `transactions` are committed once more on the way. The result holds what was found at first; its `problem`
+    says what else went wrong.
     """
     try:
         read_only = look_read_only(disk, now_ms)
-        sim = SimFiles(disk)
+        sim = SimFiles(open_by_another(disk, transactions, now_ms))
         with open_store(sim, now_ms=now_ms) as store:
             unrecovered, groups = look_at(store)
             check_directories(sim, unrecovered)
             topics = {name: unrecovered[name] for name in unrecovered if name == CONSUMER_OFFSETS}
             topics |= write_everywhere(store, unrecovered)
+            added = replay(store, replayable(transactions), topics)
+            replayed = Replayed(look_at_topics(store), added)
+            check_no_staging(sim, [each for each in transactions if added.get((each.app, each.version))])
             check_groups_go_on(store, topics, groups)
             check_names_are_free(store, [name for name in TOPICS if name not in topics])
             expected = look_at(store)
@@ -605,7 +790,54 @@ def reopen_store(disk: Disk, *, now_ms: int = START_MS) -> StoreOutcome:
             assert second[0].get(name) == expected[0].get(name), f"second open: {name} is not what was closed"
     except (SeeklogError, AssertionError) as error:
         return StoreOutcome(problem=f"{type(error).__name__}: {error}")
-    return StoreOutcome(topics=topics, groups=groups, unrecovered=unrecovered, read_only=read_only)
+    return StoreOutcome(topics=topics, groups=groups, unrecovered=unrecovered, read_only=read_only, replayed=replayed)
+
+
+def open_by_another(disk: Disk, transactions: Sequence[TransactionPromise], now_ms: int) -> Disk:
+    """Let somebody else come first who finishes a transaction, all of it or until power is lost once more.
+
+    Who it is, and how far he gets, is drawn by lot from what is on the disk, so that the same disk is judged alike.
+    """
+    if not transactions:
+        return disk
+    chance = random.Random(disk.digest())
+    place = chance.choice(transactions[-1].places)
+    config = CONFIG
+    who = chance.choice(("nobody", "a store", "a log", "a log"))
+    if who == "nobody":
+        return disk
+    sim = SimFiles(disk)
+    left = chance.choice((1 << 30, chance.randrange(1, 30)))
+
+    def count(_: SimFiles) -> None:
+        nonlocal left
+        left -= 1
+        if not left:
+            raise PowerLoss
+
+    with contextlib.suppress(PowerLoss, TopicNotFound):
+        if who == "a log":
+            with open_store(SimFiles(disk), read_only=True, now_ms=now_ms) as store:
+                config = store.describe_topic(place.topic).config
+            sim.on_boundary = count
+            clock = FakeClock(now_ms)
+            Log(f"{ROOT}/{place}", config=config, files=sim, clock=clock, background=False).close()
+        else:
+            sim.on_boundary = count
+            open_store(sim, now_ms=now_ms).close()
+    sim.on_boundary = None
+    survivors = list(sim.crash_states(Detail(prefixes=2, sectors=1, omissions=8, samples=2)))
+    return chance.choice(survivors)[1]
+
+
+def check_no_staging(sim: SimFiles, transactions: Sequence[TransactionPromise]) -> None:
+    """What was staged for a transaction that is done is gone, whichever attempt had staged it."""
+    keys = {names.app_key(each.app) for each in transactions}
+    for each in transactions:
+        for place in each.places:
+            if sim.kinds(ROOT).get(str(place)) == "directory":
+                staged = filter(None, map(names.parse_staged_name, sim.list(f"{ROOT}/{place}")))
+                assert not [key for key, _ in staged if key in keys], f"{place} has staged files of {each}"
 
 
 def look_read_only(disk: Disk, now_ms: int) -> dict[str, TopicFound] | None:

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+import crash.transaction_workloads  # enters its workloads  # noqa: F401
 from crash.sim import SimFiles
 from crash.store_explore import explore_store
 from crash.store_recorder import ROOT, StoreRecorder, open_store

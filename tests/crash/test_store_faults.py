@@ -12,6 +12,7 @@ import pytest
 
 from crash.sim import Detail, FaultyFiles
 from crash.store_recorder import GroupFound, StoreOutcome, StoreRecorder, look_at, reopen_store, seeded_names
+from seeklog import names
 from seeklog.errors import DiskFull, SeeklogError, TopicExists, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -54,12 +55,52 @@ def with_offsets(on: StoreRecorder) -> None:
     on.commit("billing", {("orders", 1): 1})
 
 
+# Partitions that are open for writing when they are committed to, and one that is not.
+COUNTS: Final = {("orders", 0): (2,), ("orders", 1): (1, 2), ("payments", 0): (1,)}
+
+
+def with_transaction(on: StoreRecorder) -> None:
+    with_topics(on)
+    on.transact("query", 0, {("orders", 0): (1,)})
+    on.close()
+    on.open()
+    on.send("orders", 1, 1)
+
+
+def with_interrupted_transaction(on: StoreRecorder) -> None:
+    """The process was killed when its transaction had its name; the next store has not looked for it."""
+    faulty = on.files
+    assert isinstance(faulty, FaultyFiles)
+    with_topics(on)
+    on.kill_when(lambda: transact(on), names.transaction_name(names.app_key("query")))
+    faulty.inner, on.files = on.sim, faulty
+    on.open(finishes=False)
+
+
+def with_staged_files(on: StoreRecorder) -> None:
+    """Of a job that has failed, beside a transaction that was interrupted."""
+    with_interrupted_transaction(on)
+    on.transaction("failed", 0, COUNTS).stage(on.store)
+
+
+def transact(on: StoreRecorder) -> None:
+    on.transact("query", 1, COUNTS)
+
+
+def discard(on: StoreRecorder) -> None:
+    on.discard("failed")
+    on.discard("query")
+
+
 CASES: Final[dict[str, Case]] = {
     "create_topic": Case(with_topics, lambda on: on.create_topic("audit", partitions=2, flush="batch")),
     "add_partitions": Case(with_topics, lambda on: on.add_partitions("orders", 3)),
     "alter_topic": Case(with_topics, lambda on: on.alter_topic("orders", retention_bytes=10**7)),
     "delete_topic": Case(with_offsets, lambda on: on.delete_topic("orders")),
     "first commit": Case(with_topics, lambda on: on.commit("fraud", {("orders", 0): 2, ("orders", 1): 1})),
+    "transaction": Case(with_transaction, transact),
+    "interrupted transaction": Case(with_interrupted_transaction, transact),
+    "discard": Case(with_staged_files, discard),
     "commit": Case(with_offsets, lambda on: on.commit("fraud", {("orders", 0): 2, ("orders", 1): 1})),
 }
 
@@ -122,7 +163,7 @@ def judge_disk(on: StoreRecorder) -> list[str]:
     promise, wrong = on.promise, []
     states = list(on.sim.crash_states(Detail(prefixes=0, sectors=0, omissions=0, samples=0)))[:2]
     for label, disk in [*states, ("process crash", on.sim.disk())]:
-        outcome = reopen_store(disk)
+        outcome = reopen_store(disk, now_ms=on.clock.now_ms(), transactions=on.promise.transactions)
         violations = promise.violations(outcome, is_power_loss=label != "process crash")
         wrong += [f"{label}: {what}" for what in violations[:2]]
     return wrong

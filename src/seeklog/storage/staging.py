@@ -8,12 +8,13 @@ transaction ever names is removed when it is a day old.
 from __future__ import annotations
 
 import contextlib
+import errno
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seeklog import names
-from seeklog.errors import CorruptBatch
+from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
 from seeklog.files import Files
 from seeklog.record.kernel import crc32c
 from seeklog.storage.handle import Handle
@@ -42,6 +43,17 @@ class StagedFile:
     """Where its pieces end: runs of whole batches that are appended with one write each."""
 
 
+@contextlib.contextmanager
+def _told(path: str) -> Iterator[None]:
+    """Tell what the operating system says in our own words."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull(f"{path}: the disk is full; stage again when there is room") from error
+        raise NotAccessible(f"{path} cannot be staged: {error}") from error
+
+
 class Stager:
     """Writes one staged file. It belongs to the one thread that uses it."""
 
@@ -49,7 +61,8 @@ class Stager:
         self._files = files
         self._name = names.staged_name(key, now_ms=now_ms, unique=uuid.uuid4().hex)
         self._path = f"{directory}/{self._name}"
-        self._handle: Handle | None = Handle(files, self._path, write=True, create=True)
+        with _told(self._path):
+            self._handle: Handle | None = Handle(files, self._path, write=True, create=True)
         self._piece_bytes = piece_bytes
         self._pending: list[bytes] = []
         self._pending_bytes = 0
@@ -71,7 +84,8 @@ class Stager:
             return
         data = b"".join(self._pending)
         if self._handle is not None:
-            self._files.write(self._handle.number, data, self._size)
+            with _told(self._path):
+                self._files.write(self._handle.number, data, self._size)
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
         self._ends.append(self._size)
@@ -81,14 +95,15 @@ class Stager:
         """Make the file's bytes durable and let it go. Its name is durable once the directory is synced."""
         self._write_out()
         if self._handle is not None:
-            self._files.sync(self._handle.number)
+            with _told(self._path):
+                self._files.sync(self._handle.number)
         self._handle = None
         return StagedFile(self._name, self._size, self._crc, self._record_count, tuple(self._ends))
 
     def discard(self) -> None:
         """Remove the file, as after an error."""
         self._handle = None
-        with contextlib.suppress(FileNotFoundError):
+        with _told(self._path), contextlib.suppress(FileNotFoundError):
             self._files.remove(self._path)
 
 

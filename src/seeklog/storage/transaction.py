@@ -12,7 +12,7 @@ kept in a file of its own in the root of the store, `seeklog-transaction-<key>`,
 (in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
 state "committing" is the moment of the commit: before it nothing is in any log, after it everything will be. It is
 synced before the first batch is appended, and whoever opens a partition for writing appends what is still missing of
-such a part before anything else. The base offset, and the batches found there, tell what is not missing. A part is
+such a part before anything else. The batches found from the base offset on tell what is not missing. A part is
 finished when its staged files are gone; the transaction is "done" when all parts are, and that it was done is kept
 until the next one.
 """
@@ -31,7 +31,7 @@ from seeklog import names
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.files import Files
 from seeklog.record.batch import BatchHeader, split_batches
-from seeklog.record.kernel import crc32c
+from seeklog.record.kernel import crc32c, stamp_append_time
 from seeklog.storage import reading, staging
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.staging import StagedFile
@@ -176,6 +176,9 @@ def settle(partition: Partition, listing: Sequence[str]) -> None:
             continue
         for part in transaction.parts:
             if part.partition == name:
+                # Whoever wrote it may have been killed before its name was durable: what is appended for it must not
+                # outlive it.
+                files.sync_directory(root)
                 named.update(file.name for file in part.files)
                 finish_part(partition, part, staged=staged)
     now_ms = partition.clock.now_ms()
@@ -201,46 +204,14 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
         # Files are removed only when all of them are appended.
         for file in part.files:
             staging.check_staged(partition.files, partition.directory, file)
-        append_part(partition, part, applied=_found(partition, part))
+        append_part(partition, part)
         logger.info("%s: finished a transaction, offsets %d to %d", partition.directory, part.base_offset, end - 1)
     close_part(partition, part)
 
 
-def _found(partition: Partition, part: Part) -> int:
-    """Return how many of a part's batches are in the log already.
-
-    They are looked for at the base offset. Who appends without asking for transactions, as a broker does that took
-    over the directory, leaves others there: then those of the part come behind them.
-    """
-    count = 0
-    in_log = _marks_in_log(partition, part.base_offset)
-    for file in part.files:
-        for piece in staging.read_staged(partition.files, partition.directory, file):
-            for batch in split_batches(piece):
-                if next(in_log, None) != _mark(partition, batch.header):
-                    return count
-                count += 1
-    return count
-
-
-def _mark(partition: Partition, header: BatchHeader) -> tuple[int, ...]:
-    """Return what tells a batch from others. A log that stamps its own time changes what the CRC covers."""
-    mark = (header.size, header.last_offset_delta)
-    return mark if partition.stamps_append_time else (*mark, header.crc)
-
-
-def _marks_in_log(partition: Partition, offset: int) -> Iterator[tuple[int, ...]]:
-    while offset < partition.log_end_offset:
-        end = partition.log_end_offset
-        for batch in reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES):
-            if batch.base_offset < offset:
-                return
-            yield _mark(partition, batch.header)
-            offset = batch.next_offset
-
-
-def append_part(partition: Partition, part: Part, *, applied: int = 0) -> None:
-    """Append the batches of a part but for the first `applied`, and make them durable."""
+def append_part(partition: Partition, part: Part) -> None:
+    """Append the batches of a part that are not in the log yet, and make all of them durable."""
+    applied = _found(partition, part)
     for file in part.files:
         for piece in staging.read_staged(partition.files, partition.directory, file):
             if applied:
@@ -250,6 +221,50 @@ def append_part(partition: Partition, part: Part, *, applied: int = 0) -> None:
             if piece:
                 partition.append_staged(piece)
     partition.flush()
+
+
+def _found(partition: Partition, part: Part) -> int:
+    """Return how many of a part's batches are in the log already.
+
+    They are looked for from the base offset on, in their order. Before and between them there may be others: of who
+    appends without asking for transactions, as a broker does that took over the directory.
+    """
+    count = 0
+    missing = _staged_batches(partition, part)
+    batch = b""
+    for header in _headers_in_log(partition, part.base_offset):
+        batch = batch or next(missing, b"")
+        if not batch:
+            break
+        if _is_same(header, batch):
+            count += 1
+            batch = b""
+    return count
+
+
+def _staged_batches(partition: Partition, part: Part) -> Iterator[bytes]:
+    for file in part.files:
+        for piece in staging.read_staged(partition.files, partition.directory, file):
+            yield from (batch.raw for batch in split_batches(piece))
+
+
+def _headers_in_log(partition: Partition, offset: int) -> Iterator[BatchHeader]:
+    offset = max(offset, partition.log_start_offset)
+    while offset < partition.log_end_offset:
+        end = partition.log_end_offset
+        for batch in reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES):
+            yield batch.header
+            offset = batch.next_offset
+
+
+def _is_same(header: BatchHeader, staged: bytes) -> bool:
+    """Tell whether a batch in the log is one that was staged. No CRC covers its offset and epoch."""
+    if header.size != len(staged):
+        return False
+    if header.is_log_append_time:
+        # The log has put its own time in, which the CRC covers.
+        staged = stamp_append_time(staged, header.max_timestamp_ms)
+    return header.crc == int.from_bytes(staged[17:21], "big")
 
 
 def close_part(partition: Partition, part: Part) -> None:

@@ -8,18 +8,21 @@ this one, unless a long-lived writer has the partition.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import LogLocked, NotAccessible, SeeklogError, TopicNotFound, UsageError
+from seeklog.errors import DiskFull, LogLocked, NotAccessible, SeeklogError, TopicNotFound, UsageError
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.storage import staging
 from seeklog.storage.directory import take_lock
+from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.storage.staging import StagedFile, Stager
 from seeklog.storage.transaction import Part, Transaction, end_transaction, read_transaction, write_transaction
@@ -111,17 +114,26 @@ class Transactions:
             raise UsageError(f"the version of a transaction is 0 or more, not {version}")
         if self._read_only:
             raise UsageError(f"{self._root} is open read-only: nothing can be committed")
+        with self._told("the transaction cannot be committed"), self._locked(app, patience_s, keep=keep):
+            return self._commit(app, version, staged, keep=keep, patience_s=patience_s)
+
+    @contextlib.contextmanager
+    def _told(self, what: str) -> Iterator[None]:
+        """Tell what the operating system says in our own words."""
         try:
-            with self._locked(app, patience_s, keep=keep):
-                return self._commit(app, version, staged, keep=keep, patience_s=patience_s)
+            yield
         except OSError as error:
-            raise NotAccessible(f"the transaction cannot be committed in {self._root}: {error}") from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{self._root}: the disk is full, {what}; do it again when there is room") from error
+            raise NotAccessible(f"{what} in {self._root}: {error}") from error
 
     def _commit(self, app: str, version: int, staged: Sequence[Staged], *, keep: bool, patience_s: float) -> bool:
         last = read_transaction(self._files, self._root, names.app_key(app))
         if last is not None and last.is_open:
             self._finish(last, patience_s)
         if last is not None and last.version >= version:
+            # Whoever wrote that may have been killed before it was durable, and the caller will rely on it.
+            self._files.sync_directory(self._root)
             self._remove(staged)
             return False
         with contextlib.ExitStack() as held:
@@ -129,11 +141,15 @@ class Transactions:
             transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)), keep)
             for part in transaction.parts:
                 self._files.sync_directory(f"{self._root}/{part.partition}")
-            if transaction.parts:
-                write_transaction(self._files, self._root, transaction)
-            for part, log in zip(transaction.parts, logs.values(), strict=True):
-                log.append_part(part)
-                self._sweep(app, part.partition)
+            try:
+                if transaction.parts:
+                    write_transaction(self._files, self._root, transaction)
+                for part, log in zip(transaction.parts, logs.values(), strict=True):
+                    log.append_part(part)
+                    self._sweep(app, part.partition)
+            except BaseException:
+                self._let_go(logs)
+                raise
         end_transaction(self._files, self._root, transaction)
         return True
 
@@ -154,6 +170,12 @@ class Transactions:
             # Where the part begins is settled by this: no power loss may take the end of the log back.
             logs[place].flush()
         return logs
+
+    def _let_go(self, logs: Collection[TopicPartition]) -> None:
+        """Close the logs that this process writes: who opens them anew finishes what a commit could not."""
+        for topic in {place.topic for place in logs}:
+            with contextlib.suppress(SeeklogError, OSError):
+                self._table.drop(topic)
 
     def _parts(self, staged: Sequence[Staged], logs: dict[TopicPartition, Log]) -> Iterator[Part]:
         for place, log in logs.items():
@@ -180,9 +202,7 @@ class Transactions:
     @contextlib.contextmanager
     def _locked(self, app: str, patience_s: float, *, keep: bool) -> Iterator[None]:
         path = f"{self._root}/{names.transaction_name(names.app_key(app))}{names.LOCK}"
-        lock = patiently(
-            self._clock, patience_s, lambda: take_lock(self._files, path, what=f"the transaction of {app!r}")
-        )
+        lock = patiently(self._clock, patience_s, lambda: self._take_lock(path, what=f"the transaction of {app!r}"))
         try:
             yield
         finally:
@@ -191,11 +211,22 @@ class Transactions:
                     self._files.remove(path)
             lock.close()
 
+    def _take_lock(self, path: str, *, what: str) -> Lock:
+        lock = take_lock(self._files, path, what=what)
+        with contextlib.suppress(FileNotFoundError):
+            if self._files.read_file(path) == b"%d" % os.getpid():
+                return lock
+        # It was removed before the lock was taken: whoever asks for it by its name has another file.
+        lock.close()
+        raise LogLocked(what, None)
+
     # ------------------------------------------------------------ finishing
 
     def finish_open(self) -> None:
         """Finish the transactions that were interrupted, but for what others hold. Errors are theirs who need it."""
-        for key in filter(None, map(names.parse_transaction_name, self._files.list(self._root))):
+        with self._told("interrupted transactions cannot be looked for"):
+            keys = list(filter(None, map(names.parse_transaction_name, self._files.list(self._root))))
+        for key in keys:
             try:
                 transaction = read_transaction(self._files, self._root, key)
                 if transaction is not None and transaction.is_open:
@@ -218,10 +249,19 @@ class Transactions:
         """
         for part in transaction.parts:
             place = names.parse_partition_name(part.partition)
-            if place is not None and self._is_same_topic(place, part.topic_id):
-                with self._table.lent(place, patience_s=patience_s):
-                    pass
+            if place is not None and self._is_same_topic(place, part.topic_id) and self._left_of(part):
+                with self._table.lent(place, patience_s=patience_s) as log:
+                    # A log that was open for writing here was not opened anew.
+                    if len(self._left_of(part)) == len(part.files):
+                        log.append_part(part)
         end_transaction(self._files, self._root, transaction)
+
+    def _left_of(self, part: Part) -> list[str]:
+        """Return which staged files of a part are there. They are removed when all of them are appended, and synced."""
+        with contextlib.suppress(FileNotFoundError):  # the topic was just deleted
+            listing = set(self._files.list(f"{self._root}/{part.partition}"))
+            return [file.name for file in part.files if file.name in listing]
+        return []
 
     def _is_same_topic(self, place: TopicPartition, topic_id: str) -> bool:
         try:
@@ -234,8 +274,16 @@ class Transactions:
     def discard(self, app: str) -> None:
         """Remove what is staged for a job that failed, but for files that a committed transaction names.
 
-        A task that was killed cannot clean up behind itself, so every partition is looked at.
+        A task that was killed cannot clean up behind itself, so every partition is looked at. Whoever commits for the
+        same application at this moment sweeps for himself.
         """
+        with contextlib.suppress(LogLocked), self._told(f"what {app!r} has staged cannot be removed"):
+            is_known = read_transaction(self._files, self._root, names.app_key(app)) is not None
+            with self._locked(app, 0, keep=is_known):
+                self._discard(app)
+
+    def _discard(self, app: str) -> None:
+        # With the lock held: a file that a commit has just named must stay.
         transaction = read_transaction(self._files, self._root, names.app_key(app))
         parts = transaction.parts if transaction is not None and transaction.is_open else ()
         committed = {file.name for part in parts for file in part.files}
