@@ -159,7 +159,14 @@ class _Staging:
         else:
             chosen = pa.repeat(turn, row_count)
         if "partition" in columns:
-            chosen = pc.coalesce(columns["partition"], chosen)
+            given = columns["partition"]
+            least, most = pc.min_max(given).as_py().values()
+            if least is not None and not 0 <= least <= most < target.partition_count:
+                raise InvalidRecord(
+                    f"column partition has {most if least >= 0 else least}, and the topic's partitions are 0 to "
+                    f"{target.partition_count - 1}; leave the column out to let keys decide"
+                )
+            chosen = pc.coalesce(given, chosen)
         return chosen
 
     def _target(self, topic: str) -> Target:
