@@ -28,6 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
+def _in_short(error: Exception) -> str:
+    """Return the line that says what went wrong, out of what a query says when it fails."""
+    lines = str(error).splitlines()
+    return next((line.partition(": ")[2] for line in lines if line.startswith("seeklog.errors.")), lines[0])
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipelines.payments", description=__doc__)
     verbs = parser.add_subparsers(required=True, metavar="VERB")
@@ -63,18 +69,23 @@ def _generate(options: argparse.Namespace) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
+    from pyspark.errors import StreamingQueryException
+
     from pipelines.payments.run import run
 
     with _session() as spark:
         began = time.perf_counter()
-        run(
-            spark,
-            store=options.store,
-            output=options.output,
-            max_offsets_per_trigger=options.max_offsets_per_trigger,
-            rules=_rules(options),
-            topics=_topics(options),
-        )
+        try:
+            run(
+                spark,
+                store=options.store,
+                output=options.output,
+                max_offsets_per_trigger=options.max_offsets_per_trigger,
+                rules=_rules(options),
+                topics=_topics(options),
+            )
+        except StreamingQueryException as error:
+            raise SystemExit(f"payments: {_in_short(error)}") from None
         print(f"done in {time.perf_counter() - began:.1f} s")
         if not options.no_summary:
             _show(spark, options)

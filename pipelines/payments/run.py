@@ -24,7 +24,6 @@ from pipelines.payments.rules import Rules, Topics
 MAX_OFFSETS_PER_TRIGGER = 25_000
 # How many pieces the state is cut into. A checkpoint keeps the number that it began with.
 STATE_PARTITIONS = 2
-TABLES = ("payments", "merchant_windows")
 
 
 def run(
@@ -51,13 +50,18 @@ def run(
         )
 
     output = Path(output).absolute()
-    await_all(
-        [
-            start_dead_letters(records(), store=store, output=output, rules=rules, topic=topics.dead_letters),
-            start_payments(records(), output=output, rules=rules),
-            start_windows(records(), store=store, output=output, rules=rules, topic=topics.alerts),
-        ]
-    )
+    queries: list[StreamingQuery] = []
+    try:
+        queries.append(
+            start_dead_letters(records(), store=store, output=output, rules=rules, topic=topics.dead_letters)
+        )
+        queries.append(start_payments(records(), output=output, rules=rules))
+        queries.append(start_windows(records(), store=store, output=output, rules=rules, topic=topics.alerts))
+        await_all(queries)
+    finally:
+        for query in queries:
+            if query.isActive:
+                query.stop()
 
 
 def make_topics(store: str | Path, topics: Topics) -> None:
@@ -181,11 +185,7 @@ def write_part(batch: DataFrame, *, table: Path, batch_id: int) -> None:
 
 
 def await_all(queries: list[StreamingQuery]) -> None:
-    """Wait for all queries; when one fails, stop the others and raise what it failed with."""
-    try:
-        for query in queries:
-            query.awaitTermination()
-    finally:
-        for query in queries:
-            if query.isActive:
-                query.stop()
+    """Wait for all queries, and raise what one fails with, though others still run."""
+    running = queries
+    while running:
+        running = [query for query in running if not query.awaitTermination(0.5)]

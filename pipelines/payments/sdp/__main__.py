@@ -9,16 +9,17 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyspark
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from pipelines.payments.rules import Topics
 from pipelines.payments.run import MAX_OFFSETS_PER_TRIGGER, make_topics
 from seeklog.errors import SeeklogError
+from seeklog.spark.local_session import MEMORY, prepare
 
 PROJECT = Path(__file__).resolve().parent
 ROOT = PROJECT.parents[2]
 SPEC = "spark-pipeline.yml"
+MASTER = "local[2]"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,9 +34,10 @@ def main(arguments: list[str] | None = None) -> int:
     except SeeklogError as error:
         print(f"payments: {error}", file=sys.stderr)
         return 1
-    output = options.output.absolute()
-    spec = write_project(output, store=options.store, max_offsets_per_trigger=options.max_offsets_per_trigger)
-    return run_project(spec, output=output, dry_run=options.dry_run)
+    spec = write_project(
+        options.output.absolute(), store=options.store, max_offsets_per_trigger=options.max_offsets_per_trigger
+    )
+    return run_project(spec, dry_run=options.dry_run)
 
 
 def write_project(output: Path, *, store: Path, max_offsets_per_trigger: int) -> Path:
@@ -48,31 +50,37 @@ def write_project(output: Path, *, store: Path, max_offsets_per_trigger: int) ->
     spec["configuration"]["spark.payments.store"] = str(store.absolute())
     spec["configuration"]["spark.payments.maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
     (copy / SPEC).write_text(yaml.safe_dump(spec, sort_keys=False))
+    # Settings of the whole of Spark are in a file, since of many `--conf` arguments Spark 4.3 hands on the last few.
+    settings = {
+        # Tables outlive a run only in a catalog that does; this one lies where Spark is started.
+        "spark.sql.catalogImplementation": "hive",
+        "spark.sql.warehouse.dir": (output / "tables").as_uri(),
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    (copy / "conf").mkdir(exist_ok=True)
+    (copy / "conf" / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     return copy / SPEC
 
 
-def run_project(spec: Path, *, output: Path, dry_run: bool) -> int:
+def run_project(spec: Path, *, dry_run: bool) -> int:
     """Run the project in a Spark of its own and return its exit code."""
-    # Spark's own script finds the modules of the pipeline, and those that read the store, on this path only.
-    paths = [str(ROOT), *sys.path]
+    prepare(MASTER, MEMORY)  # finds Java and Spark, and says so in the environment
+    paths = [ROOT, *map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     environment = {
+        "SPARK_LOCAL_IP": "127.0.0.1",
         **os.environ,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_HOME": os.environ.get("SPARK_HOME", str(Path(pyspark.__file__).parent)),
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys(path for path in paths if path)),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(path.absolute()) for path in paths)),
+        "SPARK_CONF_DIR": str(spec.parent / "conf"),
     }
-    command = [
-        f"{environment['SPARK_HOME']}/bin/spark-pipelines",
-        "dry-run" if dry_run else "run",
-        *("--spec", str(spec)),
-        *("--remote", "local[2]"),
-        # Tables outlive a run only in a catalog that does; this one is a directory.
-        *("--conf", "spark.sql.catalogImplementation=hive"),
-        *("--conf", f"spark.sql.warehouse.dir={(output / 'tables').as_uri()}"),
-        *("--conf", "spark.ui.showConsoleProgress=false"),
-        *("--conf", f"spark.driver.extraJavaOptions=-Dderby.system.home={output / 'catalog'}"),
-    ]
-    return subprocess.run(command, env=environment, check=False).returncode
+    catalog = spec.parents[1] / "catalog"
+    catalog.mkdir(exist_ok=True)
+    verb = "dry-run" if dry_run else "run"
+    command = [f"{environment['SPARK_HOME']}/bin/spark-pipelines", verb, "--spec", str(spec), "--remote", MASTER]
+    return subprocess.run(command, env=environment, cwd=catalog, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 spark = SparkSession.active()
 RULES, TOPICS = Rules(), Topics()
-STORE = spark.conf.get("spark.payments.store")
+STORE = str(spark.conf.get("spark.payments.store"))
 
 
 def parsed() -> DataFrame:
@@ -24,7 +24,7 @@ def parsed() -> DataFrame:
         .option("subscribe", TOPICS.payments)
         .option("startingOffsets", "earliest")
         .option("includeHeaders", "true")
-        .option("maxOffsetsPerTrigger", spark.conf.get("spark.payments.maxOffsetsPerTrigger"))
+        .option("maxOffsetsPerTrigger", str(spark.conf.get("spark.payments.maxOffsetsPerTrigger")))
         .load()
     )
     return transformations.parse(records, rules=RULES)
