@@ -188,4 +188,4 @@ def await_all(queries: list[StreamingQuery]) -> None:
     """Wait for all queries, and raise what one fails with, though others still run."""
     running = queries
     while running:
-        running = [query for query in running if not query.awaitTermination(0.5)]
+        running = [query for query in running if not query.awaitTermination(1)]
