@@ -288,6 +288,37 @@ def test_available_now_ends_with_what_there_was_when_it_began(path: Path) -> Non
     assert stream.rest() == [*span("orders", 0, 20, 120), *span("orders", 2, 0, 5)]
 
 
+def test_a_topic_that_is_made_anew_while_available_now_runs_is_left_to_the_next_run(path: Path) -> None:
+    stream = Driven(path, subscribe="orders", startingOffsets="earliest", failOnDataLoss=False, maxOffsetsPerTrigger=12)
+    stream.start(available_now=True)
+    stream.step()
+    with open_store(path) as store:
+        store.delete_topic("orders")
+        store.create_topic("orders", partitions=1)
+        append(store, "orders", numbered(5))
+    assert stream.rest() == []
+    stream.start(available_now=True)
+    assert stream.rest() == span("orders", 0, 0, 5)
+
+
+def test_what_is_deleted_behind_the_end_of_a_stream_is_not_missed(path: Path) -> None:
+    stream = Driven(path, subscribe="orders", startingOffsets="earliest", endingOffsets='{"orders": {"0": 7, "1": 7}}')
+    assert len(stream.rest()) == 14
+    with open_store(path) as store, store._table.writing(ZERO) as log:
+        log.delete_before(15)
+    assert stream.rest() == []
+    assert stream.offsets == {ZERO: 7, ONE: 7}
+
+
+def test_an_empty_range_is_planned_as_nothing_whatever_the_position_says(path: Path) -> None:
+    # Spark asks so when a query restarts, with the end of its last batch, which may tell where the first one began.
+    stream = Driven(path, subscribe="orders", startingOffsets="earliest")
+    stream.step()
+    end = json.loads(stream.wal[0])
+    assert "#began" in end
+    assert list(stream.reader.partitions(end, end)) == []
+
+
 # ---------------------------------------------------------------- the group that shows how far a stream is
 
 
@@ -375,9 +406,25 @@ def test_a_topic_that_is_made_anew_is_not_committed_with_the_offsets_of_the_old_
         store.delete_topic("orders")
         store.create_topic("orders", partitions=2)
         append(store, "orders", numbered(50))
+    stream.start()
     assert stream.plan()
     with open_store(path, read_only=True) as store:
         assert not store.groups() or store.describe_group("nightly").offsets == {}
+    stream.run()
+    assert stream.step() is None
+    assert lags(path, "nightly") == {0: 0, 1: 0}
+
+
+def test_a_partition_that_was_cut_does_not_keep_the_others_from_being_committed(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"orders": [20, 10]}, batch_records=1)
+    stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly", failOnDataLoss=False)
+    assert stream.plan()
+    stream.run()
+    with open_store(path) as store, store._table.writing(ZERO) as log:
+        log.truncate_to(15)
+    assert stream.plan()
+    with open_store(path, read_only=True) as store:
+        assert store.describe_group("nightly").offsets == {ZERO: 0, ONE: 10}
     stream.run()
     assert stream.step() is None
     assert lags(path, "nightly") == {0: 0, 1: 0}

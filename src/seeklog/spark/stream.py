@@ -122,30 +122,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_named(position, bounds)
             self._is_begun = True
         self._latest = Position.of(latest_offsets(bounds), bounds).encode()
+        targets = self._targets(position, bounds)
         backlog = ranges_between(
             position,
-            Position.of(latest_offsets(bounds), bounds),
+            Position.of(targets, bounds),
             bounds,
             report=fail_on if options.fail_on_data_loss else pass_over,
         )
         self._commit_to_group(position, bounds)
-        stops = self._stops(bounds)
-        backlog = [
-            one._replace(stop=stops[one.partition])
-            for one in backlog
-            if one.partition in stops and one.start < stops[one.partition]
-        ]
         if not isinstance(limit, ReadAllAvailable):
             if self._must_wait(backlog):
                 return start
             backlog = self._limited(backlog)
-        ends = {one.partition: one.stop for one in backlog}
-        for at, here in bounds.items():
-            if at not in ends:
-                rest = _rest(position, at, stops.get(at), here)
-                if rest is not None:
-                    ends[at] = rest
-        end = Position.of(ends, bounds)
+        end = Position.of(targets | {one.partition: one.stop for one in backlog}, bounds)
         if start == self._initial:
             return Position(end.offsets, end.topic_ids, position.offsets).encode()
         is_same = end.offsets == position.offsets and end.topic_ids == position.topic_ids
@@ -213,20 +202,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not known.issuperset(choice.topics) or not {*start.offsets, *bounds}.issuperset(choice.partitions):
             find_bounds(self._store, choice)
 
-    def _stops(self, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
-        """Return how far each partition may be read now. One that came after the query's end is left out."""
+    def _targets(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+        """Return where the stream would stand if it had no limit. Partitions that came after its end are left out."""
         if self._endings is None:
             self._endings = Endings(self._store, bounds, self._options)
-        stops: dict[TopicPartition, int] = {}
+        targets: dict[TopicPartition, int] = {}
         for at, here in bounds.items():
             stop = self._endings.stop(at, here)
             if self._pinned is not None and stop is not None:
                 pinned = self._pinned.get(at)
-                is_known = pinned is not None and pinned.topic_id == here.topic_id
-                stop = min(stop, pinned.high_watermark) if pinned is not None and is_known else None
-            if stop is not None:
-                stops[at] = stop
-        return stops
+                is_same = pinned is not None and pinned.topic_id == here.topic_id
+                stop = min(stop, pinned.high_watermark) if pinned is not None and is_same else None
+            first = start.offsets.get(at)
+            if first is not None and not start.is_other_topic(at, here.topic_id):
+                # It never goes back, unless the log itself did.
+                targets[at] = min(first if stop is None else max(first, stop), here.high_watermark)
+            elif stop is not None:
+                targets[at] = max(stop, here.log_start_offset)
+        return targets
 
     def _must_wait(self, backlog: Sequence[Range]) -> bool:
         # A query that ends with what there is would end before a small rest was worth a batch.
@@ -258,11 +251,3 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 and not processed.is_other_topic(at, bounds[at].topic_id)
             }
         )
-
-
-def _rest(start: Position, at: TopicPartition, stop: int | None, here: Bounds) -> int | None:
-    """Return where a partition stands that has nothing to read: where it stood, if that is still in the log."""
-    first = start.offsets.get(at)
-    if first is None or start.is_other_topic(at, here.topic_id):
-        return None if stop is None else max(stop, here.log_start_offset)
-    return min(first if stop is None else max(first, stop), here.high_watermark)
