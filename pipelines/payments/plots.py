@@ -34,7 +34,7 @@ def write_plots(summary: Summary, directory: str | Path) -> list[Path]:
 
 def over_time(summary: Summary) -> Figure:
     """Draw how many payments each window has, which are late or in open windows, and where alerts are."""
-    figure, axes = _figure("Payments over time", height=4.2)
+    figure, axes = _figure("Payments over time", height=4.2, subtitle="times are UTC")
     if not summary.intervals:
         return figure
     starts = [_days(interval.start) for interval in summary.intervals]
@@ -61,15 +61,7 @@ def over_time(summary: Summary) -> Figure:
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     axes.set_ylabel("payments a window", color=QUIET)
     axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.legend(
-        loc="upper center",
-        bbox_to_anchor=(0.5, -0.12),
-        ncols=5,
-        columnspacing=1.2,
-        handletextpad=0.5,
-        frameon=False,
-        fontsize=9,
-    )
+    figure.legend(loc="outside lower center", ncols=5, columnspacing=1.2, handletextpad=0.5, frameon=False, fontsize=9)
     return figure
 
 

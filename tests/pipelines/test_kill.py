@@ -108,6 +108,8 @@ EVERY: list[Moment] = [
     batch_is_committed("windows", 3),
     part_is_written("payments", 4),
     batch_is_committed("dead_letters", 4),
+    # The last one: all that is left to do is to close no more windows.
+    batch_is_committed("windows", 5),
 ]
 
 
