@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from seeklog import TopicPartition as At
-from seeklog.spark.admission import Patience, shares, shorter, within_bytes, within_offsets
+from seeklog.spark.admission import IDLE_MOST_S, Pace, Patience, shares, shorter, within_bytes, within_offsets
 from seeklog.spark.offsets import Range
 from spark.streams import Driven, span
 from spark.workbench import append, everything, make_store, numbered
@@ -129,6 +129,45 @@ def test_a_wall_clock_that_jumps_neither_ends_nor_lengthens_the_wait() -> None:
     clock.jump_to(0)
     clock.advance(MINUTE_MS)
     assert patience.is_over(1)
+
+
+# ---------------------------------------------------------------- how often an idle stream looks
+
+
+def waited_s(pace: Pace, clock: FakeClock) -> float:
+    """Return how long the next look is put off."""
+    before = clock.monotonic()
+    pace.begin()
+    return clock.monotonic() - before
+
+
+def test_an_idle_stream_spends_a_fifth_of_its_time_with_looking_and_at_least_looks_every_second() -> None:
+    clock = FakeClock()
+    pace = Pace(clock)
+    assert waited_s(pace, clock) == 0
+    for took_ms, put_off_s in [(1, 0.004), (100, 0.4), (2000, IDLE_MOST_S), (0, 0)]:
+        clock.advance(took_ms)
+        pace.end(is_idle=True)
+        assert waited_s(pace, clock) == pytest.approx(put_off_s)
+
+
+def test_a_stream_that_has_something_to_read_looks_at_once() -> None:
+    clock = FakeClock()
+    pace = Pace(clock)
+    pace.begin()
+    clock.advance(100)
+    pace.end(is_idle=False)
+    assert waited_s(pace, clock) == 0
+
+
+def test_time_that_spark_takes_between_two_looks_counts() -> None:
+    clock = FakeClock()
+    pace = Pace(clock)
+    pace.begin()
+    clock.advance(100)
+    pace.end(is_idle=True)
+    clock.advance(300)
+    assert waited_s(pace, clock) == pytest.approx(0.1)
 
 
 # ---------------------------------------------------------------- over a store

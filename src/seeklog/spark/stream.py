@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from seeklog.clock import Clock, SystemClock
 from seeklog.errors import NotALog, TopicNotFound
 from seeklog.names import TopicPartition
-from seeklog.spark.admission import Patience, shorter, within_bytes, within_offsets
+from seeklog.spark.admission import Pace, Patience, shorter, within_bytes, within_offsets
 from seeklog.spark.endings import Endings
 from seeklog.spark.losses import fail_on, pass_over, ranges_between, warn_of
 from seeklog.spark.offsets import Bounds, Range, find_bounds, latest_offsets, start_offsets
@@ -65,6 +65,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._endings: Endings | None = None
         self._pinned: dict[TopicPartition, Bounds] | None = None
         self._is_begun = False
+        self._pace = Pace(clock)
 
     @cached_property
     def _options(self) -> StreamOptions:
@@ -115,30 +116,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return where the next batch ends. What lies before `start` has been processed."""
-        options = self._options
-        position = Position.decode(start)
-        bounds = self._present()
-        if not self._is_begun:
-            self._check_named(position, bounds)
-            self._is_begun = True
-        self._latest = Position.of(latest_offsets(bounds), bounds).encode()
-        targets = self._targets(position, bounds)
-        backlog = ranges_between(
-            position,
-            Position.of(targets, bounds),
-            bounds,
-            report=fail_on if options.fail_on_data_loss else pass_over,
-        )
-        self._commit_to_group(position, bounds)
-        if not isinstance(limit, ReadAllAvailable):
-            if self._must_wait(backlog):
-                return start
-            backlog = self._limited(backlog)
-        end = Position.of(targets | {one.partition: one.stop for one in backlog}, bounds)
-        if start == self._initial:
-            return Position(end.offsets, end.topic_ids, position.offsets).encode()
-        is_same = end.offsets == position.offsets and end.topic_ids == position.topic_ids
-        return start if is_same else end.encode()
+        self._pace.begin()
+        end = self._next_end(start, limit)
+        self._pace.end(is_idle=end == start)
+        return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """Return the high watermarks at the last look, whatever limits and ends there are: lag is counted from them."""
@@ -176,6 +157,32 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Spark says so one batch late, and never of the last: `latestOffset` has committed it before."""
 
     # ------------------------------------------------------------ how it is found
+
+    def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        options = self._options
+        position = Position.decode(start)
+        bounds = self._present()
+        if not self._is_begun:
+            self._check_named(position, bounds)
+            self._is_begun = True
+        self._latest = Position.of(latest_offsets(bounds), bounds).encode()
+        targets = self._targets(position, bounds)
+        backlog = ranges_between(
+            position,
+            Position.of(targets, bounds),
+            bounds,
+            report=fail_on if options.fail_on_data_loss else pass_over,
+        )
+        self._commit_to_group(position, bounds)
+        if not isinstance(limit, ReadAllAvailable):
+            if self._must_wait(backlog):
+                return start
+            backlog = self._limited(backlog)
+        end = Position.of(targets | {one.partition: one.stop for one in backlog}, bounds)
+        if start == self._initial:
+            return Position(end.offsets, end.topic_ids, position.offsets).encode()
+        is_same = end.offsets == position.offsets and end.topic_ids == position.topic_ids
+        return start if is_same else end.encode()
 
     def _present(self) -> dict[TopicPartition, Bounds]:
         """Return the chosen partitions that are there; those that are named and are not may have been deleted."""
