@@ -86,7 +86,7 @@ def reindex(
     places = territory.places
     _check_unlocked(places, files)
     rows: list[tuple[object, ...]] = []
-    seconds = 0.0
+    seconds, scanned = 0.0, 0
     for first in range(0, len(places), HELD_MOST):
         group = range(first, min(first + HELD_MOST, len(places)))
         with _Held(territory, config, files) as held:
@@ -107,11 +107,12 @@ def reindex(
             )
             for segment, renewed in run_tasks(spark, packs, _renew, progress=shown):
                 rows.append(_row(places[segment.place], segment, renewed))
+                scanned += segment.size
             seconds += shown.seconds
         # Closing a log completes the indexes of its last segment.
         rows += [_row(places[segment.place], segment, renewed) for segment, renewed in held.recovered()]
     rows.sort(key=lambda row: tuple(-1 if field is None else field for field in row[:3]))
-    summary = _summary(rows, max(seconds, 1e-3))
+    summary = _summary(rows, scanned, max(seconds, 1e-3))
     logger.info("reindex %s: %s", os.fsdecode(path), summary)
     Progress("reindex", counts=[], sizes=[], is_shown=progress).finish(summary)
     return frame_of(spark, OUTCOMES, rows)
@@ -249,9 +250,8 @@ def _refused(place: Place, error: Exception) -> tuple[object, ...]:
     return (place.topic, place.partition, None, place.directory, "refused", *nothing, 0, 0, 0, detail)
 
 
-def _summary(rows: list[tuple[object, ...]], seconds: float) -> str:
-    size = sum(row[-2] for row in rows if isinstance(row[-2], int))
+def _summary(rows: list[tuple[object, ...]], scanned: int, seconds: float) -> str:
     done = Counter(str(row[4]) for row in rows)
     told = ", ".join(f"{count:,} {word}" for word, count in sorted(done.items()))
-    speed = f"{readable(size)} in {seconds:.1f} s ({size / seconds / 1e6:,.0f} MB/s)"
+    speed = f"{readable(scanned)} scanned in {seconds:.1f} s ({scanned / seconds / 1e6:,.0f} MB/s)"
     return f"{len(rows):,} segments, {speed}: {told or 'nothing to do'}"
