@@ -10,13 +10,16 @@ import contextlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import LogLocked, NotAccessible
 from seeklog.record.batch import encode_batch
 from seeklog.store import open_store
 from seeklog.topics.transactions import Staged
+
+if TYPE_CHECKING:
+    import pyarrow
 
 SOURCE: Final = "numbers"
 SINK: Final = "copied"
@@ -28,10 +31,29 @@ BATCH_RECORDS: Final = 30
 # ---------------------------------------------------------------- drivers of a streaming query
 
 
-def stream(path: str, checkpoint: str, starts: str) -> None:
+class FirstAttemptFails:
+    """Lets the first attempt of a task of one batch fail when it has given away all of its rows, and leaves a file."""
+
+    def __init__(self, batch: int, mark: Path) -> None:
+        self._batch = batch
+        self._mark = mark
+
+    def __call__(self, batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+        from pyspark import TaskContext
+
+        yield from batches
+        context = TaskContext.get()
+        assert context is not None
+        if (context.getLocalProperty("streaming.sql.batchId"), context.attemptNumber()) == (str(self._batch), 0):
+            self._mark.touch()
+            raise RuntimeError("this attempt fails")
+
+
+def stream(path: str, checkpoint: str, starts: str, fails_in: str) -> None:
     """Copy one topic to another until there is nothing more, as a query that knows its place by its checkpoint.
 
-    A query that fails is started again in the same session, so often as `starts` says.
+    A query that fails is started again in the same session, so often as `starts` says. In the batch `fails_in`, if it
+    is not negative, the first attempts of all tasks fail.
     """
     from pyspark.errors import StreamingQueryException
 
@@ -56,6 +78,9 @@ def stream(path: str, checkpoint: str, starts: str) -> None:
                 .option("columns", "key,value")
                 .load()
             )
+            if int(fails_in) >= 0:
+                mark = Path(checkpoint).with_name("failed attempt")
+                rows = rows.mapInArrow(FirstAttemptFails(int(fails_in), mark), "key binary, value binary")
             query = (
                 rows.writeStream.format("seeklog")
                 .option("path", path)

@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -23,7 +24,7 @@ from seeklog import names
 from seeklog.errors import LogLocked
 from seeklog.spark.sink import BatchWriter, StagedRows, batch_writer
 from spark.checker import Row, judge, rows_of, staged_files, transaction_states
-from spark.children import BATCH_RECORDS, PARTITIONS, SINK, SOURCE, rows_of_version
+from spark.children import BATCH_RECORDS, PARTITIONS, SINK, SOURCE, rows_of_version, stage
 from spark.killing.sitecustomize import kill_session
 from store.workbench import open_store, send
 
@@ -109,15 +110,16 @@ class Query:
         """What was asked of the disk while rows were staged and committed."""
         return (self._plan / "steps").read_text().splitlines()
 
-    def run(self, *, starts: int = 1) -> Ended:
+    def run(self, *, starts: int = 1, fails_in: int = -1) -> Ended:
         """Run a driver until it ends or is killed; in it the query is started again if it fails, so often."""
+        words = ("stream", self.root, self._checkpoint, starts, fails_in)
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(HERE / "killing"), str(SOURCES)]),
             "SEEKLOG_TEST_PLAN": str(self._plan),
         }
         driver = subprocess.Popen(
-            [sys.executable, str(HERE / "children.py"), "stream", str(self.root), str(self._checkpoint), str(starts)],
+            [sys.executable, str(HERE / "children.py"), *map(str, words)],
             env=environment,
             start_new_session=True,
             stdout=subprocess.PIPE,
@@ -185,9 +187,11 @@ def test_a_worker_that_is_killed_while_its_driver_lives_on_writes_each_row_once(
     query = Query(tmp_path, batches=len(WORKER_KILLS) + 1)
     for step, version in WORKER_KILLS:
         query.arm(step, version=version, whole=False)
-    ended = query.run(starts=len(WORKER_KILLS))
+    # In the last batch no worker is killed, but attempts fail by themselves.
+    ended = query.run(starts=len(WORKER_KILLS), fails_in=len(WORKER_KILLS) - 1)
     assert ended.returncode == 0, ended.stdout
     assert query.armed == []
+    assert (tmp_path / "failed attempt").exists()
     # The first kill was of a task, which is not the end of a query.
     assert ended.stdout.count("failed") == len(WORKER_KILLS) - 1
     query.check_at_the_end()
@@ -351,6 +355,28 @@ def test_three_writers_and_a_producer_for_each_partition_lose_and_double_nothing
     assert not verdict, str(verdict)
     assert staged_files(root) == []
     assert transaction_states(root) == ["done"] * len(apps)
+
+
+def test_a_producer_of_the_store_that_commits_goes_on_beside_it(root: Path) -> None:
+    """Goal: transactions of a process get between what its producers send, and neither disturbs the other."""
+    rows = [row for version in range(200) for row in expected(version, 0, "plain")]
+    with seeklog.open(root) as store:
+        with store.producer(linger_ms=0, batch_bytes=200) as producer:
+
+            def send_all() -> None:
+                for key, value in rows:
+                    producer.send(SINK, value, key=key, partition=0)
+
+            sending = threading.Thread(target=send_all)
+            sending.start()
+            for version in range(VERSIONS):
+                assert store.transactions.commit("query", version, stage(store, "query", version))
+            sending.join()
+        assert not store.transactions.commit("query", VERSIONS - 1, stage(store, "query", VERSIONS - 1))
+    rows += [row for number in range(PARTITIONS) for version in range(VERSIONS) for row in expected(version, number)]
+    verdict = judge(rows, rows_of(root, SINK))
+    assert not verdict, str(verdict)
+    assert staged_files(root) == []
 
 
 def test_a_partition_that_is_held_too_long_is_told_and_the_commit_can_be_repeated(root: Path) -> None:
