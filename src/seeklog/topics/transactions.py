@@ -136,20 +136,22 @@ class Transactions:
             self._files.sync_directory(self._root)
             self._remove(staged)
             return False
-        with contextlib.ExitStack() as held:
-            logs = self._hold(staged, held, patience_s)
-            transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)), keep)
-            for part in transaction.parts:
-                self._files.sync_directory(f"{self._root}/{part.partition}")
-            try:
+        begun: list[TopicPartition] = []
+        try:
+            with contextlib.ExitStack() as held:
+                logs = self._hold(staged, held, patience_s)
+                transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)), keep)
+                for part in transaction.parts:
+                    self._files.sync_directory(f"{self._root}/{part.partition}")
+                begun.extend(logs)
                 if transaction.parts:
                     write_transaction(self._files, self._root, transaction)
                 for part, log in zip(transaction.parts, logs.values(), strict=True):
                     log.append_part(part)
                     self._sweep(app, part.partition)
-            except BaseException:
-                self._let_go(logs)
-                raise
+        except BaseException:
+            self._let_go(begun)
+            raise
         end_transaction(self._files, self._root, transaction)
         return True
 
@@ -171,9 +173,9 @@ class Transactions:
             logs[place].flush()
         return logs
 
-    def _let_go(self, logs: Collection[TopicPartition]) -> None:
+    def _let_go(self, places: Collection[TopicPartition]) -> None:
         """Close the logs that this process writes: who opens them anew finishes what a commit could not."""
-        for topic in {place.topic for place in logs}:
+        for topic in sorted({place.topic for place in places}):
             with contextlib.suppress(SeeklogError, OSError):
                 self._table.drop(topic)
 
