@@ -25,6 +25,8 @@ PARTITIONS = 2
 CHUNK_ROWS = 250_000
 DAY_START_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
 DAY_MS = 24 * 3600 * 1000
+# A tenth of Kafka's default, so that nearly all of the log is in segments that are finished.
+SEGMENT_BYTES = 128 << 20
 # What the sink makes by default.
 BATCH_BYTES = 64 << 10
 SCHEMA = pa.schema(
@@ -51,7 +53,7 @@ def build(root: Path, topic: str, count: int) -> Rows:
     made = Rows(topic=topic, store=root / "store", parquet=root / f"{topic}.parquet", count=count)
     made.parquet.mkdir(parents=True, exist_ok=True)
     with seeklog.open(made.store, config={"flush": "os", "retention.ms": -1}) as store:
-        store.create_topic(topic, partitions=PARTITIONS)
+        store.create_topic(topic, partitions=PARTITIONS, config={"segment.bytes": SEGMENT_BYTES})
         for partition in range(PARTITIONS):
             path = made.parquet / f"part-{partition}.snappy.parquet"
             with (
@@ -98,3 +100,22 @@ def _payments(numbers: Any, partition: int) -> pa.Array:
         "",
     )
     return pc.binary_join_element_wise(*pieces).cast(pa.binary())
+
+
+def multiply(rows: Rows, root: Path, *, copies: int) -> int:
+    """Make a data directory with many partitions of the same files, by links; return how many bytes of log it has."""
+    size = 0
+    for source in sorted(rows.store.glob(f"{rows.topic}-*")):
+        for copy in range(copies):
+            target = root / f"copy{copy}-{source.name.rpartition('-')[2]}"
+            target.mkdir(parents=True)
+            for path in source.iterdir():
+                (target / path.name).hardlink_to(path)
+                size += path.stat().st_size if path.suffix == ".log" else 0
+    return size
+
+
+def drop_indexes(root: Path) -> None:
+    """Remove every index; the links of others to them stay."""
+    for path in [*root.rglob("*.index"), *root.rglob("*.timeindex")]:
+        path.unlink()

@@ -1,8 +1,8 @@
 """PySpark's daemon that forks Python workers, without the traceback when Spark has gone before a worker is done.
 
 With unix sockets the two ends do not always close in the same order, and a worker that finds the other one closed
-would print a traceback, though all of its rows were taken. Sessions of `seeklog.spark.session()` start it as
-`spark.python.daemon.module`. The engine is imported before the fork, so that not every worker has to.
+would print a traceback, though all of its rows were taken. Sessions of `seeklog.spark.session()` start it in the place
+of PySpark's. The engine is imported before the fork, so that not every worker has to.
 """
 
 from __future__ import annotations
