@@ -143,7 +143,7 @@ def plan_inspection(
     except CorruptionError as error:
         path = f"{directory}/{names.CHECKPOINT}"
         findings.append(Finding(kind=Kind.CHECKPOINT, severity=Severity.ERROR, path=path, detail=error.reason))
-    listing = files.list(directory)
+    listing = _list(files, directory)
     segments = list_segments(Shared(files, directory, config, writable=False), listing)
     is_ours = names.CHECKPOINT in listing
     saved = None
@@ -175,6 +175,18 @@ def plan_inspection(
         for segment, following in zip(segments, followers, strict=False)
     )
     return Plan(directory=directory, checkpoint=checkpoint, subjects=subjects, findings=tuple(findings))
+
+
+def _list(files: Files, directory: str) -> list[str]:
+    """Return the names in a directory: of segments all that were there when the newest of them came.
+
+    While files are made, a listing may have a later one and not an earlier one. Those are there for a second look.
+    """
+    first, second = files.list(directory), files.list(directory)
+    bases = [parsed[0] for parsed in map(names.parse_segment_name, first) if parsed is not None]
+    newest = max(bases, default=-1)
+    parsed_names = ((name, names.parse_segment_name(name)) for name in second)
+    return sorted({*first, *(name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest)})
 
 
 def _lost_at_start(directory: str, segments: list[Segment], checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -214,6 +226,8 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
         inspection = by_base.get(subject.base_offset)
         if inspection is None or (subject.next_base_offset is not None and subject.next_base_offset <= start):
             continue
+        if inspection.is_gone and subject.is_last and subject.base_offset < start:
+            continue  # it was rolled and deleted
         if inspection.is_gone:
             detail = "the segment was there when the directory was listed, and is gone"
             findings.append(subject.finding(Kind.UNREADABLE, Severity.ERROR, detail, offset=subject.base_offset))
