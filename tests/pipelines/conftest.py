@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -36,25 +35,11 @@ def environment() -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def spark(environment: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """A classic session with two tasks at a time, in a time zone that no result may depend on."""
-    os.environ.update(environment)
-    home = tmp_path_factory.mktemp("spark")
-    logging = home / "log4j2.properties"
-    logging.write_text("rootLogger.level = off\n")
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("pipeline tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .config("spark.sql.session.timeZone", "Asia/Kolkata")
-        .config("spark.sql.warehouse.dir", str(home / "warehouse"))
-        # The tests are short: code that is compiled once and quickly is what they need.
-        .config("spark.driver.extraJavaOptions", f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}")
-        .getOrCreate()
-    )
-    yield session
-    session.stop()
+def spark(spark: SparkSession) -> SparkSession:
+    """The session of all tests, in a time zone that no result may depend on."""
+    session = spark.newSession()
+    session.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")
+    return session
 
 
 @pytest.fixture(scope="session")
