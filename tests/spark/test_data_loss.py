@@ -353,6 +353,20 @@ def test_a_repeated_batch_is_held_against_what_there_is_by_then(
     assert stream.rest() == (span("orders", 0, 0, 50) if happens is make_anew_longer else [])
 
 
+def test_only_the_offsets_of_a_repeated_batch_are_counted_as_lost_with_it(
+    path: Path, warnings: Callable[[], list[str]]
+) -> None:
+    stream = crashed(path, failOnDataLoss=False)
+    with open_store(path) as store:
+        append(store, "orders", numbered(20))
+        delete_before(store, 45)
+    stream.start()
+    assert stream.run() == []
+    assert [("10 offsets are missing" in line) for line in warnings()] == [True], "of 20 to 30"
+    assert stream.rest() == span("orders", 0, 45, 50)
+    assert [("15 offsets are missing" in line) for line in warnings()] == [True], "of 30 to 50"
+
+
 def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Path) -> None:
     stream = crashed(path)
     start, end = (json.loads(text) for text in stream.wal[-2:])

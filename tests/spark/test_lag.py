@@ -63,10 +63,10 @@ def test_lag_is_counted_by_partition_and_summed_up_under_sparks_names() -> None:
 def test_the_sources_of_a_query_are_taken_together() -> None:
     lag = lag_of(
         progress(
-            source({"t": {"0": 8}}, {"t": {"0": 10}}),
+            source({"t": {"0": 3}}, {"t": {"0": 10}}),
             {"endOffset": {"other": {"0": 1}}, "latestOffset": {"other": {"0": 1000}}},
             {"endOffset": 5, "latestOffset": 500},
-            source({"t": {"0": 3}, "u": {"0": 1}}, {"t": {"0": 10}, "u": {"0": 1}}),
+            source({"t": {"0": 8}, "u": {"0": 1}}, {"t": {"0": 10}, "u": {"0": 1}}),
         )
     )
     assert lag is not None

@@ -242,11 +242,14 @@ def test_a_brokers_directory_is_streamed_as_it_is(name: str, tmp_path: Path) -> 
     ],
     ids=str,
 )
-def test_a_stream_with_an_end_never_goes_past_it(path: Path, options: dict[str, object], ends: tuple[int, int]) -> None:
+@pytest.mark.parametrize("step", [1, 10], ids=["one by one", "at once"])
+def test_a_stream_with_an_end_never_goes_past_it(
+    path: Path, options: dict[str, object], ends: tuple[int, int], step: int
+) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=9, **options)
     found = stream.rest()
-    for number in range(20, 30):
-        add(path, "orders", 1, first=number)
+    for number in range(20, 30, step):
+        add(path, "orders", step, first=number)
         found += stream.rest()
     with open_store(path) as store:
         store.add_partitions("orders", partitions=3)
