@@ -158,13 +158,22 @@ def discard_in_rounds(path: str, app: str, count: str) -> None:
             print("committed", version, 0, flush=True)
 
 
-def commit_many(path: str, app: str, count: str) -> None:
-    """Commit versions one after the other, each in a store that is opened for it, as Spark's sink does."""
-    for version in range(int(count)):
+def commit_many(path: str, app: str, count: str, checkpoint: str) -> None:
+    """Commit versions one after the other, each in a store that is opened for it, as Spark's sink does.
+
+    The checkpoint holds the version to begin with: one that was begun and perhaps committed before a kill.
+    """
+    noted = Path(checkpoint)
+    first = int(noted.read_text()) if noted.exists() else 0
+    for version in range(first, int(count)):
         with open_store(path, background=False) as store:
             staged = stage(store, app, version)
         with open_store(path, background=False) as store:
-            assert store.transactions.commit(app, version, staged)
+            added = store.transactions.commit(app, version, staged)
+        assert added or version == first
+        renamed = noted.with_suffix(".new")
+        renamed.write_text(str(version + 1))
+        renamed.replace(noted)
     print("ended", flush=True)
 
 

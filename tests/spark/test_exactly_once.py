@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -273,10 +274,12 @@ class Children:
         self._root = root
         self._processes: list[subprocess.Popen[str]] = []
 
-    def start(self, what: str, *words: str) -> subprocess.Popen[str]:
+    def start(self, what: str, *words: str, plan: Path | None = None) -> subprocess.Popen[str]:
+        """Start one, which is killed by a plan if there is one."""
+        killing = {} if plan is None else {"SEEKLOG_TEST_PLAN": str(plan)}
         child = subprocess.Popen(
             [sys.executable, str(HERE / "children.py"), what, str(self._root), *words],
-            env={**os.environ, "PYTHONPATH": str(SOURCES)},
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE / "killing"), str(SOURCES)]), **killing},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -334,27 +337,67 @@ def expected(version: int, partition: int, app: str = "query") -> list[Row]:
 VERSIONS = 25
 
 
+APPS = ["first", "second", "third"]
+
+
 def test_three_writers_and_a_producer_for_each_partition_lose_and_double_nothing(
-    root: Path, children: Children
+    root: Path, children: Children, tmp_path: Path
 ) -> None:
-    apps = ["first", "second", "third"]
-    writers = [children.start("commit_many", app, str(VERSIONS)) for app in apps]
+    writers = [children.start("commit_many", app, str(VERSIONS), str(tmp_path / app)) for app in APPS]
     writers += [children.start("produce_many", str(number), str(VERSIONS)) for number in range(PARTITIONS)]
     for child in writers:
         said(child, "ended")
     assert [child.wait(PATIENCE_S) for child in writers] == [0] * len(writers)
+    check_all_writers(root)
 
+
+def check_all_writers(root: Path) -> None:
     rows = [
         row
-        for app in [*apps, "plain"]
+        for app in [*APPS, "plain"]
         for number in range(PARTITIONS)
         for version in range(VERSIONS)
         for row in expected(version, number, app)
     ]
     verdict = judge(rows, rows_of(root, SINK))
     assert not verdict, str(verdict)
-    assert staged_files(root) == []
-    assert transaction_states(root) == ["done"] * len(apps)
+    assert transaction_states(root) == ["done"] * len(APPS)
+
+
+def test_writers_that_are_killed_beside_each_other_lose_and_double_nothing(
+    root: Path, children: Children, tmp_path: Path
+) -> None:
+    """Goal: what one of them leaves behind is finished by the others, while it comes back itself."""
+    chance = random.Random(1)
+    for app in APPS:
+        (tmp_path / f"plan of {app}").mkdir()
+        for version in chance.sample(range(VERSIONS), 8):
+            # A commit has some fifty steps, of which a third comes before the first append.
+            plan = {"step": chance.choice((chance.randrange(1, 20), chance.randrange(1, 55))), "version": version}
+            (tmp_path / f"plan of {app}" / f"armed-{version:03d}").write_text(json.dumps({**plan, "whole": False}))
+
+    def start(app: str) -> subprocess.Popen[str]:
+        words = (app, str(VERSIONS), str(tmp_path / app))
+        return children.start("commit_many", *words, plan=tmp_path / f"plan of {app}")
+
+    producers = [children.start("produce_many", str(number), str(VERSIONS)) for number in range(PARTITIONS)]
+    writers = {app: start(app) for app in APPS}
+    kills = 0
+    while writers:
+        for app, child in list(writers.items()):
+            try:
+                returncode = child.wait(0.01)
+            except subprocess.TimeoutExpired:
+                continue
+            if returncode == -signal.SIGKILL:
+                kills += 1
+                writers[app] = start(app)
+            else:
+                assert returncode == 0
+                del writers[app]
+    assert [child.wait(PATIENCE_S) for child in producers] == [0] * PARTITIONS
+    assert kills >= 15
+    check_all_writers(root)
 
 
 def test_a_producer_of_the_store_that_commits_goes_on_beside_it(root: Path) -> None:

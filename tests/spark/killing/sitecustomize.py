@@ -4,7 +4,7 @@ Every process of a driver that was started with this directory on PYTHONPATH, an
 environment, watches what it asks of the disk while it stages or commits:
 
     steps       each line one step: the batch's version (or `-` in a task), what is asked, and of which file
-    armed-000   when to kill, and whom. It is done once: the file is renamed to `fired-000`, and the next one counts
+    armed-000   when to kill, and whom. It is done once: the file is renamed to `fired-000`
 
 A step has a name if it is one of those that a plan may ask for (`name_of`), else its number in a commit. The kill is
 one of this process, or one of the whole session: the driver, its JVM and all workers, this process as the last.
@@ -70,19 +70,17 @@ class Watch:
         return "sweep" if method == "remove" and is_staged else ""
 
     def die_if(self, name: str) -> None:
-        armed = next(iter(sorted(self._plan.glob("armed-*"))), None)
-        if armed is None:
-            return
-        try:
-            plan = json.loads(armed.read_text())
-            if plan["version"] not in (self.version, None) or plan["step"] not in (name, self._number()):
-                return
-            armed.rename(armed.with_name(armed.name.replace("armed", "fired")))
-        except FileNotFoundError:
-            return  # another process was quicker
-        if plan["whole"]:
-            kill_session(os.getsid(0))
-        os.kill(os.getpid(), signal.SIGKILL)
+        for armed in sorted(self._plan.glob("armed-*")):
+            try:
+                plan = json.loads(armed.read_text())
+                if plan["version"] not in (self.version, None) or plan["step"] not in (name, self._number()):
+                    continue
+                armed.rename(armed.with_name(armed.name.replace("armed", "fired")))
+            except FileNotFoundError:
+                continue  # another process was quicker
+            if plan["whole"]:
+                kill_session(os.getsid(0))
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _number(self) -> int | None:
         return None if self.version is None else self._steps
