@@ -15,7 +15,7 @@ import pytest
 from payments_oracle import Result, read_batches
 from payments_place import MAX_OFFSETS_PER_TRIGGER, RULES, Place
 
-PATIENCE_S = 300
+PATIENCE_S = 900
 SEED = int(os.environ.get("SEEKLOG_KILL_SEED", "4"))
 
 Moment = Callable[[Place], bool]
