@@ -100,6 +100,12 @@ class TestArchive:
         return []
 
     def ask(self, tmp_path: Path) -> Path:
+        """Return the file that a start would be told of; the one before has ended."""
+        while archive._locks:
+            os.close(archive._locks.pop())
+        return self.ask_at_once(tmp_path)
+
+    def ask_at_once(self, tmp_path: Path) -> Path:
         found = java.read_java(tmp_path / "jdk")
         assert found is not None
         options = archive.archive_options(found, cache=tmp_path / "cache", jars=tmp_path / "jars", version="4.3.0")
@@ -111,15 +117,47 @@ class TestArchive:
         recording = self.ask(tmp_path)
         assert self.is_recording
         recording.write_bytes(bytes(1000))  # the header comes last
-        other = self.ask(tmp_path)
+        self.ask(tmp_path)
         assert self.is_recording
-        assert other != recording, "two that start at once do not write to one file"
         recording.write_bytes(b"\xa8\xba\x0b\xf0" + bytes(1000))
 
         used = self.ask(tmp_path)
         assert not self.is_recording
         assert used.read_bytes().startswith(b"\xa8\xba\x0b\xf0")
         assert self.ask(tmp_path) == used
+
+    @pytest.mark.usefixtures("options")
+    def test_of_two_that_start_at_once_one_records(self, tmp_path: Path) -> None:
+        self.ask(tmp_path)
+        assert self.is_recording
+        assert self.ask_at_once(tmp_path) == Path()
+        assert not self.is_recording
+
+    @pytest.mark.usefixtures("options")
+    def test_an_archive_that_was_cut_short_is_not_used(self, tmp_path: Path) -> None:
+        """A JVM would die of it."""
+        self.ask(tmp_path).write_bytes(b"\xa8\xba\x0b\xf0" + bytes(1000))
+        used = self.ask(tmp_path)
+        os.truncate(used, 500)
+
+        self.ask(tmp_path)
+
+        assert self.is_recording
+        assert not used.exists()
+
+    @pytest.mark.usefixtures("options")
+    def test_archives_of_former_jars_and_recordings_too_many_are_removed(self, tmp_path: Path) -> None:
+        cache = tmp_path / "cache"
+        for number in range(4):
+            (cache / f"classes-4.{number}.0-0123456789ab.4.jsa").write_bytes(b"jars")
+            os.utime(cache / f"classes-4.{number}.0-0123456789ab.4.jsa", (number, number))
+        (cache / "classes-4.1.0-0123456789ab.jsa.recording-77").write_bytes(b"whole")
+
+        self.ask(tmp_path)
+
+        assert sorted(path.name for path in cache.glob("classes-*jsa*")) == [
+            f"classes-4.{number}.0-0123456789ab.4.jsa" for number in (2, 3)
+        ]
 
     @pytest.mark.usefixtures("options")
     def test_a_recording_whose_writer_was_killed_is_removed_when_it_is_old(self, tmp_path: Path) -> None:
@@ -133,12 +171,12 @@ class TestArchive:
 
     @pytest.mark.usefixtures("options")
     def test_another_java_or_other_jars_have_an_archive_of_their_own(self, tmp_path: Path) -> None:
-        first = self.ask(tmp_path).name.partition(".jsa")[0]
+        first = self.ask(tmp_path).name.partition(".jsa.recording")[0]
         (tmp_path / "jars" / "spark.jar").write_bytes(b"another jar")
-        second = self.ask(tmp_path).name.partition(".jsa")[0]
+        second = self.ask(tmp_path).name.partition(".jsa.recording")[0]
         release = tmp_path / "jdk" / "release"
         release.write_text(release.read_text().replace("17.0.15", "17.0.16"))
-        third = self.ask(tmp_path).name.partition(".jsa")[0]
+        third = self.ask(tmp_path).name.partition(".jsa.recording")[0]
         assert len({first, second, third}) == 3
 
     @pytest.mark.usefixtures("options")
@@ -225,3 +263,4 @@ def test_a_session_of_a_program_of_its_own_finds_the_source_and_is_quiet(tmp_pat
     assert first[0] == 4
     assert "ArchiveClassesAtExit" in str(first[1])
     assert first[2:] == ["hello", True]
+    assert "SharedArchiveFile" in str(start()[1]), "the next start, at once"

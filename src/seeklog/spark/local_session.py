@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seeklog.errors import UsageError
-from seeklog.spark.archive import archive_options
+from seeklog.spark.archive import archive_options, keep_recording
 from seeklog.spark.java import find_java, home_for_spark, is_virtual_environment
 
 if TYPE_CHECKING:
@@ -71,7 +71,9 @@ def session(
         tuned = prepare(master, memory)
     for name, value in _merged(tuned, config or {}).items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    running = builder.getOrCreate()
+    keep_recording(running, tuned.get("spark.driver.extraJavaOptions", ""))
+    return running
 
 
 def is_given() -> bool:
