@@ -47,8 +47,9 @@ class Graph(GraphElementRegistry):
 @pytest.fixture
 def graph(spark: SparkSession, undisturbed: Place) -> Iterator[Graph]:
     settings = {"spark.payments.store": str(undisturbed.store), "spark.payments.maxOffsetsPerTrigger": "1000"}
+    active = SparkSession.active()  # as the definitions have it
     for name, value in settings.items():
-        spark.conf.set(name, value)
+        active.conf.set(name, value)
     (path,) = (launcher.PROJECT / "transformations").glob("*.py")
     spec = importlib.util.spec_from_file_location("definitions", path)
     assert spec is not None
@@ -59,9 +60,9 @@ def graph(spark: SparkSession, undisturbed: Place) -> Iterator[Graph]:
     # What one flow reads of another is there only when the pipeline runs.
     found.flows["merchant_windows"].func().createOrReplaceTempView("merchant_windows")
     yield found
-    spark.catalog.dropTempView("merchant_windows")
+    active.catalog.dropTempView("merchant_windows")
     for name in settings:
-        spark.conf.unset(name)
+        active.conf.unset(name)
 
 
 def test_its_tables_have_the_columns_of_ours(spark: SparkSession, graph: Graph) -> None:
