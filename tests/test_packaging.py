@@ -32,8 +32,8 @@ def modules_after(statement: str) -> set[str]:
     return set(json.loads(run_python(f"{statement}\nimport sys, json; print(json.dumps(list(sys.modules)))")))
 
 
-def test_the_extras_are_arrow_spark_cli_all_and_dev() -> None:
-    assert metadata("seeklog").get_all("Provides-Extra") == ["arrow", "spark", "cli", "all", "dev"]
+def test_the_extras_are_these() -> None:
+    assert metadata("seeklog").get_all("Provides-Extra") == ["arrow", "spark", "plots", "cli", "all", "dev"]
 
 
 def test_the_core_depends_on_a_crc_and_the_codecs_alone() -> None:
