@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -110,8 +109,8 @@ def prepare(master: str, memory: str) -> dict[str, str]:
         options.append(archive_options(java, cache=cache, jars=spark_home / "jars", version=pyspark.__version__))
     else:
         os.environ["JAVA_HOME"] = str(java.home)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable if cache is None else str(_worker_python(cache)))
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
     _let_workers_find_us()
     return {
         "spark.master": master,
@@ -122,7 +121,6 @@ def prepare(master: str, memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(_cores(master)),
-        "spark.python.unix.domain.socket.enabled": "true",
         # A crash of native code shows where it was.
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
@@ -176,27 +174,10 @@ def _light_home(real: Path, cache: Path, *, version: str) -> Path:
     return home
 
 
-def _worker_python(cache: Path) -> Path:
-    """Return a program that runs this Python, but with our daemon where Spark asks for PySpark's.
-
-    Spark has an option for that, which counts for tasks only and not for planning.
-    """
-    python = shlex.quote(sys.executable)
-    script = f"""#!/bin/sh
-if [ "$1" = -m ] && [ "$2" = pyspark.daemon ]; then
-  shift 2
-  exec {python} -m seeklog.spark.daemon "$@"
-fi
-exec {python} "$@"
-"""
-    return _written(cache / "worker-python", script)
-
-
 def _written(path: Path, text: str) -> Path:
     if not path.exists() or path.read_text() != text:
         new = path.with_name(f"{path.name}.{os.getpid()}")
         new.write_text(text)
-        new.chmod(0o755)
         new.replace(path)
     return path
 
