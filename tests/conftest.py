@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -44,6 +47,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session with two tasks at a time, whose workers find what these tests find."""
+    from pyspark.errors import AnalysisException
+
     from seeklog.spark import session
 
     paths = [str(HERE.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -59,4 +64,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
     }
     with session("seeklog tests", master="local[2]", config=config) as running:
+        # Spark looks for data sources at their first use, and a test that cancels a job may stand before that.
+        with contextlib.suppress(AnalysisException):
+            running.read.format("seeklog").load()
         yield running
+
+
+@pytest.fixture
+def connect_alone() -> Iterator[None]:
+    """Spark Connect always takes the same port: those who start a server take turns, in all processes."""
+    with open(Path(tempfile.gettempdir()) / "seeklog-tests-connect.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

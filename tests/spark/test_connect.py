@@ -41,6 +41,7 @@ finally:
 """
 
 
+@pytest.mark.usefixtures("connect_alone")
 def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"a": [30, 20]})
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}

@@ -149,6 +149,7 @@ finally:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("connect_alone")
 def test_a_listener_of_spark_connect_hears_of_every_batch(tmp_path: Path) -> None:
     pytest.importorskip("grpc")
     path = make_store(tmp_path / "store", {"orders": [20, 10]})
