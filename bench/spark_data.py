@@ -7,6 +7,7 @@ of the rows. Values are 100 random bytes, or a payment in JSON (about 110).
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -103,19 +104,22 @@ def _payments(numbers: Any, partition: int) -> pa.Array:
 
 
 def multiply(rows: Rows, root: Path, *, copies: int) -> int:
-    """Make a data directory with many partitions of the same files, by links; return how many bytes of log it has."""
+    """Make a data directory with many partitions of the same logs, by links; return how many bytes they have."""
     size = 0
     for source in sorted(rows.store.glob(f"{rows.topic}-*")):
         for copy in range(copies):
             target = root / f"copy{copy}-{source.name.rpartition('-')[2]}"
             target.mkdir(parents=True)
             for path in source.iterdir():
-                (target / path.name).hardlink_to(path)
-                size += path.stat().st_size if path.suffix == ".log" else 0
+                if path.suffix == ".log":
+                    (target / path.name).hardlink_to(path)
+                    size += path.stat().st_size
+                elif path.name != ".lock":
+                    shutil.copy(path, target)
     return size
 
 
 def drop_indexes(root: Path) -> None:
-    """Remove every index; the links of others to them stay."""
+    """Remove every index."""
     for path in [*root.rglob("*.index"), *root.rglob("*.timeindex")]:
         path.unlink()
