@@ -124,7 +124,7 @@ import json, sys
 from pyspark.sql import SparkSession
 from seeklog.spark import LagListener
 path, checkpoint = sys.argv[1:]
-spark = SparkSession.builder.remote("local[1]").getOrCreate()
+spark = SparkSession.builder.remote("local[1]").config("spark.ui.enabled", "false").getOrCreate()
 try:
     import threading
     told, both = [], threading.Event()
@@ -154,13 +154,16 @@ def test_a_listener_of_spark_connect_hears_of_every_batch(tmp_path: Path) -> Non
     pytest.importorskip("grpc")
     path = make_store(tmp_path / "store", {"orders": [20, 10]})
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
+    for word in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
+        environment.pop(word, None)
     child = subprocess.run(
         [sys.executable, "-c", _CONNECT, str(path), str(tmp_path / "checkpoint")],
         env=environment,
+        cwd=tmp_path,  # the server's files are left there
         capture_output=True,
         text=True,
         check=False,
-        timeout=600,
+        timeout=300,
     )
     lines = [line for line in child.stdout.splitlines() if line.startswith("told ")]
     assert lines, child.stderr
