@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import sys
@@ -47,8 +46,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A classic session with two tasks at a time, whose workers find what these tests find."""
-    from pyspark.errors import AnalysisException
-
     from seeklog.spark import session
 
     paths = [str(HERE.parent), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
@@ -64,9 +61,6 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dlog4j2.configurationFile={logging}",
     }
     with session("seeklog tests", master="local[2]", config=config) as running:
-        # Spark looks for data sources at their first use, and a test that cancels a job may stand before that.
-        with contextlib.suppress(AnalysisException):
-            running.read.format("seeklog").load()
         yield running
 
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from pyspark.sql import SparkSession
 from seeklog.errors import UsageError
 from seeklog.spark import archive, java, local_session, session
 from spark.conftest import SOURCES
+from spark.workbench import make_store
 
 
 def make_java(home: Path, *, version: str, program: str = "#!/bin/sh\n", release: bool = True) -> Path:
@@ -214,6 +216,20 @@ def test_the_session_that_is_there_is_used_as_it_is(spark: SparkSession, caplog:
     assert session("another", config={"spark.sql.shuffle.partitions": "77"}) is spark
     assert spark.conf.get("spark.sql.shuffle.partitions") == shuffles
     assert "spark.sql.shuffle.partitions is not set" in caplog.text
+
+
+def test_a_thread_that_asks_for_the_session_may_write_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    make_store(tmp_path / "store", {"orders": [1]})
+    rows = spark.createDataFrame([(b"from a thread",)], "value binary")
+
+    def write() -> str:
+        assert session() is spark
+        writer = rows.write.format("seeklog").option("path", str(tmp_path / "store")).option("topic", "orders")
+        writer.mode("append").save()
+        return "written"
+
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(write).result() == "written"
 
 
 @pytest.mark.parametrize("name", ["PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "MASTER"])

@@ -246,9 +246,21 @@ def test_progress_is_one_line_on_a_terminal_and_a_line_now_and_then_elsewhere(st
     assert lines[-1] == "verify: all is well"
 
 
-# Apart from the others: after an interrupt the first write of the same session does not find the data source.
-@pytest.mark.slow
 def test_ctrl_c_ends_the_spark_job(spark: SparkSession) -> None:
+    _interrupt(spark)
+
+    progress = Progress("work", counts=[1, 1], sizes=[1, 1], is_shown=False)
+    assert run_tasks(spark, [[1, 2], [3]], lambda number: 2 * number, progress=progress) == [2, 4, 6]
+
+
+def test_the_first_thing_after_ctrl_c_may_be_a_write(spark: SparkSession, store: Path) -> None:
+    rows = spark.createDataFrame([(b"after",)], "value binary").coalesce(1)
+    _interrupt(spark)
+    rows.write.format("seeklog").option("path", str(store)).option("topic", "orders").mode("append").save()
+
+
+def _interrupt(spark: SparkSession) -> None:
+    """Start a job that would last long, and end it by Ctrl-C."""
     tracker = spark.sparkContext.statusTracker()
 
     def interrupt() -> None:
@@ -262,9 +274,7 @@ def test_ctrl_c_ends_the_spark_job(spark: SparkSession) -> None:
         # As long as no wait in these tests lasts.
         run_tasks(spark, [[600], [600]], lambda seconds: time.sleep(seconds), progress=progress)
     interrupter.join()
-
     wait_until(lambda: not tracker.getActiveJobsIds(), "the end of the job")
-    assert run_tasks(spark, [[1, 2], [3]], lambda number: 2 * number, progress=progress) == [2, 4, 6]
 
 
 _CONNECT = """

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seeklog.errors import UsageError
+from seeklog.spark.active import running_session
 from seeklog.spark.archive import archive_options, keep_recording
 from seeklog.spark.java import find_java, home_for_spark, is_virtual_environment
 
@@ -48,7 +49,7 @@ def session(
     memory: str = MEMORY,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a tuned local session, or the one that is there already, as it is.
+    """Return a tuned local session, or the one that is there already, as it is, made the active one of this thread.
 
     Under `spark-submit`, with a remote server in the environment, or with a `master` that is a cluster, nothing is
     tuned: that session is the user's own. `config` counts before everything that is set here. Sets JAVA_HOME,
@@ -56,11 +57,11 @@ def session(
     """
     from pyspark.sql import SparkSession
 
-    active = SparkSession.getActiveSession()
-    if active is not None:
+    running = running_session()
+    if running is not None:
         if config:
-            logger.warning("a Spark session is active and used as it is: %s is not set", ", ".join(config))
-        return active
+            logger.warning("a Spark session is running and used as it is: %s is not set", ", ".join(config))
+        return running
     builder = SparkSession.builder.appName(app_name)
     if is_given():
         tuned: Mapping[str, str] = {}

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from seeklog.spark.active import make_active
 from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
 from seeklog.spark.jobs.progress import Progress
 
@@ -103,6 +104,8 @@ def _watched_here(spark: SparkSession, progress: Progress) -> Iterator[None]:
     except BaseException:
         with contextlib.suppress(Exception):
             context.cancelJobsWithTag(tag)
+            # Ctrl-C breaks the connection to the JVM's thread. The next one gets another, which knows of no session.
+            make_active(spark)
         raise
     finally:
         is_over.set()
