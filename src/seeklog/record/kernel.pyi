@@ -8,10 +8,13 @@ _Buffer = bytes | bytearray | memoryview | mmap
 
 HEADER_SIZE: Final[int]
 NO_TIMESTAMP: Final[int]
+SECRET_SIZE: Final[int]
+FIXED_SECRET: Final[bytes]
 
 def crc32c(data: _Buffer, initial: int = 0) -> int: ...
 def murmur2(key: bytes) -> int: ...
 def partition_of(key: bytes, count: int) -> int: ...
+def hash_key(key: bytes, secret: bytes = ...) -> tuple[int, int]: ...
 
 @final
 class Record:

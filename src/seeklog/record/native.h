@@ -28,6 +28,15 @@ static inline int64_t big_endian_i64(const unsigned char *data) {
     return (int64_t)word;
 }
 
+static inline uint64_t little_endian_u64(const unsigned char *data) {
+    uint64_t word;
+    memcpy(&word, data, 8);
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+    word = __builtin_bswap64(word);
+#endif
+    return word;
+}
+
 static inline int32_t native_i32(const unsigned char *data) {
     int32_t word;
     memcpy(&word, data, 4);
