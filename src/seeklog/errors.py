@@ -40,6 +40,52 @@ class InvalidRecord(SeeklogError, ValueError):
     """A record that this log refuses: wrong type, or a timestamp out of bounds; nothing was written."""
 
 
+class ProducerFenced(SeeklogError):
+    """A newer incarnation of the producer has written here; nothing was written, and this one never may again."""
+
+    def __init__(self, message: str, *, producer_id: int, epoch: int, current_epoch: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.current_epoch = current_epoch
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild_fenced, (str(self), self.producer_id, self.epoch, self.current_epoch)
+
+
+def _rebuild_fenced(message: str, producer_id: int, epoch: int, current_epoch: int) -> ProducerFenced:
+    return ProducerFenced(message, producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
+
+
+class SequenceError(SeeklogError):
+    """A batch whose sequence is not the one that its producer must go on with; nothing was written."""
+
+    def __init__(self, message: str, *, producer_id: int, epoch: int, sequence: int, expected: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = epoch
+        self.sequence = sequence
+        self.expected = expected
+        super().__init__(message)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        numbers = (self.producer_id, self.epoch, self.sequence, self.expected)
+        return _rebuild_sequence, (type(self), str(self), *numbers)
+
+
+def _rebuild_sequence(
+    kind: type[SequenceError], message: str, producer_id: int, epoch: int, sequence: int, expected: int
+) -> SequenceError:
+    return kind(message, producer_id=producer_id, epoch=epoch, sequence=sequence, expected=expected)
+
+
+class OutOfOrderSequence(SequenceError):
+    """Records of the producer are missing before these."""
+
+
+class DuplicateSequence(SequenceError):
+    """The records were written before, too long ago, or in other batches, to tell their offsets."""
+
+
 class OffsetOutOfRange(SeeklogError, LookupError):
     """The log has no record at that offset. The valid range is in the message and in the attributes."""
 

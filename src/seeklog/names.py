@@ -2,6 +2,7 @@
 
 Kafka's own, in a partition's directory:
     %020d.log .index .timeindex   a segment, named after its base offset
+    %020d.snapshot                what is known of producers, named after the offset that it goes up to
     leader-epoch-checkpoint       where each leader epoch starts
     .deleted .cleaned .swap       suffixes of segments that are leaving or arriving
 
@@ -35,6 +36,7 @@ LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 SEAL: Final = ".seal"
+SNAPSHOT: Final = ".snapshot"
 TORN: Final = ".torn"
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"

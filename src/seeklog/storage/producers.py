@@ -1,0 +1,333 @@
+"""What one partition knows of its producers, by Kafka's rules. Pure: no files, no clock, no threads.
+
+A producer that wants each of its batches to be in the log once numbers its records. A batch says who wrote it
+(`producer_id`), in which incarnation (`producer_epoch`) and from which number on (`base_sequence`). Then
+
+    an epoch below the last one            is fenced: a newer incarnation has taken over
+    a new epoch                            begins at sequence 0
+    the same epoch                         goes on with the sequence behind the last one; behind 2^31 - 1 comes 0
+    one of the last five batches again     is not written again, but acknowledged with the offsets that it has
+    any other sequence                     is refused: batches are missing before it, or it is older than those five
+    a producer that nobody remembers       begins where it will: its records may have been deleted since
+
+Batches without a producer id are nobody's, and never come here. A producer is forgotten when it has been idle for a
+day; one with an open transaction is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+from seeklog.config import INT32_MAX
+from seeklog.errors import DuplicateSequence, InvalidRecord, OutOfOrderSequence, ProducerFenced
+from seeklog.record.batch import BatchHeader
+from seeklog.record.control import EndMarker
+
+# As many requests as a Kafka client has on their way at once: it may repeat any of them.
+BATCHES_REMEMBERED: Final = 5
+# producer.id.expiration.ms
+EXPIRATION_MS: Final = 24 * 3600 * 1000
+NO_SEQUENCE: Final = -1
+NONE: Final = -1
+_SEQUENCES: Final = INT32_MAX + 1
+EPOCH_MOST: Final = 2**15 - 1
+
+
+class ProducerSequence(NamedTuple):
+    """Who appends a batch, and the number of its first record; that of the next batch is `behind` this one."""
+
+    producer_id: int
+    epoch: int
+    sequence: int
+
+    def behind(self, record_count: int) -> ProducerSequence:
+        """Return the same producer's place after so many records more."""
+        return self._replace(sequence=(self.sequence + record_count) % _SEQUENCES)
+
+
+class WrittenBatch(NamedTuple):
+    """A batch of a producer's that is in the log."""
+
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp_ms: int
+
+    @property
+    def base_sequence(self) -> int:
+        return (self.last_sequence - self.offset_delta) % _SEQUENCES
+
+    @property
+    def base_offset(self) -> int:
+        return self.last_offset - self.offset_delta
+
+    @property
+    def offsets(self) -> range:
+        return range(self.base_offset, self.last_offset + 1)
+
+
+class ProducerEntry(NamedTuple):
+    """One producer: its newest epoch, and the last batches of it, the oldest first."""
+
+    producer_id: int
+    epoch: int
+    batches: tuple[WrittenBatch, ...]
+    timestamp_ms: int
+    coordinator_epoch: int = NONE
+    transaction_start: int = NONE
+    """The first offset of a transaction that has not ended, or -1."""
+
+    @property
+    def last_sequence(self) -> int:
+        return self.batches[-1].last_sequence if self.batches else NO_SEQUENCE
+
+    @property
+    def last_offset(self) -> int:
+        """The last offset of the last batch, or -1 if only the end of a transaction is known."""
+        return self.batches[-1].last_offset if self.batches else NONE
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next batch of this epoch must begin with."""
+        return next_sequence(self.last_sequence)
+
+    def find(self, header: BatchHeader) -> WrittenBatch | None:
+        """Return the batch that is in the log if this one repeats it."""
+        if header.producer_epoch != self.epoch or header.base_sequence < 0 or header.is_control:
+            return None
+        wanted = (header.base_sequence, last_sequence_of(header))
+        return next((each for each in self.batches if (each.base_sequence, each.last_sequence) == wanted), None)
+
+    def after(self, header: BatchHeader, marker: EndMarker | None) -> ProducerEntry:
+        """Return what is known of the producer once this batch is in the log."""
+        batches = self.batches if header.producer_epoch == self.epoch else ()
+        if header.is_control:
+            if marker is None:
+                return self
+            return ProducerEntry(
+                self.producer_id, header.producer_epoch, batches, header.max_timestamp_ms, marker.coordinator_epoch
+            )
+        written = WrittenBatch(
+            last_sequence_of(header), header.last_offset, header.last_offset_delta, header.max_timestamp_ms
+        )
+        begins = self.transaction_start == NONE and header.is_transactional
+        return ProducerEntry(
+            self.producer_id,
+            header.producer_epoch,
+            (*batches, written)[-BATCHES_REMEMBERED:],
+            header.max_timestamp_ms,
+            self.coordinator_epoch,
+            header.base_offset if begins else self.transaction_start,
+        )
+
+
+class ProducerBatch(NamedTuple):
+    """A batch as far as producers are concerned: its header, and what it ends if it is a control batch."""
+
+    header: BatchHeader
+    marker: EndMarker | None = None
+
+
+def next_sequence(last_sequence: int) -> int:
+    """Return the sequence behind another: 0 behind none, and behind the largest."""
+    return (last_sequence + 1) % _SEQUENCES
+
+
+def last_sequence_of(header: BatchHeader) -> int:
+    """Return the sequence of a batch's last record; offsets that compaction has taken out count as ever."""
+    if header.base_sequence < 0:
+        return NO_SEQUENCE
+    return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
+
+
+class ProducerState:
+    """The producers of one partition. Whoever appends calls it under the partition's lock."""
+
+    def __init__(self, *, expiration_ms: int = EXPIRATION_MS) -> None:
+        self._expiration_ms = expiration_ms
+        self._entries: dict[int, ProducerEntry] = {}
+        self._seen_ms: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[ProducerEntry]:
+        return iter(list(self._entries.values()))
+
+    def get(self, producer_id: int, *, now_ms: int) -> ProducerEntry | None:
+        """Return what is known of a producer, or None if it is nobody's, or forgotten by now."""
+        entry = self._entries.get(producer_id)
+        return None if entry is None or self._has_expired(entry, now_ms) else entry
+
+    def last_offsets(self, *, now_ms: int) -> dict[int, int]:
+        """Return, for each producer that is remembered, the last offset of its last batch.
+
+        Compaction keeps these batches, if need be without records: they tell the next open which sequence comes next.
+        """
+        return {
+            entry.producer_id: entry.last_offset
+            for entry in self
+            if entry.batches and not self._has_expired(entry, now_ms)
+        }
+
+    # ------------------------------------------------------------ appending
+
+    def check(self, batches: Sequence[ProducerBatch], *, now_ms: int) -> range | None:
+        """Raise unless these batches may be appended, in this order and at once; nothing changes.
+
+        Returns the offsets that they have already if all of them repeat batches that are remembered.
+        """
+        ahead: dict[int, ProducerEntry] = {}
+        repeated: list[WrittenBatch] = []
+        for header, marker in batches:
+            if header.producer_id < 0:
+                continue
+            entry = self.get(header.producer_id, now_ms=now_ms)
+            found = entry.find(header) if entry is not None else None
+            if found is not None:
+                repeated.append(found)
+                continue
+            _check_fields(header)
+            current = ahead.get(header.producer_id, entry)
+            if current is None:
+                current = _unknown(header.producer_id)
+            elif header.is_control:
+                _check_marker(current, header, marker)
+            else:
+                _check_next(current, header)
+            ahead[header.producer_id] = current.after(header, marker)
+        if not repeated:
+            return None
+        offsets = range(repeated[0].base_offset, repeated[-1].last_offset + 1)
+        if len(repeated) < len(batches) or sum(len(each.offsets) for each in repeated) != len(offsets):
+            raise _mixed(batches, repeated)
+        return offsets
+
+    def note(self, batches: Iterable[ProducerBatch], *, now_ms: int) -> None:
+        """Take in batches that are in the log. Nothing is refused: what is there is there."""
+        for header, marker in batches:
+            producer_id = header.producer_id
+            if producer_id < 0:
+                continue
+            entry = self._entries.get(producer_id) or _unknown(producer_id)
+            new = entry.after(header, marker)
+            if new is not entry:
+                self._entries[producer_id] = new
+                self._seen_ms[producer_id] = now_ms
+
+    # ------------------------------------------------------------ remembering and forgetting
+
+    def restore(self, entries: Iterable[ProducerEntry], *, now_ms: int) -> None:
+        """Begin with what a snapshot says, but for producers that have been idle for too long."""
+        self._seen_ms = {}
+        self._entries = {entry.producer_id: entry for entry in entries if not self._has_expired(entry, now_ms)}
+
+    def expire(self, *, now_ms: int) -> None:
+        """Forget producers that have been idle for too long."""
+        for entry in self:
+            if self._has_expired(entry, now_ms):
+                del self._entries[entry.producer_id]
+                self._seen_ms.pop(entry.producer_id, None)
+
+    def entries(self) -> list[ProducerEntry]:
+        """Return all that a snapshot is to say.
+
+        A reader of it forgets by the time of a producer's last record. Where that record was stamped further in the
+        past than a producer is remembered, the time of the append stands in for it.
+        """
+        return [
+            entry._replace(timestamp_ms=seen) if seen - entry.timestamp_ms >= self._expiration_ms else entry
+            for entry in self
+            for seen in (self._seen_ms.get(entry.producer_id, entry.timestamp_ms),)
+        ]
+
+    def _has_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
+        if entry.transaction_start != NONE:
+            return False
+        active_ms = max(entry.timestamp_ms, self._seen_ms.get(entry.producer_id, NONE))
+        return now_ms - active_ms >= self._expiration_ms
+
+
+def _unknown(producer_id: int) -> ProducerEntry:
+    return ProducerEntry(producer_id, NONE, (), NONE)
+
+
+def _check_fields(header: BatchHeader) -> None:
+    if header.producer_epoch < 0 or header.base_sequence < NO_SEQUENCE:
+        raise InvalidRecord(
+            f"a batch of producer {header.producer_id} has epoch {header.producer_epoch} and sequence "
+            f"{header.base_sequence}: both must be 0 or more; nothing was written"
+        )
+
+
+def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
+    if header.producer_epoch < entry.epoch:
+        raise ProducerFenced(
+            f"producer {entry.producer_id} has epoch {entry.epoch} by now, and this batch has {header.producer_epoch}: "
+            "a newer incarnation writes here; nothing was written",
+            producer_id=entry.producer_id,
+            epoch=header.producer_epoch,
+            current_epoch=entry.epoch,
+        )
+
+
+def _check_marker(entry: ProducerEntry, header: BatchHeader, marker: EndMarker | None) -> None:
+    _check_epoch(entry, header)
+    if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
+        raise ProducerFenced(
+            f"the end of a transaction of producer {entry.producer_id} comes from a coordinator of epoch "
+            f"{marker.coordinator_epoch}, and one of epoch {entry.coordinator_epoch} has been here; nothing was written",
+            producer_id=entry.producer_id,
+            epoch=header.producer_epoch,
+            current_epoch=entry.epoch,
+        )
+
+
+def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
+    """Refuse a batch that is not the next one of a producer that is known."""
+    _check_epoch(entry, header)
+    if entry.transaction_start != NONE and not header.is_transactional:
+        raise InvalidRecord(
+            f"producer {entry.producer_id} has had a transaction open since offset {entry.transaction_start}, and this "
+            "batch belongs to none; nothing was written"
+        )
+    sequence = header.base_sequence
+    if sequence == NO_SEQUENCE:
+        return  # a coordinator's own batch: only the epoch counts
+    is_new = header.producer_epoch != entry.epoch
+    expected = 0 if is_new else entry.next_sequence
+    if sequence == expected:
+        return
+    # The numbers go round, so the nearer way tells whether this one is ahead or behind.
+    is_behind = bool(entry.batches) and not is_new and (sequence - expected) % _SEQUENCES >= _SEQUENCES // 2
+    if is_behind:
+        raise DuplicateSequence(
+            f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} was written before, and "
+            f"not in one of the last {BATCHES_REMEMBERED} batches as they are remembered; {expected} comes next; "
+            "nothing was written",
+            producer_id=entry.producer_id,
+            epoch=header.producer_epoch,
+            sequence=sequence,
+            expected=expected,
+        )
+    raise OutOfOrderSequence(
+        f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} came, and {expected} comes "
+        "next: send what is missing first; nothing was written",
+        producer_id=entry.producer_id,
+        epoch=header.producer_epoch,
+        sequence=sequence,
+        expected=expected,
+    )
+
+
+def _mixed(batches: Sequence[ProducerBatch], repeated: Sequence[WrittenBatch]) -> DuplicateSequence:
+    header = batches[0].header
+    return DuplicateSequence(
+        f"{len(repeated)} of {len(batches)} batches of one append are in the log already, the last at offset "
+        f"{repeated[-1].last_offset}, and not as one run: append batches one by one; nothing was written",
+        producer_id=header.producer_id,
+        epoch=header.producer_epoch,
+        sequence=header.base_sequence,
+        expected=next_sequence(repeated[-1].last_sequence),
+    )
