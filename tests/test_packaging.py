@@ -33,7 +33,16 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_the_extras_are_these() -> None:
-    assert metadata("seeklog").get_all("Provides-Extra") == ["arrow", "spark", "plots", "cli", "all", "dev"]
+    assert metadata("seeklog").get_all("Provides-Extra") == [
+        "arrow",
+        "spark",
+        "plots",
+        "cli",
+        "remote",
+        "s3",
+        "all",
+        "dev",
+    ]
 
 
 def test_the_core_depends_on_a_crc_and_the_codecs_alone() -> None:

@@ -14,7 +14,11 @@ import stat
 import struct
 import sys
 from os import pread, pwrite
-from typing import Literal, Protocol, TypeAlias
+from pathlib import Path
+from typing import Literal, NoReturn, Protocol, TypeAlias
+
+from seeklog.errors import UsageError
+from seeklog.names import is_url
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 Kind: TypeAlias = Literal["file", "directory", "link", "other"]
@@ -242,6 +246,59 @@ class OsFiles:
             os.close(handle)
             raise
         return handle
+
+
+class ReadOnlyFiles:
+    """The half of `Files` that changes something, refused. What is under it stays as it was first seen."""
+
+    def refuse(self, path: str) -> NoReturn:
+        raise OSError(errno.EROFS, "an archive, and what lies at a URL, is only read", path)
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        self.refuse(f"handle {handle}")
+
+    def truncate(self, handle: int, size: int) -> None:
+        self.refuse(f"handle {handle}")
+
+    def sync(self, handle: int) -> None:
+        self.refuse(f"handle {handle}")
+
+    def rename(self, source: str, target: str) -> None:
+        self.refuse(source)
+
+    def remove(self, path: str) -> None:
+        self.refuse(path)
+
+    def make_directory(self, path: str) -> None:
+        self.refuse(path)
+
+    def remove_directory(self, path: str) -> None:
+        self.refuse(path)
+
+    def sync_directory(self, path: str) -> None:
+        self.refuse(path)
+
+    def lock(self, path: str, owner: str) -> int:
+        self.refuse(path)
+
+    def is_locked(self, path: str) -> bool:
+        """Nobody holds a lock here: a file of that name was copied along."""
+        return False
+
+    def lock_out_broker(self, path: str) -> int:
+        self.refuse(path)
+
+
+def absolute(path: str) -> str:
+    """Return a path from the root on; a URL stays as it is, without slashes at its end."""
+    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+
+
+def local_path(location: str) -> Path:
+    """Return a directory as a `Path`, which could not hold a URL."""
+    if is_url(location):
+        raise UsageError(f"{location} is a URL and no path; ask for its location")
+    return Path(location)
 
 
 def _kind_of_entry(entry: os.DirEntry[str]) -> Kind:

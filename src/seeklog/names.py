@@ -77,6 +77,8 @@ FILE_NAME_MOST: Final = 255
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL)
 # What goes with a segment when it is deleted, a broker's files among them.
 BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, ".snapshot", ".txnindex")
+# What fsspec takes for an address: a scheme, or several of them chained.
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 # No leading zeros: a partition has one name.
@@ -93,6 +95,11 @@ _KNOWN_NAME: Final = re.compile(
     r"|\.lock)\Z",
     re.ASCII,
 )
+
+
+def is_url(path: str) -> bool:
+    """Tell whether a path is an address such as s3://bucket/path, and not the name of a directory."""
+    return _URL.match(path) is not None
 
 
 def segment_name(base_offset: int, suffix: str) -> str:

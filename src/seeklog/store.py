@@ -32,11 +32,12 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, absolute, local_path
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import partition_of
+from seeklog.remote import RemoteFiles
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.topics.description import PartitionDescription, TopicDescription
@@ -70,14 +71,15 @@ class Store:
         path: str | os.PathLike[str],
         *,
         config: LogConfig | Mapping[str, Any] | None = None,
-        read_only: bool = False,
+        read_only: bool | None = None,
         max_open_files: int | None = None,
         background: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         files: Files | None = None,
     ) -> None:
         try:
-            root = os.path.abspath(os.fsdecode(path))
+            root = absolute(os.fsdecode(path))
         except TypeError:
             raise UsageError(f"a path is a str or a Path, not {type(path).__name__}") from None
         if "\0" in root:
@@ -92,6 +94,15 @@ class Store:
             raise UsageError(f"config is a LogConfig, or a dict of Kafka's words, not {type(config).__name__}")
         if config is not None and (config.high_watermark != "auto" or config.initial_offset):
             raise InvalidConfig("high_watermark and initial_offset are for a lone log: a store gives them itself")
+        if names.is_url(root):
+            if read_only is False:
+                raise UsageError(f"{root} is a URL, which is only read: leave read_only out, and write to a directory")
+            # Nothing there changes while it is open, so there is nothing to do in the background.
+            read_only, background = True, False
+            files = files or RemoteFiles(root, storage_options=storage_options)
+        elif storage_options:
+            raise UsageError(f"storage_options are for a URL, and {root} is a directory")
+        read_only = bool(read_only)
         self._root = root
         self._files = files or OsFiles()
         self._clock = clock or SystemClock()
@@ -166,7 +177,12 @@ class Store:
     @property
     def path(self) -> Path:
         """The directory."""
-        return Path(self._root)
+        return local_path(self._root)
+
+    @property
+    def location(self) -> str:
+        """The directory, or the URL that the store lies at."""
+        return self._root
 
     @property
     def read_only(self) -> bool:
@@ -539,17 +555,28 @@ def open_store(
     path: str | os.PathLike[str],
     *,
     config: LogConfig | Mapping[str, Any] | None = None,
-    read_only: bool = False,
+    read_only: bool | None = None,
     max_open_files: int | None = None,
     background: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Store:
     """Open the store at `path`, or make one there; a Kafka broker's data directory is one too.
+
+    A URL, such as s3://bucket/path, is opened read-only and stays as it is at this moment; `storage_options` are what
+    fsspec needs for it: credentials, an endpoint, time limits. It takes the extra `remote`, or `s3`.
 
     `config` holds for topics that say nothing else: a `LogConfig`, or Kafka's words. Not more than `max_open_files` are
     kept open, by default 512 or half of what the process may open. With `read_only=True` the store must exist, and
     nothing on disk changes. With `background=False` no thread syncs, rolls and retains: call `maintain`.
     """
-    return Store(path, config=config, read_only=read_only, max_open_files=max_open_files, background=background)
+    return Store(
+        path,
+        config=config,
+        read_only=read_only,
+        max_open_files=max_open_files,
+        background=background,
+        storage_options=storage_options,
+    )
 
 
 def _check_not_internal(name: str) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
 
+from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
@@ -28,7 +29,7 @@ from seeklog.errors import (
     SeeklogError,
     UsageError,
 )
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, absolute, local_path
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
 from seeklog.record.kernel import Record
@@ -70,7 +71,9 @@ class Log:
         self.config = config or LogConfig()
         files = files or OsFiles()
         clock = clock or SystemClock()
-        directory = os.path.abspath(os.fsdecode(path))
+        directory = absolute(os.fsdecode(path))
+        if names.is_url(directory) and isinstance(files, OsFiles):
+            raise UsageError(f"{directory} is a URL: open the store that it lies in with seeklog.open")
         if "\0" in directory:
             raise InvalidName(f"{directory!r} cannot be a path: it holds a NUL")
         self._writing: Partition | None = None
@@ -105,12 +108,17 @@ class Log:
 
     def __repr__(self) -> str:
         mode = "read-only" if self._writing is None else "writing"
-        return f"<Log {self.path} {mode}>"
+        return f"<Log {self.location} {mode}>"
 
     @property
     def path(self) -> Path:
         """The directory."""
-        return Path(self._partition.directory)
+        return local_path(self._partition.directory)
+
+    @property
+    def location(self) -> str:
+        """The directory, or the URL that the log lies at."""
+        return self._partition.directory
 
     @property
     def read_only(self) -> bool:
@@ -176,9 +184,9 @@ class Log:
             try:
                 self._partition.refresh()
             except FileNotFoundError as error:
-                raise NotALog(f"there is no log at {self.path} any more") from error
+                raise NotALog(f"there is no log at {self.location} any more") from error
             except OSError as error:
-                raise NotAccessible(f"{self.path} cannot be read: {error}") from error
+                raise NotAccessible(f"{self.location} cannot be read: {error}") from error
         return self._partition
 
     # ------------------------------------------------------------ appending
@@ -229,7 +237,7 @@ class Log:
         (self._writing or self._writer_only()).flush()
 
     def _writer_only(self) -> Partition:
-        raise UsageError(f"{self.path} is open read-only")
+        raise UsageError(f"{self.location} is open read-only")
 
     # ------------------------------------------------------------ reading
 
@@ -288,7 +296,7 @@ class Log:
 
     def _check_open(self) -> None:
         if self._is_closed:
-            raise LogClosed(f"{self.path} is closed")
+            raise LogClosed(f"{self.location} is closed")
 
     def _unreadable(self, offset: int, error: OSError) -> SeeklogError:
         """Say what an `OSError` means: a segment that was deleted meanwhile, or a disk that does not answer."""
@@ -297,7 +305,7 @@ class Log:
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
             return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=reading.ADVICE)
-        return NotAccessible(f"{self.path} cannot be read at offset {offset}: {error}")
+        return NotAccessible(f"{self.location} cannot be read at offset {offset}: {error}")
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         partition = self._fresh()

@@ -14,15 +14,16 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
 from seeklog.errors import LostRecords, NotALog
-from seeklog.files import Files
+from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record import kernel
+from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import Host
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import RecoveryReport, list_segments
-from seeklog.storage.seal import Seal, read_seal
+from seeklog.storage.seal import Seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
 from seeklog.storage.view import View
 from seeklog.storage.watermark import EXPLICIT, read_watermark
@@ -154,9 +155,10 @@ class Observer:
         while len(segments) > 1 and segments[1].base_offset <= first_kept:
             segments.pop(0)
         for segment in segments[:-1]:
-            seal = read_seal(self.files, self.directory, segment.base_offset)
-            if seal is not None:
-                segment.attach(seal)
+            segment.is_unread = True
+            if not isinstance(self.files, RemoteFiles):
+                # Where each costs a request they are left for when they are needed.
+                segment.fetch_seal()
         last = segments[-1]
         trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
         self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)
@@ -288,7 +290,7 @@ class Observer:
     @property
     def is_over(self) -> bool:
         """Whether nothing will be seen any more."""
-        return self._is_closed
+        return self._is_closed or isinstance(self.files, ReadOnlyFiles)
 
     def close(self) -> None:
         self._is_closed = True

@@ -24,7 +24,7 @@ from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from seeklog.storage.seal import Seal, write_seal
+from seeklog.storage.seal import Seal, read_seal, write_seal
 
 logger = logging.getLogger("seeklog")
 
@@ -98,6 +98,8 @@ class Segment:
         """Whether a gap between batches can only be damage."""
         self.is_exact = False
         """Whether the index entries are seeklog's own, each for one batch."""
+        self.is_unread = False
+        """Whether the seal was left where it lies until the segment is used."""
         if seal is not None:
             self.attach(seal)
 
@@ -121,11 +123,20 @@ class Segment:
         self.contiguous = seal.contiguous
         self.is_exact = True
 
+    def fetch_seal(self) -> None:
+        """Read the seal, if that was put off, before anything else of the segment is read."""
+        if self.is_unread:
+            seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
+            if seal is not None:
+                self.attach(seal)
+            self.is_unread = False
+
     @property
     def indexes(self) -> Indexes:
         """Both indexes, mapped when they are first asked for."""
         indexes = self.loaded
         if indexes is None:
+            self.fetch_seal()
             self.loaded = indexes = self.load_indexes()
             self.shared.opened(self)
         return indexes
@@ -134,6 +145,7 @@ class Segment:
         """Return the open `.log` file. The reference keeps it open."""
         handle = self._handle
         if handle is None:
+            self.fetch_seal()
             self._handle = handle = Handle(self.shared.files, self.path)
             self.shared.opened(self)
         return handle
@@ -158,6 +170,7 @@ class Segment:
 
     def max_timestamp_ms(self) -> int | None:
         """Return the largest timestamp in the segment, -1 if it has none, or None if nothing proves it."""
+        self.fetch_seal()
         return self.seal.max_timestamp_ms if self.seal is not None else None
 
     def load_indexes(self) -> Indexes:
