@@ -108,7 +108,14 @@ def scan(module: Any, raw: bytes) -> Any:
     return taken, state.save(), state.epochs, bytes(state.offset_table), bytes(state.time_table), str(state.problem)
 
 
+def collect_keys(module: Any, raw: bytes) -> Any:
+    table = module.KeyTable(40)
+    taken = table.add(raw, 9, False, INT64_MAX, LIMIT)
+    return taken, table.count, table.next_offset, bytes(table.encode(b"head"))
+
+
 READERS: dict[str, Callable[[Any, bytes], Any]] = {
+    "keys": collect_keys,
     "records": lambda m, raw: read_records(m, raw, contiguous=False, start=0, stop=INT64_MAX),
     "a window of records": lambda m, raw: read_records(m, raw, contiguous=True, start=41, stop=43),
     "columns": read_columns,
