@@ -7,6 +7,7 @@ offsets of groups, takes the lock of its partition for that moment.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import resource
@@ -271,6 +272,14 @@ class Store:
         self._check_open()
         return self._table.reading(TopicPartition(topic, partition))
 
+    def hold(self, topic: str, partition: int, *, patience_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
+        """Give one partition's log to write to, in a `with`: nobody else writes it meanwhile.
+
+        `LogLocked` if another process has it for longer than `patience_s`. All that was appended is durable at the end.
+        """
+        self._check_writable("nothing of it can be held")
+        return self._table.lent(TopicPartition(topic, partition), patience_s=patience_s)
+
     @property
     def transactions(self) -> Transactions:
         """Staged batches that are appended to many partitions together, once: what the Spark sink writes with."""
@@ -372,7 +381,7 @@ class Store:
             name=group,
             generation=found.state.generation,
             members=tuple(member for _, member in sorted(self._groups.living(found).items())),
-            offsets={partition: committed.offset for partition, committed in sorted(found.offsets.items())},
+            committed=dict(sorted(found.offsets.items())),
         )
 
     def lag(self, group: str) -> list[PartitionLag]:

@@ -504,6 +504,13 @@ def test_a_text_is_placed_as_its_bytes() -> None:
     assert found.to_pylist() == [kernel.partition_of("ü".encode(), 50), kernel.partition_of(b"customer-7", 50)]
 
 
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_topic_without_partitions_has_no_place_for_a_key(count: int) -> None:
+    """The kernel divides as C does: by nothing, the process would die."""
+    with pytest.raises(ValueError, match=f"{count} partitions"):
+        kernel.partition_of(b"key", count)
+
+
 @given(numbers=st.lists(st.integers(0, 6), max_size=40), before=st.integers(0, 9), wide=st.booleans())
 def test_rows_are_grouped_in_their_order(numbers: list[int], before: int, wide: bool) -> None:
     array = sliced(numbers, pa.int64() if wide else pa.int32(), before=before)

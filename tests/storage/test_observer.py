@@ -441,3 +441,25 @@ def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
 
         with pytest.raises((NotALog, CorruptionError, OffsetOutOfRange, LogClosed)):
             list(reader.scan())
+
+
+class LateFiles(QuickFiles):
+    """A disk of which one listing misses a file that is being made: the first one after the directory was checked."""
+
+    def __init__(self, missed: str) -> None:
+        self.missed = missed
+        self.listings = 0
+
+    def list(self, directory: str) -> list[str]:
+        self.listings += 1
+        return [name for name in super().list(directory) if self.listings != 2 or name != self.missed]
+
+
+def test_a_segment_that_a_listing_misses_while_a_writer_rolls_is_no_gap(tmp_path: Path) -> None:
+    """Goal: a reader never skips a segment because the one behind it was seen first."""
+    make_log(tmp_path / "log", 15, **SMALL)
+    files = LateFiles(f"{5:020d}.log")
+
+    with open_log(tmp_path / "log", files=files, read_only=True, **SMALL) as reader:
+        assert files.listings > 2
+        assert offsets(reader.scan()) == list(range(15))

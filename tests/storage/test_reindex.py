@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seeklog.errors import CorruptBatch, LogLocked, NotALog
+from seeklog.errors import CorruptBatch, LogLocked, LostRecords, NotALog
 from seeklog.storage.reindex import rebuild_index, recover_or_rebuild, renew_index, validate_index
 from storage.workbench import BATCH_BYTES, QuickFiles, config_of, contents, make_log, open_log, values
 
@@ -208,9 +208,18 @@ class ShrunkFiles(QuickFiles):
         return super().read(handle, size, position)
 
 
-@pytest.mark.xfail(strict=True, reason="scan_into reads on and on where a file ends before its segment's size")
-def test_a_file_that_was_cut_under_a_scan_ends_it(segment: Path) -> None:
-    assert validate_index(segment, files=ShrunkFiles()) == []
+def test_a_file_that_is_cut_under_a_scan_is_told_and_nothing_is_written_of_it(segment: Path) -> None:
+    before = contents(segment.parent)
+    reason = f"the file ends after {10 * BATCH_BYTES} bytes, the segment holds {10 * BATCH_BYTES + 100}"
+
+    assert [problem.reason for problem in validate_index(segment, files=ShrunkFiles())] == [reason]
+    for verb in (rebuild_index, recover_or_rebuild):
+        with pytest.raises(LostRecords, match=reason):
+            verb(segment, config=CONFIG, files=ShrunkFiles())
+    renewed = renew_index(segment, config=CONFIG, files=ShrunkFiles())
+
+    assert (renewed.done, renewed.detail) == ("damaged", f"byte {10 * BATCH_BYTES}: {reason}")
+    assert contents(segment.parent) == before
 
 
 # ---------------------------------------------------------------- renew_index

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from seeklog.groups.records import Member
+from seeklog.groups.records import CommittedOffset, Member
 from seeklog.names import TopicPartition
 
 
@@ -16,7 +16,12 @@ class GroupDescription:
     name: str
     generation: int
     members: tuple[Member, ...]
-    offsets: Mapping[TopicPartition, int]
+    committed: Mapping[TopicPartition, CommittedOffset]
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        """The next offset that the group reads of each partition that it has committed."""
+        return {partition: committed.offset for partition, committed in self.committed.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -316,6 +316,8 @@ def murmur2(key: bytes):
 
 def partition_of(key: bytes, count: cython.longlong):
     """Return the partition, of `count`, that Kafka's default partitioner gives a key."""
+    if count < 1:
+        raise ValueError(f"a topic of {count} partitions")
     hashed: cython.longlong = murmur2_at(pointer(key), 0, len(key))
     return (hashed & 0x7FFFFFFF) % count
 

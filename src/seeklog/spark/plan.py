@@ -182,7 +182,7 @@ def cut_at_bytes(store: Store, one: Range, most: int) -> int:
 
 
 def _layout_of(store: Store, at: TopicPartition) -> Layout:
-    return Layout.of(store.log(at.topic, at.partition)._partition.view)
+    return Layout.of(store.log(at.topic, at.partition).view)
 
 
 def _size(layout: Layout, one: Range) -> int:

@@ -8,7 +8,6 @@ from typing import Any, Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from seeklog import names
-from seeklog.config import INT64_MAX
 from seeklog.errors import GroupNotFound, SeeklogError
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
@@ -17,7 +16,6 @@ from seeklog.spark.offsets import Bounds, Range, find_bounds
 from seeklog.spark.options import Choice
 from seeklog.spark.plan import plan_splits
 from seeklog.storage.headers import Census, first_timestamp_ms, scan_headers, take_census
-from seeklog.storage.log import Log
 from seeklog.storage.pinned import Pin, make_pin, pinned_view
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import Segment
@@ -66,14 +64,13 @@ class TableSplit(InputPartition):
 def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
     for at, bounds in find_bounds(store, choice).items():
         log = store.log(at.topic, at.partition)
-        begun_here = _begun_here_from(log)
         limit = log.config.max_decompressed_bytes
-        view = log._partition.view
+        view = log.view
         yield PartitionPlan(
             topic=at.topic,
             partition=at.partition,
             bounds=bounds,
-            log_end_offset=log._partition.log_end_offset,
+            log_end_offset=log.log_end_offset,
             segments=tuple(
                 SegmentPlan(
                     topic=at.topic,
@@ -82,18 +79,12 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
                     stop=max(segment.base_offset, min(segment.next_offset, bounds.high_watermark)),
                     pin=make_pin(view, segment.base_offset, max(segment.next_offset, segment.base_offset + 1)),
                     seal=segment.seal,
-                    is_believed=segment.seal is not None and segment.base_offset >= begun_here,
+                    is_believed=segment.seal is not None and segment.base_offset >= log.contiguous_from,
                     limit=limit,
                 )
                 for segment in view.segments
             ),
         )
-
-
-def _begun_here_from(log: Log) -> int:
-    """Return the first offset of which it is certain that seeklog has written all from there on."""
-    checkpoint = getattr(log._partition, "_checkpoint", None)
-    return INT64_MAX if checkpoint is None or checkpoint.foreign else checkpoint.contiguous_from
 
 
 def plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
@@ -237,14 +228,14 @@ def group_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
         chosen = None if choice == Choice() else find_bounds(store, choice)
         for name in store.groups():
             try:
-                group = store._groups.find(name)
+                group = store.describe_group(name)
             except GroupNotFound:
                 continue  # deleted since its name was listed
-            readers = {at: one for one in store._groups.living(group).values() for at in one.assignment}
-            for at in sorted({*group.offsets, *readers}):
+            readers = {at: one for one in group.members for at in one.assignment}
+            for at in sorted({*group.committed, *readers}):
                 if chosen is not None and at not in chosen:
                     continue
-                committed, reader = group.offsets.get(at), readers.get(at)
+                committed, reader = group.committed.get(at), readers.get(at)
                 start, end = _bounds_of(store, at)
                 next_offset = committed.offset if committed is not None else None
                 yield (
@@ -257,7 +248,7 @@ def group_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
                     None if start is None or end is None else max(0, end - max(start, next_offset or start)),
                     committed.metadata if committed is not None else None,
                     _us(committed.commit_timestamp_ms) if committed is not None else None,
-                    group.state.generation,
+                    group.generation,
                     reader.member_id if reader is not None else None,
                     reader.client_id if reader is not None else None,
                 )

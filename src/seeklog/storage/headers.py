@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError
 from seeklog.record import kernel
 from seeklog.record.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
 from seeklog.record.kernel import HEADER_SIZE
 from seeklog.storage.reading import ADVICE, ALL_RECORDS, locate, located
-from seeklog.storage.segment import Segment
+from seeklog.storage.segment import Segment, cut_short
 
 CHUNK: Final = 64 << 10
 # A read costs about as much as copying so many bytes: from there on it is cheaper to read the header alone.
@@ -46,12 +46,7 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
             data = segment.read(wanted, position)
             origin, at = position, 0
             if len(data) < min(HEADER_SIZE, size - position):
-                raise LostRecords(
-                    f"the file ends after {position + len(data)} bytes, the segment holds {size}",
-                    path=segment.path,
-                    position=position + len(data),
-                    advice=ADVICE,
-                )
+                raise cut_short(segment, position + len(data))
         try:
             header = BatchHeader(*kernel.read_header(data, at, origin))
         except CorruptionError as error:

@@ -19,6 +19,7 @@ from seeklog.errors import CorruptionError
 from seeklog.files import Files, OsFiles
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.directory import list_beside_writer
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.storage.recovery import list_segments
@@ -143,7 +144,7 @@ def plan_inspection(
     except CorruptionError as error:
         path = f"{directory}/{names.CHECKPOINT}"
         findings.append(Finding(kind=Kind.CHECKPOINT, severity=Severity.ERROR, path=path, detail=error.reason))
-    listing = _list(files, directory)
+    listing = list_beside_writer(files, directory)
     segments = list_segments(Shared(files, directory, config, writable=False), listing)
     is_ours = names.CHECKPOINT in listing
     saved = None
@@ -175,18 +176,6 @@ def plan_inspection(
         for segment, following in zip(segments, followers, strict=False)
     )
     return Plan(directory=directory, checkpoint=checkpoint, subjects=subjects, findings=tuple(findings))
-
-
-def _list(files: Files, directory: str) -> list[str]:
-    """Return the names in a directory: of segments all that were there when the newest of them came.
-
-    While files are made, a listing may have a later one and not an earlier one. Those are there for a second look.
-    """
-    first, second = files.list(directory), files.list(directory)
-    bases = [parsed[0] for parsed in map(names.parse_segment_name, first) if parsed is not None]
-    newest = max(bases, default=-1)
-    parsed_names = ((name, names.parse_segment_name(name)) for name in second)
-    return sorted({*first, *(name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest)})
 
 
 def _lost_at_start(directory: str, segments: list[Segment], checkpoint: Checkpoint) -> Iterator[Finding]:

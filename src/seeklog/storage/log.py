@@ -41,6 +41,7 @@ from seeklog.storage.observer import Observer
 from seeklog.storage.partition import Partition
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
+from seeklog.storage.view import View
 from seeklog.storage.writer import LogWriter
 
 if TYPE_CHECKING:
@@ -168,6 +169,16 @@ class Log:
     @property
     def segment_count(self) -> int:
         return len(self._fresh().view.segments)
+
+    @property
+    def view(self) -> View:
+        """The segments as they are at this moment: a snapshot, for those who share the reading out among others."""
+        return self._fresh().view
+
+    @property
+    def contiguous_from(self) -> int:
+        """The first offset from which on seeklog has written all that there is; no offset if a broker writes it."""
+        return self._partition.contiguous_from
 
     @property
     def recovery(self) -> RecoveryReport:

@@ -12,13 +12,13 @@ import weakref
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.config import LogConfig
+from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog
 from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record import kernel
 from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
-from seeklog.storage.directory import check_directory
+from seeklog.storage.directory import check_directory, list_beside_writer
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import Host
 from seeklog.storage.reading import ADVICE
@@ -147,7 +147,7 @@ class Observer:
 
     def _load(self) -> None:
         self._checkpoint = self._read_checkpoint()
-        segments = list_segments(self._shared, self.files.list(self.directory))
+        segments = list_segments(self._shared, list_beside_writer(self.files, self.directory))
         if not segments:
             raise NotALog(f"there is no log at {self.directory}: it holds no segment")
         checkpoint = self._checkpoint
@@ -286,6 +286,12 @@ class Observer:
         """Whether nobody has written since a clean close. A broker's directory counts as clean."""
         checkpoint = self._checkpoint
         return checkpoint is None or checkpoint.foreign or self._tail.seal is not None
+
+    @property
+    def contiguous_from(self) -> int:
+        """The first offset from which on seeklog has written all that there is; INT64_MAX if a broker writes it."""
+        checkpoint = self._checkpoint
+        return INT64_MAX if checkpoint is None or checkpoint.foreign else checkpoint.contiguous_from
 
     @property
     def is_over(self) -> bool:

@@ -387,6 +387,11 @@ class Partition:
         return range(first, first + span)
 
     @property
+    def contiguous_from(self) -> int:
+        """The first offset from which on seeklog has written all that there is."""
+        return self._contiguous_from
+
+    @property
     def stamps_append_time(self) -> bool:
         """Whether batches get the time of the append in place of their records' own."""
         return self._stamps_append_time

@@ -6,6 +6,7 @@ from. It is small and picklable. What a pin covers never changes on disk: segmen
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import NamedTuple
 
 from seeklog.config import LogConfig
@@ -38,11 +39,7 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     first = view.find(start)
     while first + 1 < len(view.segments) and view.segments[first].next_offset <= start:
         first += 1
-    touched = []
-    for segment in view.segments[first:]:
-        if segment.base_offset >= stop:
-            break
-        touched.append(segment)
+    touched = view.segments[first : bisect_left(view.bases, stop)]
     entry = _entry_before(touched[0], start) if touched else b""
     return Pin(
         tuple(

@@ -16,7 +16,8 @@ from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
-from seeklog.storage.segment import Segment, check_fits, whole_batch_size
+from seeklog.storage.segment import ADVICE as ADVICE
+from seeklog.storage.segment import Segment, check_fits, cut_short, whole_batch_size
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -32,7 +33,6 @@ TIME_CHUNK = 16 << 10
 LARGE_BATCH = 8192
 RECORDS_PER_CHUNK = 8192
 ALL_RECORDS = 2**62
-ADVICE = "Run verify for the extent; nothing was changed on disk."
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +174,7 @@ class Cursor:
             return True
         if position >= segment.size:
             return False
-        raise LostRecords(
-            f"the file ends after {position + len(self.data)} bytes, the segment holds {segment.size}",
-            path=segment.path,
-            position=position + len(self.data),
-            advice=ADVICE,
-        )
+        raise cut_short(segment, position + len(self.data))
 
     def _enter(self, place: int) -> None:
         self.place = place

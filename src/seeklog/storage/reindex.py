@@ -15,7 +15,7 @@ from typing import Literal
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, NotALog
+from seeklog.errors import CorruptionError, LostRecords, NotALog
 from seeklog.files import Files, OsFiles
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
@@ -271,8 +271,12 @@ def state_of_every_batch(base_offset: int) -> SegmentState:
 
 def _problems(segment: Segment, indexes: Indexes) -> list[IndexProblem]:
     state = state_of_every_batch(segment.base_offset)
-    for _ in scan_into(state, segment, contiguous_from=INT64_MAX):
-        pass
+    try:
+        for _ in scan_into(state, segment, contiguous_from=INT64_MAX):
+            pass
+    except LostRecords as error:
+        # The entries cannot be judged by a file that is being cut.
+        return [IndexProblem(segment.path, None, error.reason)]
     batches = BatchMap(state)
     found = list(offset_problems(segment, bytes(indexes.offsets.table), batches))
     found += time_problems(segment, bytes(indexes.times.table), batches)

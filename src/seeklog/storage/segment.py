@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptBatch, LogClosed
+from seeklog.errors import CorruptBatch, LogClosed, LostRecords
 from seeklog.files import Buffer, Files
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
@@ -27,6 +27,8 @@ from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeInd
 from seeklog.storage.seal import Seal, read_seal, write_seal
 
 logger = logging.getLogger("seeklog")
+
+ADVICE = "Run verify for the extent; nothing was changed on disk."
 
 # Measured on recovery (docs/decisions/0008): 96 and 256 KiB are slower; larger ones were not compared in the bench.
 SCAN_CHUNK = 512 << 10
@@ -427,7 +429,8 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
 
     The first `size` bytes of `data`, read at `position`, are whole batches.
 
-    Ends at the end of the file, at a batch that is not all there, or at damage (`state.problem`).
+    Ends at the end of the segment, at a batch that is not all there, or at damage (`state.problem`). A file that ends
+    before its segment does was cut since its size was taken, and raises `LostRecords`.
     """
     wanted = SCAN_CHUNK
     while state.size < segment.size and state.problem is None:
@@ -440,7 +443,19 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
         elif state.problem is None:
             if position + len(data) >= segment.size:
                 return
+            if len(data) < wanted:
+                raise cut_short(segment, position + len(data))
             wanted = whole_batch_size(data)
+
+
+def cut_short(segment: Segment, found: int) -> LostRecords:
+    """Return the error for a file that has `found` bytes, fewer than its segment."""
+    return LostRecords(
+        f"the file ends after {found} bytes, the segment holds {segment.size}",
+        path=segment.path,
+        position=found,
+        advice=ADVICE,
+    )
 
 
 def whole_batch_size(data: bytes) -> int:

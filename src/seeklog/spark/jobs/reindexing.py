@@ -14,7 +14,6 @@ from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
-from seeklog.names import TopicPartition
 from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, Territory, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
@@ -179,8 +178,7 @@ class _Held:
             return self._segments(number)
         before = [(segment, self._tables(segment)) for segment in self._segments(number)[-1:]]
         if self._store is not None and place.partition is not None:
-            partition = TopicPartition(place.topic, place.partition)
-            self._open.enter_context(self._store._table.lent(partition, patience_s=0))
+            self._open.enter_context(self._store.hold(place.topic, place.partition))
         else:
             self._open.enter_context(Log(place.directory, config=place.config, background=False))
         self._last += before
