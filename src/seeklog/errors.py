@@ -156,6 +156,14 @@ class UnsafePath(NotALog):
     """A symbolic link, or something that is neither file nor directory, inside a store; nothing was changed."""
 
 
+class ArchiveIncomplete(NotALog):
+    """An archive whose first copying has not ended: nothing of it counts yet. Archive again."""
+
+
+class ArchiveMismatch(SeeklogError):
+    """What is to be archived is not what the archive has under that name; nothing was overwritten."""
+
+
 class NotAccessible(SeeklogError):
     """The operating system refused access to the log; nothing was changed."""
 
@@ -237,6 +245,10 @@ class CorruptBatch(CorruptionError):
 
 class LostRecords(CorruptionError):
     """Records below the recovery point, which were promised durable, are damaged or missing."""
+
+
+class ManifestMismatch(CorruptionError):
+    """The manifest of an archive is damaged, or names files that are not there as it says."""
 
 
 class FormatError(CorruptionError):

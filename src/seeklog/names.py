@@ -22,6 +22,7 @@ is no partition:
     seeklog-topics.lock           held while the former changes
     seeklog-transaction-<app>     what an application's last transaction appends, or that it is done
     seeklog-transaction-<app>.lock     held while it is committed
+    seeklog-archive.json          in the root of an archive: what has been copied there
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ MEMBER: Final = "seeklog-member-"
 STAGED: Final = "seeklog-staged-"
 
 TOPICS: Final = "seeklog-topics"
+ARCHIVE: Final = "seeklog-archive.json"
 TOPICS_LOCK: Final = "seeklog-topics.lock"
 TRANSACTION: Final = "seeklog-transaction-"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"

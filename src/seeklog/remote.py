@@ -115,6 +115,11 @@ class RemoteFiles(ReadOnlyFiles):
             raise OSError(errno.EXDEV, f"it does not lie below {self.url}", path)
         return self._system, self._place + path[len(self.url) :]
 
+    def know(self, directory: str, sizes: Mapping[str, int]) -> None:
+        """Take the files in a directory, and their sizes, from somebody who knows; it is not listed then."""
+        with self._lock:
+            self._listings[directory] = {name: ("file", size) for name, size in sizes.items()}
+
     def _fetch(self, path: str, start: int, stop: int) -> bytes:
         system, place = self._ask(path)
         with as_os_errors(path):

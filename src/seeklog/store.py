@@ -8,6 +8,7 @@ offsets of groups, takes the lock of its partition for that moment.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import os
 import resource
@@ -23,7 +24,9 @@ from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset
 from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
+from seeklog.depot import open_depot
 from seeklog.errors import (
+    DiskFull,
     InvalidConfig,
     InvalidName,
     LogClosed,
@@ -33,7 +36,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, OsFiles, absolute, local_path
+from seeklog.files import Files, OsFiles, ReadOnlyFiles, absolute, local_path
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.names import TopicPartition
@@ -41,6 +44,8 @@ from seeklog.record.kernel import partition_of
 from seeklog.remote import RemoteFiles
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
+from seeklog.topics.archive import Archived, Rules, SourceTopic, Verify, archive
+from seeklog.topics.archived import Origin, StoredFiles, open_archive
 from seeklog.topics.description import PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
@@ -95,11 +100,13 @@ class Store:
             raise UsageError(f"config is a LogConfig, or a dict of Kafka's words, not {type(config).__name__}")
         if config is not None and (config.high_watermark != "auto" or config.initial_offset):
             raise InvalidConfig("high_watermark and initial_offset are for a lone log: a store gives them itself")
+        self._storage_options: dict[str, Any] = {}
         if names.is_url(root):
             if read_only is False:
                 raise UsageError(f"{root} is a URL, which is only read: leave read_only out, and write to a directory")
             # Nothing there changes while it is open, so there is nothing to do in the background.
             read_only, background = True, False
+            self._storage_options = dict(storage_options or {})
             files = files or RemoteFiles(root, storage_options=storage_options)
         elif storage_options:
             raise UsageError(f"storage_options are for a URL, and {root} is a directory")
@@ -112,6 +119,8 @@ class Store:
         self._broker_lock: Lock | None = None
         self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
         try:
+            if read_only:
+                self._files = open_archive(self._files, root)
             check_root(self._files, root, create=not read_only)
             if not read_only:
                 self._broker_lock = self._lock_out_broker()
@@ -184,6 +193,12 @@ class Store:
     def location(self) -> str:
         """The directory, or the URL that the store lies at."""
         return self._root
+
+    @property
+    def origin(self) -> Origin:
+        """Where the files lie, for another process that is to read them."""
+        stored = self._files.stored if isinstance(self._files, StoredFiles) else {}
+        return Origin(root=self._root, storage_options=self._storage_options, stored=dict(stored))
 
     @property
     def read_only(self) -> bool:
@@ -458,6 +473,66 @@ class Store:
         """Take a group without members away, with its offsets."""
         self._check_writable("a group is written")
         self._groups.delete(group)
+
+    # ------------------------------------------------------------ archives
+
+    def archive(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        topics: Iterable[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        verify: Verify = "content",
+        allow_gaps: bool = False,
+        repair: bool = False,
+    ) -> Archived:
+        """Copy the sealed segments of topics, by default of all but Kafka's own, to a directory or a URL.
+
+        Called again it copies what has come since. What is in an archive stays, also when retention deletes it here. A
+        copy is read back and compared by its CRC, or by its size alone with `verify="size"`. What an archive has
+        otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
+        there with `ManifestMismatch`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
+        deleted here before they were archived are refused, too, unless `allow_gaps=True`.
+        """
+        self._check_open()
+        rules = Rules(verify, allow_gaps, repair)
+        depot = open_depot(
+            os.fsdecode(target),
+            storage_options=storage_options,
+            files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
+        )
+        if f"{depot.location}/".startswith(f"{self._root}/"):
+            raise UsageError(f"{depot.location} lies in the store itself, which has room for partitions alone")
+        chosen = self.archivable(topics)
+        if not self._read_only:
+            # What was rolled is sealed with the next sync.
+            for log in self._table.open_writers():
+                log.flush()
+        try:
+            return archive(self._files, self._root, chosen, depot, rules)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{depot.location}: the disk is full; its manifest is as it was") from error
+            raise NotAccessible(f"{self._root} cannot be archived to {depot.location}: {error}") from error
+
+    def archivable(self, topics: Iterable[str] | None = None) -> list[SourceTopic]:
+        """Return what is known of the topics that an archiving with these names would copy."""
+        if isinstance(topics, str):
+            raise UsageError(f"topics is a list of names: [{topics!r}]")
+        self._topics.refresh()
+        chosen = (
+            [topic for topic in self._topics.all() if topic.name not in names.INTERNAL_TOPICS]
+            if topics is None
+            else [self._topics.find(name) for name in dict.fromkeys(topics)]
+        )
+        return [
+            SourceTopic(
+                topic,
+                self._topics.config_of(topic),
+                {number: self._table.inherited(TopicPartition(topic.name, number)) for number in topic.partitions},
+            )
+            for topic in chosen
+        ]
 
     # ------------------------------------------------------------ maintenance
 

@@ -11,7 +11,7 @@ from functools import partial
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import NotALog, UnsafePath
+from seeklog.errors import NotALog, UnsafePath, UsageError
 from seeklog.files import Files, Kind
 from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import replace_file
@@ -46,6 +46,11 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
                 f"{root}/{name} is {'a symbolic link' if kind == 'link' else 'no file or directory'}, and a store "
                 "follows none; move what it points to in its place. Nothing was changed"
             )
+    if names.ARCHIVE in kinds and create:
+        raise UsageError(
+            f"{root} is an archive, which is only read: open it with read_only=True. To write its topics, archive it "
+            f"to another directory and remove {names.ARCHIVE} there"
+        )
     if names.TOPICS in kinds:
         return kinds
     if any(names.parse_segment_name(name) for name in kinds):

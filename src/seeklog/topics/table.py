@@ -32,6 +32,7 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
+from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
@@ -158,6 +159,10 @@ class PartitionTable:
             return
         except SeeklogError as error:
             logger.warning("%s: it was not closed cleanly and is not recovered: %s", partition, error)
+
+    def inherited(self, partition: TopicPartition) -> Checkpoint | None:
+        """Return what a broker's checkpoints in the root say of a partition."""
+        return self._root_offsets.of(partition)
 
     def ask(self, partition: TopicPartition, question: Callable[[Log], Answer]) -> Answer:
         """Ask a log something. One that is closed meanwhile, because it is opened otherwise, is asked anew."""

@@ -1,0 +1,191 @@
+"""Where archives are put: a directory, or a place at a URL. A file gets its name when it is whole, where that can be.
+
+In a directory it is written under a temporary name, synced and renamed. An object store shows an object when it is
+complete. Other file systems behind a URL may show half a file after a kill: whoever archives holds what it finds
+against what it has, and names in its manifest only what it has checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final, Protocol
+
+from seeklog import names
+from seeklog.files import Files, OsFiles, absolute
+from seeklog.remote import as_os_errors, open_filesystem
+
+# A part of an upload, and what is read back at once. S3 takes parts from 5 MiB on, and 10,000 of them.
+PART: Final = 8 << 20
+# File systems that have no directories to make; asked to make one, they might make a bucket.
+_BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs"})
+
+
+class Depot(Protocol):
+    """Files by their paths below one place. Every method raises `OSError` and nothing else."""
+
+    @property
+    def location(self) -> str:
+        """The directory or URL."""
+        ...
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """Return the names in a directory with the files' sizes, -1 for what is no file; nothing if it is not there."""
+        ...
+
+    def read(self, path: str) -> Iterator[bytes]:
+        """Yield a file's bytes, a part at a time."""
+        ...
+
+    def put(self, path: str, parts: Iterable[bytes]) -> None:
+        """Write a file, durable on return, in the place of one that may have the name."""
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a file, if it is there."""
+        ...
+
+
+def open_depot(target: str, *, storage_options: Mapping[str, Any] | None = None, files: Files | None = None) -> Depot:
+    """Return the depot at a path or a URL. Nothing is made and nothing is asked yet."""
+    location = absolute(target)
+    if not names.is_url(location):
+        return DirectoryDepot(location, files=files or OsFiles())
+    system, place = open_filesystem(location, storage_options or {})
+    if "file" in _protocols(system):
+        return DirectoryDepot(place, files=files or OsFiles())
+    return RemoteDepot(location, system, place)
+
+
+class DirectoryDepot:
+    """A directory."""
+
+    def __init__(self, location: str, *, files: Files) -> None:
+        self.location = location
+        self._files = files
+        self._made: set[str] = set()
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        path = f"{self.location}/{directory}".rstrip("/")
+        try:
+            kinds = self._files.kinds(path)
+        except FileNotFoundError:
+            return {}
+        return {name: self._files.file_size(f"{path}/{name}") if kind == "file" else -1 for name, kind in kinds.items()}
+
+    def read(self, path: str) -> Iterator[bytes]:
+        handle = self._files.open(f"{self.location}/{path}")
+        try:
+            position = 0
+            while part := self._files.read(handle, PART, position):
+                position += len(part)
+                yield part
+        finally:
+            self._files.close(handle)
+
+    def put(self, path: str, parts: Iterable[bytes]) -> None:
+        files, target = self._files, f"{self.location}/{path}"
+        directory = target.rpartition("/")[0]
+        if directory not in self._made:
+            self._make(directory)
+        temporary = target + names.TEMPORARY
+        handle = files.open(temporary, write=True, create=True)
+        try:
+            files.truncate(handle, 0)
+            position = 0
+            for part in parts:
+                files.write(handle, part, position)
+                position += len(part)
+            files.sync(handle)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                files.remove(temporary)
+            raise
+        finally:
+            files.close(handle)
+        files.rename(temporary, target)
+        files.sync_directory(directory)
+
+    def _make(self, directory: str) -> None:
+        """Make a directory, its name durable, and those of parents that may be as new."""
+        self._files.make_directory(directory)
+        self._made.add(directory)
+        while directory:
+            directory = directory.rpartition("/")[0]
+            with contextlib.suppress(PermissionError):
+                self._files.sync_directory(directory or "/")
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove(f"{self.location}/{path}")
+
+
+class RemoteDepot:
+    """A place at a URL."""
+
+    def __init__(self, location: str, system: Any, place: str) -> None:
+        self.location = location
+        self._system = system
+        self._place = place
+        self._has_directories = not _BUCKETS.intersection(_protocols(system))
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        place = f"{self._place}/{directory}".rstrip("/")
+        try:
+            with as_os_errors(f"{self.location}/{directory}"):
+                entries = self._system.ls(place or "/", detail=True)
+        except FileNotFoundError:
+            return {}
+        found = {}
+        for entry in entries:
+            name = str(entry["name"]).rstrip("/")
+            # Some stores mark a directory by an empty object of its name.
+            if name != place:
+                found[name.rpartition("/")[2]] = int(entry.get("size") or 0) if entry["type"] == "file" else -1
+        return found
+
+    def read(self, path: str) -> Iterator[bytes]:
+        position = 0
+        with as_os_errors(f"{self.location}/{path}"):
+            size = int(self._system.info(f"{self._place}/{path}")["size"])
+        while position < size:
+            with as_os_errors(f"{self.location}/{path}"):
+                part = self._system.cat_file(f"{self._place}/{path}", start=position, end=min(position + PART, size))
+            if not part:
+                return
+            position += len(part)
+            yield part
+
+    def put(self, path: str, parts: Iterable[bytes]) -> None:
+        place = f"{self._place}/{path}"
+        name = f"{self.location}/{path}"
+        with as_os_errors(name):
+            if self._has_directories:
+                self._system.makedirs(place.rpartition("/")[0], exist_ok=True)
+            file = self._system.open(place, "wb", block_size=PART)
+        try:
+            for part in parts:
+                with as_os_errors(name):
+                    file.write(part)
+        except BaseException:
+            _give_up(file)
+            raise
+        with as_os_errors(name):
+            file.close()
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError), as_os_errors(f"{self.location}/{path}"):
+            self._system.rm_file(f"{self._place}/{path}")
+
+
+def _give_up(file: Any) -> None:
+    """Leave an upload unfinished. Closing it would complete it: half a file would have the name of a whole one."""
+    with contextlib.suppress(Exception):
+        file.discard()
+    with contextlib.suppress(Exception):
+        file.closed = True
+
+
+def _protocols(system: Any) -> frozenset[str]:
+    protocol = system.protocol
+    return frozenset((protocol,) if isinstance(protocol, str) else protocol)

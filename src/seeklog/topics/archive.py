@@ -1,0 +1,646 @@
+"""Copying sealed segments to an archive, so that it may be done again, interrupted, and trusted.
+
+The work has three steps, so that the middle one can be done in many places at once. `plan_archive` holds the sealed
+segments of a store against the manifest of the archive and decides what is to be copied; what does not fit together is
+refused here, before anything is written. `copy_segment` copies the files of one segment byte for byte, checks every
+batch on the way and reads back what was written. `finish_archive` writes the manifest, which makes it all count.
+
+Nothing at the source is locked or changed: it may be written meanwhile, by this or another process. Nothing in the
+archive is overwritten but what an earlier run left half copied. Where compaction has rewritten a segment, the new one
+is stored under a name of its own beside the old one, which the next archiving removes: readers that opened the archive
+before have that long.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Literal, NamedTuple
+
+from seeklog import names
+from seeklog.config import LogConfig
+from seeklog.depot import Depot
+from seeklog.errors import (
+    ArchiveMismatch,
+    CorruptBatch,
+    CorruptionError,
+    LostRecords,
+    ManifestMismatch,
+    NotAccessible,
+    UsageError,
+)
+from seeklog.files import Files, ReadOnlyFiles
+from seeklog.names import TopicPartition
+from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.recovery import list_segments
+from seeklog.storage.seal import Seal, encode_seal, read_seal
+from seeklog.storage.segment import Segment, Shared, scan_into
+from seeklog.topics.catalog import Topic
+from seeklog.topics.layout import partition_path
+from seeklog.topics.manifest import (
+    PARTITION_FILES,
+    Manifest,
+    PartitionEntry,
+    SegmentEntry,
+    StoredFile,
+    TopicEntry,
+    decode_manifest,
+    encode_manifest,
+)
+
+logger = logging.getLogger("seeklog")
+
+Verify = Literal["content", "size"]
+VERIFY: Final = ("content", "size")
+# A segment that retention deletes, or compaction replaces, while it is copied makes its partition be looked at again.
+LOOKS_MOST: Final = 5
+_ELSEWHERE: Final = "archive to another place, or move that one aside; nothing was overwritten"
+
+
+class SourceTopic(NamedTuple):
+    """A topic to archive, with what holds for its partitions and what a broker's checkpoints say of them."""
+
+    topic: Topic
+    config: LogConfig
+    inherited: Mapping[int, Checkpoint | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy:
+    """One segment to copy, and what was known of it when that was planned. Picklable."""
+
+    partition: TopicPartition
+    directory: str
+    """Where it lies at the source."""
+    config: LogConfig
+    base_offset: int
+    size: int
+    seal: Seal | None
+    suffixes: tuple[str, ...]
+    stem: str
+    """What its files are called in the archive."""
+    found: Mapping[str, int]
+    """Files of those names that are in the archive already, though no manifest names them, with their sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionPlan:
+    """What becomes of one partition: entries that stay, and segments that are copied, in the order of their offsets."""
+
+    partition: TopicPartition
+    log_start_offset: int
+    epochs: tuple[tuple[int, int], ...]
+    files: Mapping[str, bytes]
+    steps: tuple[SegmentEntry | Copy, ...]
+
+    @property
+    def copies(self) -> list[Copy]:
+        return [step for step in self.steps if isinstance(step, Copy)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is to be done, and the manifest that it was decided by."""
+
+    manifest: Manifest | None
+    topics: tuple[Topic, ...]
+    partitions: tuple[PartitionPlan, ...]
+
+    @property
+    def copies(self) -> list[Copy]:
+        return [copy for partition in self.partitions for copy in partition.copies]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What an archiving has done."""
+
+    location: str
+    copied_segments: int
+    copied_bytes: int
+    kept_segments: int
+    """Segments that were there already, of the topics that were archived."""
+    removed_files: int
+    """Files of segments that an earlier archiving had replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How strict an archiving is."""
+
+    verify: Verify = "content"
+    allow_gaps: bool = False
+    repair: bool = False
+
+    def __post_init__(self) -> None:
+        if self.verify not in VERIFY:
+            raise UsageError(f"verify is one of {', '.join(VERIFY)}, not {self.verify!r}")
+
+
+class _Changed(Exception):
+    """A segment is not what it was when it was looked at; it is to be looked at again."""
+
+
+def archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Archived:
+    """Do all three steps in this process."""
+    for look in range(LOOKS_MOST):
+        plan = plan_archive(files, root, topics, depot, rules)
+        begin_archive(plan, depot)
+        try:
+            entries = [copy_segment(copy, files, depot, rules) for copy in plan.copies]
+        except (FileNotFoundError, _Changed) as error:
+            if look + 1 == LOOKS_MOST:
+                raise NotAccessible(f"{root} changes faster than it can be copied: {error}") from error
+            continue  # what was copied is found to be there
+        return finish_archive(plan, entries, depot, rules)
+    raise AssertionError("not reached")
+
+
+# ---------------------------------------------------------------- what to do
+
+
+def plan_archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Plan:
+    """Decide what is to be copied. Nothing is written; what does not fit together is refused."""
+    manifest = read_depot_manifest(depot)
+    if manifest is None:
+        strangers = [name for name in depot.sizes("") if not name.endswith(names.TEMPORARY)]
+        if strangers:
+            raise ArchiveMismatch(
+                f"{depot.location} is no archive and not empty: it holds {min(strangers)!r}; {_ELSEWHERE}"
+            )
+    planner = _Planner(files, root, depot, rules, manifest or Manifest())
+    plans = [
+        planner.plan(source, TopicPartition(source.topic.name, number))
+        for source in topics
+        for number in planner.checked(source).topic.partitions
+    ]
+    return Plan(manifest=manifest, topics=tuple(source.topic for source in topics), partitions=tuple(plans))
+
+
+def read_depot_manifest(depot: Depot) -> Manifest | None:
+    """Return what an archive holds, or None if there is none yet."""
+    try:
+        data = b"".join(depot.read(names.ARCHIVE))
+    except FileNotFoundError:
+        return None
+    return decode_manifest(data, path=f"{depot.location}/{names.ARCHIVE}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Planner:
+    """Plans the partitions of one archiving."""
+
+    files: Files
+    root: str
+    depot: Depot
+    rules: Rules
+    manifest: Manifest
+
+    def checked(self, source: SourceTopic) -> SourceTopic:
+        """Return a topic, unless the archive has another one of its name."""
+        known = self.manifest.topics.get(source.topic.name)
+        if known is not None and known.topic_id != source.topic.topic_id:
+            raise ArchiveMismatch(
+                f"topic {source.topic.name!r} was made anew: its id is {source.topic.topic_id}, and that of the one "
+                f"in {self.depot.location} is {known.topic_id}; {_ELSEWHERE}"
+            )
+        return source
+
+    def plan(self, source: SourceTopic, partition: TopicPartition) -> PartitionPlan:
+        """Decide what becomes of one partition."""
+        topic = self.manifest.topics.get(partition.topic)
+        known = topic.partitions.get(partition.partition) if topic is not None else None
+        old = known.segments if known is not None else ()
+        files, directory = self.files, partition_path(self.root, partition)
+        checkpoint = read_checkpoint(files, directory) or source.inherited.get(partition.partition)
+        listing = files.list(directory)
+        there = self.depot.sizes(str(partition))
+        shared = Shared(files, directory, source.config, writable=False)
+        try:
+            merge = _Merge(
+                partition,
+                config=source.config,
+                old=old,
+                there=there,
+                taken=self._taken(partition, old),
+                place=f"{partition} in {self.depot.location}",
+                allow_gaps=self.rules.allow_gaps,
+            )
+            steps = merge.merged(_sealed(shared, listing, checkpoint), listing)
+        finally:
+            shared.clear()
+        kept = [step for step in steps if isinstance(step, SegmentEntry)]
+        _check_stored(kept if self.rules.repair else old, there, f"{self.depot.location}/{partition}")
+        start = checkpoint.log_start_offset if checkpoint is not None else 0
+        return PartitionPlan(
+            partition=partition,
+            log_start_offset=known.log_start_offset if known is not None else max(start, _first(steps)),
+            epochs=_epochs(files, directory, checkpoint),
+            files={name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing},
+            steps=tuple(steps),
+        )
+
+    def _taken(self, partition: TopicPartition, old: Sequence[SegmentEntry]) -> set[str]:
+        """Return the stems that other segments have, or had until lately: readers may still want those."""
+        lately = (path.partition("/") for path in self.manifest.replaced)
+        return {one.stem for one in old} | {name.partition(".")[0] for at, _, name in lately if at == str(partition)}
+
+
+def _first(steps: Sequence[SegmentEntry | Copy]) -> int:
+    return steps[0].base_offset if steps else 0
+
+
+def _sealed(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) -> list[Segment]:
+    """Return the segments that will not change: those before the last one, as far as they are settled."""
+    segments = list_segments(shared, listing)
+    start = checkpoint.log_start_offset if checkpoint is not None else 0
+    while len(segments) > 1 and segments[1].base_offset <= start:
+        segments.pop(0)
+    is_ours = checkpoint is not None and not checkpoint.foreign
+    settled = []
+    for segment in segments:
+        seal = read_seal(shared.files, shared.directory, segment.base_offset)
+        is_last = segment is segments[-1]
+        # A segment is rolled away first and sealed when it is synced; what lies at a URL is not written any more.
+        unsettled = (is_ours or is_last) and seal is None
+        if unsettled or segment.path.endswith(names.SWAP) or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
+            break
+        if seal is not None:
+            segment.attach(seal)
+            segment.end_before(seal.next_offset)
+        settled.append(segment)
+    return settled
+
+
+def _epochs(files: Files, directory: str, checkpoint: Checkpoint | None) -> tuple[tuple[int, int], ...]:
+    if checkpoint is not None and not checkpoint.foreign:
+        return checkpoint.epochs
+    return tuple(LeaderEpochs.read(files, directory).entries)
+
+
+def _check_stored(segments: Iterable[SegmentEntry], there: Mapping[str, int], path: str) -> None:
+    """Hold the files of an archive, by their sizes, against its manifest."""
+    for segment in segments:
+        for suffix, file in segment.files.items():
+            name = f"{segment.stem}{suffix}"
+            if there.get(name) != file.size:
+                found = f"has {there[name]} bytes there" if name in there else "is not there"
+                raise ManifestMismatch(
+                    f"the manifest names it with {file.size} bytes, but it {found}; archive with repair=True to copy "
+                    "it again from a source that still has it. Nothing was changed",
+                    path=f"{path}/{name}",
+                )
+
+
+class _Merge:
+    """Puts the segments of a source to those that an archive has of one partition."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        *,
+        config: LogConfig,
+        old: Sequence[SegmentEntry],
+        there: Mapping[str, int],
+        taken: set[str],
+        place: str,
+        allow_gaps: bool,
+    ) -> None:
+        self._partition = partition
+        self._config = config
+        self._compacts = "compact" in config.cleanup_policy
+        self._old = old
+        self._there = there
+        self._taken = taken
+        self._place = place
+        self._allow_gaps = allow_gaps
+
+    def merged(self, sealed: Sequence[Segment], listing: Sequence[str]) -> list[SegmentEntry | Copy]:
+        if not sealed:
+            return list(self._old)
+        first = sealed[0].base_offset
+        before = [one for one in self._old if one.base_offset < first]
+        since = {one.base_offset: one for one in self._old if one.base_offset >= first}
+        self._check_follows(before, first)
+        self._check_covers(since, sealed)
+        suffixes = _suffixes(listing)
+        steps: list[SegmentEntry | Copy] = [*before]
+        for segment in sealed:
+            entry = since.get(segment.base_offset)
+            if entry is not None and self._is_same(entry, segment) and not self._is_lost(entry):
+                steps.append(entry)
+            else:
+                steps.append(self._copy(segment, entry, suffixes[segment.base_offset]))
+        return steps
+
+    def _check_follows(self, before: Sequence[SegmentEntry], first: int) -> None:
+        if not before or self._compacts:
+            return
+        end = before[-1].next_offset
+        if end > first:
+            raise ArchiveMismatch(f"{self._place} holds offset {first} inside of another segment; {_ELSEWHERE}")
+        if end < first and not self._allow_gaps:
+            raise ArchiveMismatch(
+                f"{self._place} ends before offset {end}, and the source begins at {first}: what is between was "
+                "deleted before it was archived. Archive to another place, or with allow_gaps=True; nothing was changed"
+            )
+
+    def _check_covers(self, since: Mapping[int, SegmentEntry], sealed: Sequence[Segment]) -> None:
+        """The archive may not be ahead of the source, nor differ from it where nobody compacts."""
+        if not since:
+            return
+        end = max(one.next_offset for one in since.values())
+        if sealed[-1].next_offset < end:
+            raise ArchiveMismatch(
+                f"{self._place} holds offsets up to {end - 1}, and the source's sealed segments end before "
+                f"{sealed[-1].next_offset}: its log was cut, or is another one; {_ELSEWHERE}"
+            )
+        bases = {segment.base_offset for segment in sealed}
+        for base_offset, entry in since.items():
+            if base_offset not in bases and not self._compacts:
+                raise ArchiveMismatch(
+                    f"{self._place} holds a segment at offset {base_offset}, and the source none there"
+                )
+            segment = next((one for one in sealed if one.base_offset == base_offset), None)
+            if segment is not None and not self._compacts and not self._is_same(entry, segment):
+                raise ArchiveMismatch(
+                    f"{self._place}: the segment at offset {base_offset} is not the one that the source has (there "
+                    f"{entry.log.size} bytes, CRC {entry.log.crc:08x}); {_ELSEWHERE}"
+                )
+
+    def _is_same(self, entry: SegmentEntry, segment: Segment) -> bool:
+        if entry.log.size != segment.size:
+            return False
+        seal = segment.seal
+        # Without a seal only its bytes tell.
+        crc = seal.log_crc if seal is not None else segment.scan_all().crc
+        return crc == entry.log.crc
+
+    def _is_lost(self, entry: SegmentEntry) -> bool:
+        """Tell whether files of an entry are not there as they should, and are to be copied again."""
+        return any(self._there.get(f"{entry.stem}{suffix}") != file.size for suffix, file in entry.files.items())
+
+    def _copy(self, segment: Segment, entry: SegmentEntry | None, suffixes: tuple[str, ...]) -> Copy:
+        own = names.segment_name(segment.base_offset, "")
+        stem = own
+        if entry is not None and self._is_same(entry, segment):
+            stem = entry.stem  # lost, and put back where it was
+        elif own in self._taken:
+            crc = segment.seal.log_crc if segment.seal is not None else segment.scan_all().crc
+            stem = f"{own}-{crc:08x}"
+        return Copy(
+            partition=self._partition,
+            directory=segment.shared.directory,
+            config=self._config,
+            base_offset=segment.base_offset,
+            size=segment.size,
+            seal=segment.seal,
+            suffixes=suffixes,
+            stem=stem,
+            found={name: size for name, size in self._there.items() if name.rpartition(".")[0] == stem and size >= 0},
+        )
+
+
+def _suffixes(listing: Iterable[str]) -> dict[int, tuple[str, ...]]:
+    """Return which files each segment has, those of a broker and of later versions among them."""
+    found: dict[int, list[str]] = {}
+    for name in sorted(listing):
+        parsed = names.parse_segment_name(name)
+        if parsed is not None and parsed[1] != names.TORN:
+            found.setdefault(parsed[0], []).append(parsed[1])
+    return {base: tuple(suffixes) for base, suffixes in found.items()}
+
+
+def begin_archive(plan: Plan, depot: Depot) -> None:
+    """Mark a place as an archive before the first file: what is half copied must not be taken for a store."""
+    if plan.manifest is None:
+        depot.put(names.ARCHIVE, [encode_manifest(Manifest(is_complete=False))])
+
+
+# ---------------------------------------------------------------- one segment
+
+
+def copy_segment(copy: Copy, files: Files, depot: Depot, rules: Rules) -> SegmentEntry:
+    """Copy the files of one segment, and return what the manifest says of it.
+
+    Raises `CorruptionError` if the source is damaged, and `FileNotFoundError` if it is gone.
+    """
+    shared = Shared(files, copy.directory, copy.config, writable=False)
+    segment = Segment(shared, copy.base_offset, size=copy.size, next_offset=copy.base_offset, seal=copy.seal)
+    try:
+        states: list[SegmentState] = []
+
+        def log_parts() -> Iterator[bytes]:
+            states.append(shared.new_state(copy.base_offset))
+            return _log_parts(segment, states[-1])
+
+        stored = {names.LOG: _put(copy, names.LOG, copy.size, log_parts, depot, rules)}
+        state = states[-1]
+        for suffix in copy.suffixes:
+            if suffix != names.LOG:
+                data = _beside(copy, suffix, state, files)
+                stored[suffix] = _put(copy, suffix, len(data), partial(iter, (data,)), depot, rules)
+    finally:
+        shared.clear()
+    return SegmentEntry(
+        base_offset=copy.base_offset,
+        next_offset=state.next_offset,
+        record_count=state.record_count,
+        batch_count=state.batch_count,
+        max_timestamp_ms=state.max_timestamp,
+        seal_bytes=encode_seal(copy.seal) if copy.seal is not None else None,
+        stem=copy.stem,
+        files=stored,
+    )
+
+
+def _log_parts(segment: Segment, state: SegmentState) -> Iterator[bytes]:
+    """Yield a segment's bytes as their batches are checked; damage is raised before its bytes go on."""
+    for _, data, size in scan_into(state, segment, contiguous_from=_contiguous_from(segment)):
+        yield data[:size]
+    _check_whole(segment, state)
+
+
+def _contiguous_from(segment: Segment) -> int:
+    return segment.base_offset if segment.contiguous else 2**63 - 1
+
+
+def _check_whole(segment: Segment, state: SegmentState) -> None:
+    """Refuse a segment that is damaged, cut short, or not the one that its seal proves."""
+    if state.problem is not None:
+        raise state.problem.located(segment.path)
+    if state.size != segment.size:
+        raise LostRecords(
+            f"the last batch is not whole: {state.size} of {segment.size} bytes are. Nothing of it was archived",
+            path=segment.path,
+            position=state.size,
+        )
+    seal = segment.seal
+    if seal is not None and (seal.size, seal.log_crc) != (state.size, state.crc):
+        now = read_seal(segment.shared.files, segment.shared.directory, segment.base_offset)
+        if now != seal:
+            raise _Changed(f"{segment.path} was replaced")
+        raise CorruptBatch(
+            f"its CRC is {state.crc:08x}, and it was sealed with {seal.log_crc:08x}. Nothing of it was archived",
+            path=segment.path,
+        )
+
+
+def _beside(copy: Copy, suffix: str, state: SegmentState, files: Files) -> bytes:
+    """Return the bytes of a file beside the log: those that the seal proves, where it does."""
+    path = f"{copy.directory}/{names.segment_name(copy.base_offset, suffix)}"
+    if copy.seal is None:
+        return files.read_file(path)
+    if suffix == names.SEAL:
+        return encode_seal(copy.seal)
+    proofs = {names.OFFSET_INDEX: copy.seal.offset_index_crc, names.TIME_INDEX: copy.seal.time_index_crc}
+    data = files.read_file(path)
+    if suffix not in proofs or crc32c(data) == proofs[suffix]:
+        return data
+    # An index is advice: one that is damaged is made anew from the log, as any reader would do.
+    state.finish_times()
+    made = bytes(state.offset_table if suffix == names.OFFSET_INDEX else state.time_table)
+    if crc32c(made) != proofs[suffix]:
+        raise CorruptionError(
+            "the index is not the one that was sealed; rebuild it with seeklog.rebuild_index and archive again",
+            path=path,
+        )
+    return made
+
+
+def _put(
+    copy: Copy, suffix: str, size: int, parts: Callable[[], Iterator[bytes]], depot: Depot, rules: Rules
+) -> StoredFile:
+    """Put one file into the archive, unless it is there, and return its size and CRC once they are proved."""
+    name = f"{copy.stem}{suffix}"
+    path = f"{copy.partition}/{name}"
+    left_size = copy.found.get(name)
+    if left_size is not None:
+        crc, prefix = _checksums(parts(), left_size)
+        left = _checksum(depot.read(path))
+        if left == crc and left_size == size:
+            return StoredFile(size, crc)
+        # Half a copy, as a kill leaves it where files are not shown whole, begins as the file does.
+        if left_size >= size or left != prefix:
+            raise ArchiveMismatch(
+                f"{depot.location}/{path} is there, named by no manifest, and is another file (CRC {left:08x}, not "
+                f"{crc:08x}); {_ELSEWHERE}"
+            )
+    meter = _Meter()
+    depot.put(path, meter.passing(parts()))
+    _check_arrived(path, meter, depot, rules)
+    return StoredFile(meter.size, meter.crc)
+
+
+@dataclass(slots=True)
+class _Meter:
+    """Measures what passes."""
+
+    size: int = 0
+    crc: int = field(default=0)
+
+    def passing(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self.size += len(part)
+            self.crc = crc32c(part, self.crc)
+            yield part
+
+
+def _check_arrived(path: str, sent: _Meter, depot: Depot, rules: Rules) -> None:
+    if rules.verify == "size":
+        directory, _, name = path.rpartition("/")
+        found = depot.sizes(directory).get(name, -1)
+        if found == sent.size:
+            return
+        what = f"{found} bytes"
+    else:
+        crc = _checksum(depot.read(path))
+        if crc == sent.crc:
+            return
+        what = f"the CRC {crc:08x}, not {sent.crc:08x}"
+    raise ManifestMismatch(
+        f"what was copied there has {what} when it is read back; archive again. The manifest is as it was",
+        path=f"{depot.location}/{path}",
+    )
+
+
+def _checksum(parts: Iterable[bytes]) -> int:
+    crc = 0
+    for part in parts:
+        crc = crc32c(part, crc)
+    return crc
+
+
+def _checksums(parts: Iterable[bytes], prefix_size: int) -> tuple[int, int]:
+    """Return the CRC of all bytes, and of the first `prefix_size` of them."""
+    crc = prefix = 0
+    left = prefix_size
+    for part in parts:
+        crc = crc32c(part, crc)
+        if left > 0:
+            prefix = crc32c(part[:left], prefix)
+            left -= len(part)
+    return crc, prefix
+
+
+# ---------------------------------------------------------------- what counts
+
+
+def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot, rules: Rules) -> Archived:
+    """Remove what was replaced the time before; then write the manifest, which names what was copied."""
+    before = plan.manifest or Manifest(is_complete=False)
+    if read_depot_manifest(depot) != before:
+        raise ArchiveMismatch(
+            f"somebody else has archived to {depot.location} meanwhile; what that named is left as it is. Archive again"
+        )
+    arrived = iter(entries)
+    partitions: dict[str, dict[int, PartitionEntry]] = {}
+    kept = 0
+    for one in plan.partitions:
+        topic, number = one.partition
+        segments = tuple(next(arrived) if isinstance(step, Copy) else step for step in one.steps)
+        kept += len(one.steps) - len(one.copies)
+        if not segments:
+            continue
+        end = segments[-1].next_offset
+        partitions.setdefault(topic, {})[number] = PartitionEntry(
+            partition=number,
+            log_start_offset=one.log_start_offset,
+            epochs=tuple(epoch for epoch in one.epochs if epoch[1] < end),
+            files={name: StoredFile(len(data), crc32c(data)) for name, data in one.files.items()},
+            segments=segments,
+        )
+        for name, data in one.files.items():
+            depot.put(f"{one.partition}/{name}", [data])
+    topics = []
+    for one_topic in plan.topics:
+        known = before.topics.get(one_topic.name)
+        topics.append(
+            TopicEntry(
+                name=one_topic.name,
+                topic_id=one_topic.topic_id,
+                config=dict(one_topic.config),
+                partitions={**(known.partitions if known is not None else {}), **partitions.get(one_topic.name, {})},
+            )
+        )
+    after = replace(before, is_complete=True, replaced=()).with_topics(topics)
+    named = after.paths()
+    # The manifest that is there does not name these any more, and lists them until they are gone.
+    removed = [path for path in before.replaced if path not in named]
+    for path in removed:
+        depot.remove(path)
+    replaced = sorted(path for path in before.paths() if path not in named)
+    depot.put(names.ARCHIVE, [encode_manifest(replace(after, replaced=tuple(replaced)))])
+    copies = plan.copies
+    logger.info("%s: archived %d segments, %d were there", depot.location, len(copies), kept)
+    return Archived(
+        location=depot.location,
+        copied_segments=len(copies),
+        copied_bytes=sum(copy.size for copy in copies),
+        kept_segments=kept,
+        removed_files=len(removed),
+    )
