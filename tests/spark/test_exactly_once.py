@@ -200,18 +200,18 @@ def test_a_worker_that_is_killed_while_its_driver_lives_on_writes_each_row_once(
 
 @pytest.mark.slow
 def test_a_driver_that_is_killed_at_every_single_step_of_a_commit_writes_each_row_once(tmp_path: Path) -> None:
-    steps = 70  # more than a commit has
-    query = Query(tmp_path, batches=steps)
-    for version in range(steps):
-        query.arm(version + 1, version=version)
+    """Goal: a kill at each step of a commit that goes well, and a batch in peace behind it: that one proves the log."""
+    most = 100  # more steps than a commit has
+    query = Query(tmp_path, batches=2 * most)
+    for kills in range(most):
+        query.arm(kills + 1, version=2 * kills)
         ended = query.run()
         if query.armed:
             break
         assert ended.returncode == -signal.SIGKILL, ended.stdout
         query.check_half_way()
     assert ended.returncode == 0, ended.stdout
-    assert version > 40, "a commit to three partitions has more steps than that"
-    print(f"killed {version} times")
+    assert kills > 50, "a commit to three partitions has more steps than that"
     query.check_at_the_end()
 
 

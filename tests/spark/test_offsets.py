@@ -129,6 +129,12 @@ def test_kafkas_own_topics_are_read_only_when_they_are_named(tmp_path: Path) -> 
         ({"endingOffsets": "-30"}, {A0: (0, 70), A1: (0, 20)}),
         ({"startingOffsets": "-30", "endingOffsets": "-20"}, {A0: (70, 80), A1: (20, 30)}),
         # What is not named has the default.
+        *(
+            ({f"{side}Offsets{how}": none}, {A0: (0, 100), A1: (0, 50)})
+            for side in ("starting", "ending")
+            for how in ("", "ByTimestamp")
+            for none in ("{}", '{"a": {}}')
+        ),
         ({"startingOffsets": '{"a": {"0": 23}}'}, {A0: (23, 100), A1: (0, 50)}),
         ({"startingOffsets": '{"a": {"0": -2, "1": 49}}'}, {A0: (0, 100), A1: (49, 50)}),
         ({"endingOffsets": '{"a": {"0": 5}}'}, {A0: (0, 5), A1: (0, 50)}),

@@ -260,7 +260,7 @@ def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, 
 def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
     """An index is advice: an entry that its batch does not prove makes the task walk the segment."""
     log = store.log("large", 0)
-    pin = make_pin(log._partition.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
+    pin = make_pin(log.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
     (split,) = plan_splits(store, [Range(TopicPartition("large", 0), 100, 200)])
     split.pieces = (split.pieces[0]._replace(pin=pin),)
 
@@ -279,6 +279,29 @@ def test_a_segment_that_goes_while_it_is_planned_is_left_to_the_task(tmp_path: P
     with pytest.raises(DataLoss, match="t-0: the segment of offsets 0 to"):
         rows(splits[0])
     assert rows(splits[-1])[-1] == ("t", 0, 299)
+
+
+def test_what_retention_takes_between_the_ranges_and_the_plan_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a plan is made of the segments that are there by then, and says which offsets it does not have."""
+    path = make_store(tmp_path / "store", {"t": [300], "u": [50]}, segment_bytes=4000)
+    with open_store(path, read_only=True) as store:
+        ranges = whole(store, "t", "u")
+        with open_store(path) as writing, writing.hold("t", 0) as log:
+            log.delete_before(200)
+        first = store.log("t", 0).view.segments[0].base_offset
+        assert 0 < first <= 200
+
+        with pytest.raises(DataLoss, match=f"START_OFFSET_RESET.*t-0 .* from offset 0, .* begin at {first} by now"):
+            plan_splits(store, ranges)
+        splits = plan_splits(store, ranges, fail_on_data_loss=False)
+        (gone,) = plan_splits(store, [ranges[0]._replace(stop=10), ranges[1]], fail_on_data_loss=False)
+
+    assert joined(pieces(splits)) == [ranges[0]._replace(start=first), ranges[1]]
+    assert joined(pieces([gone])) == [ranges[1]]
+    assert f"{first} offsets are missing" in caplog.text
+    assert "10 offsets are missing" in caplog.text
 
 
 # ---------------------------------------------------------------- cutting by bytes, for streams

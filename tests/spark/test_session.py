@@ -248,6 +248,7 @@ def test_a_master_that_is_none_is_refused() -> None:
 
 CHILD = """
 import json, logging, sys
+import seeklog
 from seeklog.spark import session
 with session("child", master="local[2]", config={"spark.app.greeting": "hello"}) as spark:
     workers = spark.range(4).mapInArrow(lambda batches: batches, "id long").count()
@@ -259,7 +260,15 @@ with session("child", master="local[2]", config={"spark.app.greeting": "hello"})
         spark.read.format("seeklog").option("path", "nowhere").option("subscribe", "a").load().count()
     except AnalysisException as error:
         told = str(error)
-    print(json.dumps([workers, shared, spark.conf.get("spark.app.greeting"), "NotALog" in told]))
+    with seeklog.open(sys.argv[1]) as store:
+        store.create_topic("a", partitions=1)
+    rows = spark.sql("select 'v' value, cast(null as string) topic")
+    try:
+        rows.write.format("seeklog").mode("append").option("path", sys.argv[1]).save()
+    except Exception as error:
+        told += str(error)
+    greeting = spark.conf.get("spark.app.greeting")
+    print(json.dumps([workers, shared, greeting, "NotALog" in told, "InvalidRecord" in told]))
 """
 
 
@@ -270,7 +279,8 @@ def test_a_session_of_a_program_of_its_own_finds_the_source_and_is_quiet(tmp_pat
     code = f"import sys; sys.path.insert(0, {str(SOURCES)!r})\n{CHILD}"
 
     def start() -> list[object]:
-        run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=False)
+        store = tmp_path / f"store-{len(list(tmp_path.iterdir()))}"
+        run = subprocess.run([sys.executable, "-c", code, store], capture_output=True, text=True, env=env, check=False)
         assert run.returncode == 0, run.stderr
         assert run.stderr.strip() == ""
         return list(json.loads(run.stdout))
@@ -278,5 +288,5 @@ def test_a_session_of_a_program_of_its_own_finds_the_source_and_is_quiet(tmp_pat
     first = start()
     assert first[0] == 4
     assert "ArchiveClassesAtExit" in str(first[1])
-    assert first[2:] == ["hello", True]
+    assert first[2:] == ["hello", True, True]
     assert "SharedArchiveFile" in str(start()[1]), "the next start, at once"

@@ -19,7 +19,7 @@ import pytest
 from pyspark.sql import Row, SparkSession
 
 from seeklog import Log
-from seeklog.errors import NotALog, TopicNotFound, UsageError
+from seeklog.errors import InvalidOption, NotALog, TopicNotFound, UsageError
 from seeklog.spark import jobs
 from seeklog.spark.jobs.progress import KEPT_LINE_EVERY_S, Progress
 from seeklog.spark.jobs.tasks import ITEM_BYTES, PACK_BYTES, pack, run_tasks
@@ -189,6 +189,9 @@ def test_a_path_that_is_no_store_is_refused(spark: SparkSession, store: Path, tm
             found(spark, path)
     with pytest.raises(UsageError):
         found(spark, store / "orders-0", topics=["orders"])
+    with pytest.raises(InvalidOption, match='path is "s3://bucket/store", but must be a directory'):
+        jobs.verify(spark, "s3://bucket/store")
+    assert jobs.verify(spark, store.as_uri(), progress=False).count() == 0
 
 
 def test_a_line_at_the_end_says_what_came_out(

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import expr
 
@@ -13,6 +14,7 @@ import seeklog
 from seeklog import Record, Store, names
 from seeklog.record.kernel import partition_of
 from seeklog.spark.schema import RECORD_SCHEMA
+from seeklog.spark.sink import batch_writer
 from store.workbench import Holder
 
 
@@ -144,6 +146,18 @@ def test_a_write_with_an_id_and_a_version_happens_once(numbers: DataFrame, root:
     assert staged(root) == []
 
 
+def test_one_id_and_version_write_to_several_topics_each_once(numbers: DataFrame, root: Path) -> None:
+    """Goal: who writes a batch to two topics in foreachBatch, as to two tables, does not lose the second."""
+    once = {"txnAppId": "nightly", "txnVersion": "7"}
+    for _ in range(2):
+        write(numbers, root, topic="alerts", **once)
+        write(numbers, root, topic="audit", **once)
+        write(numbers.limit(5).selectExpr("*", "'audit' topic"), root, **once)
+
+    assert sum(map(len, records(root))) == 1000
+    assert sum(map(len, records(root, "audit"))) == 1005
+
+
 def test_for_each_batch_of_a_stream_is_written_once_with_an_id(spark: SparkSession, root: Path, tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     for number in range(3):
@@ -199,9 +213,27 @@ def test_what_cannot_be_written_is_told_in_one_line_through_the_jvm_and_nothing_
 
 
 def test_a_path_that_is_no_store_is_told_and_none_is_made(numbers: DataFrame, tmp_path: Path) -> None:
-    with pytest.raises(Exception, match="NotALog: there is no store at"):
+    with pytest.raises(AnalysisException, match="NotALog: there is no store at"):
         write(numbers, tmp_path / "nothing", topic="alerts")
     assert not (tmp_path / "nothing").exists()
+
+
+def test_a_topic_that_is_not_there_is_told_before_there_is_a_task(numbers: DataFrame, root: Path) -> None:
+    for frame in (numbers, numbers.limit(0)):
+        with pytest.raises(AnalysisException, match="TopicNotFound: there is no topic 'alarms'"):
+            write(frame, root, topic="alarms")
+
+
+def test_an_error_of_a_job_is_not_lost_behind_one_of_its_cleaning_up(
+    root: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Spark throws away why a job has failed if its abort fails, too."""
+    writer = batch_writer({"path": str(root), "topic": "alerts"}, RECORD_SCHEMA, overwrite=False)
+    root.rename(root.with_name("elsewhere"))
+
+    writer.abort([])
+
+    assert "stays for a day: there is no store at" in caplog.text
 
 
 def test_the_default_mode_is_refused_by_spark_and_overwrite_by_us(numbers: DataFrame, root: Path) -> None:
@@ -253,8 +285,13 @@ def test_insert_into_writes_to_the_topic_that_the_table_reads_or_to_another(spar
         frame = spark.table("alerts_table").limit(1)
         frame.writeTo("alerts_table").option("path", str(root)).option("topic", "alerts").append()
         assert spark.table("alerts_table").count() == 3
-        with pytest.raises(Exception, match="InvalidOption: options path and topic are missing; writeTo"):
+        with pytest.raises(Exception, match=r"InvalidOption: options path and topic are missing\. Spark hands on none"):
             spark.createDataFrame(frame.collect(), RECORD_SCHEMA[:7]).writeTo("alerts_table").append()
+        with pytest.raises(
+            Exception, match=r"CREATE TABLE \.\.\. AS SELECT: use writeTo.*, or INSERT INTO a table that is"
+        ):
+            spark.sql(f"create table made using seeklog options (path '{root}', topic 'alerts') as select 'v' as value")
+        assert not spark.catalog.tableExists("made")
     finally:
         spark.sql("drop table alerts_table")
 

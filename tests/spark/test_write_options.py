@@ -52,7 +52,7 @@ def test_a_stream_is_given_words_by_spark_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "streaming", "message"),
     [
-        ({}, False, "options path and topic are missing; writeTo"),
+        ({}, False, "options path and topic are missing. Spark hands on none"),
         ({"topic": "a"}, False, "option path is missing"),
         ({"path": "s3://bucket/store"}, False, "s3://bucket/store"),
         ({"path": "hdfs://name/store"}, True, "driver and every executor"),

@@ -13,7 +13,7 @@ from seeklog.spark.offsets import batch_ranges
 from seeklog.spark.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
 from seeklog.spark.plan import Split, plan_splits
 from seeklog.spark.scan import scan_split
-from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, check_schema, pick
+from seeklog.spark.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema, check_schema, pick
 from seeklog.spark.tables import TableReader, table_schema
 from seeklog.store import open_store
 
@@ -32,7 +32,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     """Return the reader of records, or of a metadata table."""
     if wants_table(options):
         return TableReader(parse_table_options(options), schema)
-    columns = check_schema(schema, RECORD_SCHEMA, what="a topic")
+    columns = check_schema(schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
     parsed = parse_read_options(options)
     if columns != parsed.columns and "columns" in options:
         raise InvalidOption(

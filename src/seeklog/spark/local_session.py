@@ -28,6 +28,15 @@ MEMORY = "2g"
 _LOGGING = """\
 # Errors only, on stderr.
 rootLogger.level = error
+# Why a task has failed comes to the caller as an exception; these tell it five times more, with the JVM's stack.
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.scheduler.name = org.apache.spark.scheduler.TaskSetManager
+logger.scheduler.level = off
+logger.writing.name = org.apache.spark.sql.execution.datasources.v2
+logger.writing.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
 # Where this one differs from the root, Spark says so in two lines.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error

@@ -172,8 +172,8 @@ def _resolve(
     without_record: Callable[[AtTime | AtTimes | Ago, TopicPartition, int], int],
     clock: Clock | None,
 ) -> dict[TopicPartition, int]:
-    named = place.offsets if isinstance(place, AtOffsets) else place.times_ms if isinstance(place, AtTimes) else {}
-    for at in named:
+    named = place.offsets if isinstance(place, AtOffsets) else place.times_ms if isinstance(place, AtTimes) else None
+    for at in named or ():
         if at not in bounds:
             raise InvalidOption(
                 f"option {place.option} names {at}, which is not among the {len(bounds)} partitions that are read"
@@ -181,7 +181,7 @@ def _resolve(
     now_ms = (clock or SystemClock()).now_ms() if isinstance(place, Ago) else 0
     offsets: dict[TopicPartition, int] = {}
     for at, one in bounds.items():
-        here = unnamed if named and at not in named else place
+        here = unnamed if named is not None and at not in named else place
         match here:
             case Earliest():
                 offsets[at] = one.log_start_offset

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import InputPartition
 from seeklog import names
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
-from seeklog.spark.offsets import Range
+from seeklog.spark.offsets import Range, report_loss
 from seeklog.spark.options import SPLIT_BYTES
 from seeklog.storage.pinned import Pin, make_pin, offset_index
 from seeklog.storage.segment import Segment
@@ -143,9 +143,14 @@ def plan_splits(
     fail_on_data_loss: bool = True,
     cores: int | None = None,
 ) -> list[Split]:
-    """Return splits that have every offset of the ranges once, in order."""
+    """Return splits that have every offset of the ranges once, in order.
+
+    What was deleted since the ranges were found raises `DataLoss`, or is left out with a warning.
+    """
     ranges = [one for one in ranges if one.start < one.stop]
     layouts = {one.partition: _layout_of(store, one.partition) for one in ranges}
+    kept = [_kept(layouts[one.partition], one, fail=fail_on_data_loss) for one in ranges]
+    ranges = [one for one in kept if one.start < one.stop]
     sizes = {one.partition: _size(layouts[one.partition], one) for one in ranges}
     target = _target(
         sum(sizes.values()) + OPEN_COST * len(ranges), split_bytes, min_partitions, cores or _usable_cores()
@@ -183,6 +188,19 @@ def cut_at_bytes(store: Store, one: Range, most: int) -> int:
 
 def _layout_of(store: Store, at: TopicPartition) -> Layout:
     return Layout.of(store.log(at.topic, at.partition).view)
+
+
+def _kept(layout: Layout, one: Range, *, fail: bool) -> Range:
+    first = layout.view.segments[0].base_offset
+    if one.start >= first:
+        return one
+    report_loss(
+        "START_OFFSET_RESET",
+        f"{one.partition} was to be read from offset {one.start}, but its segments begin at {first} by now",
+        count=min(first, one.stop) - one.start,
+        fail=fail,
+    )
+    return one._replace(start=min(first, one.stop))
 
 
 def _size(layout: Layout, one: Range) -> int:

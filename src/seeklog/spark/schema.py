@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import (
@@ -36,6 +36,8 @@ RECORD_SCHEMA: Final = StructType(
         StructField("headers", HEADERS),
     ]
 )
+# No record lacks them; of all others a read may have nulls, and Spark takes a column's word that it has none.
+NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
 def pick(known: StructType, columns: Sequence[str]) -> StructType:
@@ -43,7 +45,9 @@ def pick(known: StructType, columns: Sequence[str]) -> StructType:
     return StructType([known[name] for name in columns])
 
 
-def check_schema(given: StructType, known: StructType, *, what: str) -> tuple[str, ...]:
+def check_schema(
+    given: StructType, known: StructType, *, what: str, never_null: Collection[str] = ()
+) -> tuple[str, ...]:
     """Return the columns that a user's schema asks for, or refuse one that is not there, or is of another type."""
     columns = tuple(given.fieldNames())
     if not columns:
@@ -57,6 +61,8 @@ def check_schema(given: StructType, known: StructType, *, what: str) -> tuple[st
                 f"column {field.name} of {what} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
                 "read it as it is and cast it afterwards"
             )
+        if field.dataType != wanted or not (field.nullable or field.name in never_null):
+            raise SchemaMismatch(f"column {field.name} of {what} may have nulls; leave out NOT NULL (nullable=False)")
     for name in columns:
         if columns.count(name) > 1:
             raise SchemaMismatch(f"the schema names column {name} {columns.count(name)} times; once is enough")

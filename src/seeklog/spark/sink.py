@@ -8,6 +8,7 @@ before adds nothing. A batch without these options is a transaction, too, but no
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from seeklog.errors import UsageError
+from seeklog.errors import SeeklogError, UsageError
 from seeklog.spark.stage import RowColumns, stage_rows
 from seeklog.spark.write_options import WriteOptions, parse_write_options
 from seeklog.store import Store, open_store
@@ -25,6 +26,8 @@ from seeklog.topics.transactions import Staged
 if TYPE_CHECKING:
     import pyarrow
     from pyspark.sql.types import StructType
+
+logger = logging.getLogger("seeklog")
 
 QUERY_ID = "sql.streaming.queryId"
 
@@ -41,7 +44,13 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
     """Return the writer of a batch."""
     if overwrite:
         raise UsageError('a topic is only ever appended to: use mode("append"), or delete and create the topic')
-    return BatchWriter(parse_write_options(options, streaming=False), schema)
+    parsed = parse_write_options(options, streaming=False)
+    writer = BatchWriter(parsed, schema)
+    # What every task would stumble over is told once, before there are any.
+    with open_store(parsed.path, read_only=True, background=False) as store:
+        if parsed.topic is not None:
+            store.transactions.target(parsed.topic)
+    return writer
 
 
 def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
@@ -59,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = RowColumns.of(schema, options)
         # Spark makes one writer for a job and copies it to the tasks.
-        self._app = options.txn_app_id or f"spark-job-{uuid.uuid4()}"
+        self._app = _app_name(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
         return StagedRows(self._app, _stage(self._options, self._columns, self._app, iterator))
@@ -100,6 +109,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _discard(self._options, app)
 
 
+def _app_name(options: WriteOptions) -> str:
+    """Return what the transactions of a batch are named after.
+
+    The topic is part of it: who writes one batch to two topics does so under one `txnAppId`, and means both.
+    """
+    if options.txn_app_id is None:
+        return f"spark-job-{uuid.uuid4()}"
+    # No topic has a blank in its name, so no two of these are the same.
+    return f"{options.txn_app_id} to {options.topic or 'many topics'}"
+
+
 def _open(path: str) -> Store:
     # A store that is not there must not be made by a commit to it.
     open_store(path, read_only=True, background=False).close()
@@ -135,9 +155,15 @@ def _commit(
     keep: bool,
 ) -> None:
     staged = _staged(messages)
-    store.transactions.commit(app, version, staged, keep=keep, patience_s=options.lock_timeout_s)
+    is_new = store.transactions.commit(app, version, staged, keep=keep, patience_s=options.lock_timeout_s)
+    if not is_new:
+        logger.info("version %d of %s is in the topics already: nothing was written", version, app)
 
 
 def _discard(options: WriteOptions, app: str) -> None:
-    with open_store(options.path, read_only=True, background=False) as store:
-        store.transactions.discard(app)
+    """Remove what a job has staged. Why it failed is on its way to the user, and must not be lost behind this."""
+    try:
+        with open_store(options.path, read_only=True, background=False) as store:
+            store.transactions.discard(app)
+    except SeeklogError as error:
+        logger.warning("what %s has staged stays for a day: %s", app, error)

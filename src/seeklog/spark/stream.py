@@ -36,7 +36,7 @@ from seeklog.spark.plan import Split, cut_at_bytes, plan_splits, range_bytes
 from seeklog.spark.position import Position
 from seeklog.spark.progress_group import ProgressGroup
 from seeklog.spark.scan import scan_split
-from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, check_schema
+from seeklog.spark.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema, check_schema
 from seeklog.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @cached_property
     def _options(self) -> StreamOptions:
         options = parse_stream_options(self._given)
-        check_schema(self._schema, RECORD_SCHEMA, what="a topic")
+        check_schema(self._schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
         return options
 
     @cached_property

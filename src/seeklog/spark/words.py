@@ -233,14 +233,19 @@ def store_path(words: Words) -> str:
             "option path is missing: give the directory of a store, or a broker's data directory (a table that was "
             "made with columns of its own does not know its options: SELECT ... FROM t WITH (path = '...', ...))"
         )
+    return local_path("option path", value)
+
+
+def local_path(what: str, value: str) -> str:
+    """Return the path that a `file:` address names, or a path as it is; refuse the address of anything else."""
     # As Hadoop writes and reads it: nothing in it is escaped.
     local = _FILE_ADDRESS.match(value)
     if local is not None:
         return local[1]
     if _OTHER_ADDRESS.match(value):
         raise InvalidOption(
-            f"option path is {shown(value)}, but must be a directory that the driver and every executor see under the "
-            "same path; copy what lies elsewhere there first"
+            f"{what} is {shown(value)}, but must be a directory that the driver and every executor see under the same "
+            "path; copy what lies elsewhere there first"
         )
     return value
 

@@ -61,8 +61,9 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     """Return the options of a write, or refuse what cannot be."""
     if not options:
         raise InvalidOption(
-            "options path and topic are missing; writeTo does not hand on a table's: "
-            "writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO"
+            "options path and topic are missing. Spark hands on none of a table's with writeTo, insertInto and CREATE "
+            "TABLE ... AS SELECT: use writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO a table "
+            "that is there"
         )
     known = (*_SHARED, *(_FROM_SPARK if streaming else _BATCH_ONLY))
     words = Words(options, known=known, refused=_REFUSED_IN_STREAM if streaming else _REFUSED_IN_BATCH)

@@ -12,6 +12,7 @@ from seeklog.config import LogConfig
 from seeklog.errors import NotAccessible, NotALog, UsageError
 from seeklog.files import Files
 from seeklog.names import TopicPartition
+from seeklog.spark.words import local_path
 from seeklog.storage.checkpoint import Checkpoint
 from seeklog.topics.layout import check_root, partition_path
 from seeklog.topics.offsets import RootOffsets
@@ -44,7 +45,7 @@ def find_partitions(
     path: str | os.PathLike[str], *, topics: Iterable[str] | None, config: LogConfig, files: Files
 ) -> Territory:
     """Return what lies at `path`. Nothing is opened or changed; `config` holds for topics that say nothing else."""
-    root = os.path.abspath(os.fsdecode(path))
+    root = os.path.abspath(local_path("path", os.fsdecode(path)))
     if isinstance(topics, str):
         raise UsageError(f"topics is a list of names: [{topics!r}]")
     try:
