@@ -132,6 +132,10 @@ class DataLoss(SeeklogError):
         return type(self), (self.condition, self._message)
 
 
+class LakeMismatch(SeeklogError):
+    """The manifest of a lake does not match its files, its store, or what was asked; nothing was changed."""
+
+
 class GroupNotFound(SeeklogError, LookupError):
     """No such consumer group has committed or joined."""
 

@@ -23,6 +23,9 @@ is no partition:
     seeklog-transaction-<app>     what an application's last transaction appends, or that it is done
     seeklog-transaction-<app>.lock     held while it is committed
     seeklog-archive.json          in the root of an archive: what has been copied there
+
+In a lake, which is a directory of its own: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
+`topic=<topic>/date=<day>/part-<partition>-<start>-<next>-<number>.parquet`, hidden until their job is committed.
 """
 
 from __future__ import annotations
@@ -198,3 +201,46 @@ def deleted_directory(partition: TopicPartition, unique: str) -> str:
 def is_deleted_directory(name: str) -> bool:
     """Tell whether a directory in a store's root waits for its removal."""
     return _DELETED_NAME.match(name) is not None
+
+
+# ---------------------------------------------------------------- a lake: Parquet files beside a store
+
+LAKE: Final = "_seeklog"
+LAKE_MANIFEST: Final = "manifest"
+LAKE_LOCK: Final = "lock"
+# What Hive and Spark take for null: a time that no calendar date of four digits has.
+NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
+_DATE: Final = rf"(?:\d{{4}}-\d{{2}}-\d{{2}}|{NO_DATE})"
+_LAKE_FILE: Final = re.compile(
+    rf"topic=([A-Za-z0-9._-]+)/date=({_DATE})/part-(0|[1-9]\d{{0,9}})-\d{{20}}-\d{{20}}-\d{{4,}}\.parquet\Z", re.ASCII
+)
+_HIDDEN_LAKE_FILE: Final = re.compile(r"\.(part-.+\.parquet)\.[0-9a-f]{32}\Z", re.ASCII)
+
+
+def lake_directory(topic: str, date: str) -> str:
+    """Return the directory, below a lake's own, of a topic's records of one day in UTC, or of `NO_DATE`."""
+    return f"topic={topic}/date={date}"
+
+
+def lake_file_name(partition: int, *, start: int, next_offset: int, number: int) -> str:
+    """Return the name of a file that holds records of a partition's offsets from `start` to `next_offset`."""
+    return f"part-{partition}-{start:020d}-{next_offset:020d}-{number:04d}.parquet"
+
+
+def hidden_lake_file(name: str, unique: str) -> str:
+    """Return what a file is called until its job is committed: Spark and others pass over names with a dot."""
+    return f".{name}.{unique}"
+
+
+def parse_lake_file(path: str) -> TopicPartition | None:
+    """Return which partition a file is about, by its path below the lake's directory; None if it is no lake's."""
+    match = _LAKE_FILE.match(path)
+    if match is None or not is_topic_name(match[1]):
+        return None
+    return TopicPartition(match[1], int(match[3]))
+
+
+def shown_lake_file(name: str) -> str:
+    """Return the name that a hidden file is to have, or the name itself."""
+    match = _HIDDEN_LAKE_FILE.match(name)
+    return match[1] if match else name

@@ -1,0 +1,147 @@
+"""The directory of a lake: the one job that may change it, its manifest, and its files becoming visible.
+
+A job's tasks write files under hidden names. When all are done the driver gives them their names, then replaces the
+manifest: that is the commit. A kill before it leaves files that the manifest does not name, and the next job removes
+them. Whoever lists the directories instead of reading the manifest may see those, but never two copies of a record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+
+from seeklog import names
+from seeklog.errors import LakeMismatch, LogLocked, NotAccessible
+from seeklog.files import Files
+from seeklog.spark.lake.manifest import LakeFile, Manifest, decode_manifest, encode_manifest
+from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.directory import sync_ancestors, take_lock
+
+
+class LakeDirectory:
+    """A lake on a file system that driver and executors share. Nothing is touched until a method is called."""
+
+    def __init__(self, path: str | os.PathLike[str], *, files: Files) -> None:
+        self.path = os.path.abspath(os.fsdecode(path))
+        self._files = files
+        self._own = f"{self.path}/{names.LAKE}"
+
+    # ------------------------------------------------------------ asking
+
+    def read_manifest(self) -> Manifest | None:
+        """Return the manifest, or None where there is no lake yet.
+
+        A directory that holds other things raises `LakeMismatch`, and so does a lake whose manifest is missing: its
+        files would be taken for what a kill has left.
+        """
+        path = f"{self._own}/{names.LAKE_MANIFEST}"
+        try:
+            return decode_manifest(self._files.read_file(path), path=path)
+        except FileNotFoundError:
+            pass
+        except OSError as error:
+            raise NotAccessible(f"{path} cannot be read: {error}") from error
+        try:
+            others = [name for name in self._files.list(self.path) if name != names.LAKE]
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise NotAccessible(f"{self.path} cannot be read: {error}") from error
+        if others:
+            raise LakeMismatch(
+                f"{self.path} holds {others[0]!r} and no manifest at {names.LAKE}/{names.LAKE_MANIFEST}: restore the "
+                "manifest if it was a lake, or give the lake a directory of its own"
+            )
+        return None
+
+    def check_files(self, files: Iterable[LakeFile]) -> None:
+        """Raise `LakeMismatch` for the first file that is not there, or not of the size that it had."""
+        for file in files:
+            try:
+                size = self._files.file_size(f"{self.path}/{file.path}")
+            except OSError as error:
+                raise LakeMismatch(
+                    f"{self.path}/{file.path}, with offsets {file.start} to {file.next_offset - 1}, is in the manifest "
+                    f"and cannot be read ({error.strerror}): restore it, or write a new lake"
+                ) from error
+            if size != file.size:
+                raise LakeMismatch(
+                    f"{self.path}/{file.path} has {size:,} bytes, and {file.size:,} in the manifest: restore it, or "
+                    "write a new lake"
+                )
+
+    # ------------------------------------------------------------ changing, under the lock
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Be the only job that changes this lake; another one raises `LogLocked`."""
+        try:
+            is_new = not self._is_there()
+            self._files.make_directory(self._own)
+            if is_new:
+                sync_ancestors(self._files, self._own)
+            lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", what=self.path)
+        except LogLocked as error:
+            advice = "another to_lake is at work there; run this one when it has ended"
+            raise LogLocked(self.path, error.owner_pid, advice=advice) from None
+        except OSError as error:
+            raise NotAccessible(f"{self.path} cannot be written: {error}") from error
+        try:
+            yield
+        finally:
+            lock.close()
+
+    def _is_there(self) -> bool:
+        try:
+            return bool(self._files.list(self._own))
+        except FileNotFoundError:
+            return False
+
+    def commit(self, manifest: Manifest) -> None:
+        """Replace the manifest; durable on return."""
+        replace_file(self._files, self._own, names.LAKE_MANIFEST, encode_manifest(manifest))
+        self._files.sync_directory(self._own)
+
+    def sweep(self, manifest: Manifest) -> int:
+        """Remove the files that a job has left which did not come to its commit; return how many."""
+        kept = {file.path for file in manifest.files()}
+        removed = 0
+        for directory in list(self._date_directories()):
+            for name in self._files.list(f"{self.path}/{directory}"):
+                is_ours = names.parse_lake_file(f"{directory}/{names.shown_lake_file(name)}") is not None
+                if is_ours and f"{directory}/{name}" not in kept:
+                    self._files.remove(f"{self.path}/{directory}/{name}")
+                    removed += 1
+        return removed
+
+    def _date_directories(self) -> Iterator[str]:
+        for topic, kind in self._files.kinds(self.path).items():
+            if kind != "directory" or not topic.startswith("topic="):
+                continue
+            for date, inner in self._files.kinds(f"{self.path}/{topic}").items():
+                if inner == "directory" and date.startswith("date="):
+                    yield f"{topic}/{date}"
+
+    def show(self, hidden: Iterable[tuple[str, LakeFile]]) -> list[LakeFile]:
+        """Give files, which tasks have written and synced under hidden names, their own; durable on return."""
+        shown = []
+        directories = set()
+        for path, file in hidden:
+            self._files.rename(f"{self.path}/{path}", f"{self.path}/{file.path}")
+            directories.add(os.path.dirname(file.path))
+            shown.append(file)
+        for directory in sorted(directories):
+            self._files.sync_directory(f"{self.path}/{directory}")
+        # The directories of dates and topics may be new themselves.
+        for above in sorted({os.path.dirname(directory) for directory in directories}):
+            self._files.sync_directory(f"{self.path}/{above}")
+        if directories:
+            self._files.sync_directory(self.path)
+        return shown
+
+    def discard(self, hidden: Iterable[str]) -> None:
+        """Remove files that tasks have written and that no commit will name."""
+        for path in hidden:
+            with contextlib.suppress(OSError):
+                self._files.remove(f"{self.path}/{path}")

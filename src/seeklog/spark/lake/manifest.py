@@ -1,0 +1,163 @@
+"""The manifest of a lake: which offsets of which partitions are in Parquet files, and in which.
+
+`_seeklog/manifest` is text: a first line with the version, a line of JSON about the whole, a line of JSON for each
+partition, and a last line with the CRC-32C of all before it:
+
+    seeklog-lake 1
+    {"commit": 7, "written_at_ms": 1767225600000}
+    {"topic": "orders", "id": "…", "partition": 0, "ranges": [[0, 5000]], "files": [{"path": "topic=orders/…", …}]}
+    crc32c 1c2d3e4f
+
+`ranges` are the offsets that were copied, each from a first one to one behind the last, in order and apart. What lies
+between two of them was gone before it could be copied. A file counts if the manifest names it, and not otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+from seeklog import names
+from seeklog.errors import CorruptionError
+from seeklog.names import TopicPartition
+from seeklog.record.kernel import crc32c
+
+_FIRST_LINE: Final = b"seeklog-lake 1\n"
+_DAMAGED: Final = "Restore it from a copy, or write a new lake to another directory; nothing was changed."
+
+
+class LakeFile(NamedTuple):
+    """One Parquet file: records of one partition and one day."""
+
+    path: str
+    """Below the lake's directory."""
+    start: int
+    """The smallest offset in it."""
+    next_offset: int
+    """Behind the largest one."""
+    rows: int
+    size: int
+    min_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakePartition:
+    """What a lake has of one partition."""
+
+    topic_id: str
+    ranges: tuple[tuple[int, int], ...]
+    files: tuple[LakeFile, ...]
+
+    @property
+    def next_offset(self) -> int:
+        """The first offset that is not in the lake."""
+        return self.ranges[-1][1]
+
+    @property
+    def gaps(self) -> list[tuple[int, int]]:
+        """The offsets between the ranges."""
+        return [(before[1], behind[0]) for before, behind in pairwise(self.ranges)]
+
+    def with_copied(self, start: int, next_offset: int, files: Iterable[LakeFile]) -> LakePartition:
+        """Return it with one more range of offsets."""
+        *earlier, (first, end) = self.ranges
+        ranges = [*earlier, (first, next_offset)] if end == start else [*self.ranges, (start, next_offset)]
+        return replace(self, ranges=tuple(ranges), files=(*self.files, *files))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What a lake holds at one moment."""
+
+    commit: int = 0
+    written_at_ms: int = 0
+    partitions: Mapping[TopicPartition, LakePartition] = field(default_factory=dict)
+
+    @property
+    def topics(self) -> list[str]:
+        return sorted({at.topic for at in self.partitions})
+
+    def of_topics(self, topics: Iterable[str]) -> dict[TopicPartition, LakePartition]:
+        """Return the partitions of some topics."""
+        chosen = set(topics)
+        return {at: one for at, one in self.partitions.items() if at.topic in chosen}
+
+    def files(self) -> Iterable[LakeFile]:
+        """Yield every file that counts."""
+        for one in self.partitions.values():
+            yield from one.files
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of the file."""
+    lines: list[dict[str, Any]] = [{"commit": manifest.commit, "written_at_ms": manifest.written_at_ms}]
+    for at, one in sorted(manifest.partitions.items()):
+        lines.append(
+            {
+                "topic": at.topic,
+                "id": one.topic_id,
+                "partition": at.partition,
+                "ranges": one.ranges,
+                "files": [each._asdict() for each in one.files],
+            }
+        )
+    body = _FIRST_LINE + b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines)
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def decode_manifest(data: bytes, *, path: str) -> Manifest:
+    """Return what the bytes say, or raise `CorruptionError`. Nothing is believed that no job would write."""
+    body, separator, last = data.rpartition(b"crc32c ")
+    if not separator or last != b"%08x\n" % crc32c(body):
+        raise CorruptionError("the manifest of the lake fails its CRC", path=path, advice=_DAMAGED)
+    if not body.startswith(_FIRST_LINE):
+        raise CorruptionError("the manifest is not in a version that this seeklog reads", path=path, advice=_DAMAGED)
+    try:
+        about, *lines = (json.loads(line) for line in body[len(_FIRST_LINE) :].splitlines())
+        partitions = dict(_partition(line) for line in lines)
+        if len(partitions) != len(lines):
+            raise ValueError("a partition stands there twice")
+        return Manifest(
+            commit=_whole(about["commit"]), written_at_ms=_whole(about["written_at_ms"]), partitions=partitions
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(f"the manifest does not parse: {error}", path=path, advice=_DAMAGED) from error
+
+
+def _partition(line: Mapping[str, Any]) -> tuple[TopicPartition, LakePartition]:
+    at = TopicPartition(line["topic"], _whole(line["partition"]))
+    names.check_topic_name(at.topic)
+    ranges = tuple((_whole(start), _whole(end)) for start, end in line["ranges"])
+    edges = [edge for one in ranges for edge in one]
+    if not edges or any(before >= behind for before, behind in pairwise(edges)):
+        raise ValueError(f"the ranges of {at} are {ranges}")
+    files = tuple(LakeFile(**each) for each in line["files"])
+    for each in files:
+        _check_file(at, each, ranges)
+    if len({each.path for each in files}) != len(files):
+        raise ValueError(f"a file of {at} stands there twice")
+    if not isinstance(line["id"], str):
+        raise ValueError(f"the topic id of {at} is {line['id']!r}")
+    return at, LakePartition(topic_id=line["id"], ranges=ranges, files=files)
+
+
+def _check_file(at: TopicPartition, file: LakeFile, ranges: tuple[tuple[int, int], ...]) -> None:
+    if names.parse_lake_file(file.path) != at:
+        raise ValueError(f"{file.path!r} is no file of {at}")
+    for number in (file.start, file.next_offset, file.rows, file.size):
+        _whole(number)
+    inside = any(start <= file.start < file.next_offset <= end for start, end in ranges)
+    if not inside or not 0 < file.rows <= file.next_offset - file.start:
+        raise ValueError(f"{file.path} is said to hold {file.rows} records of {file.start} to {file.next_offset}")
+    if not type(file.min_timestamp_ms) is type(file.max_timestamp_ms) is int:
+        raise ValueError(f"{file.path} has no times")
+
+
+def _whole(number: Any) -> int:
+    if type(number) is not int or not 0 <= number < 2**63:
+        raise ValueError(f"{number!r} is no whole number")
+    return number

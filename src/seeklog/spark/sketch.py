@@ -1,0 +1,179 @@
+"""Figures about many records in little memory, which add up: a task makes some, the driver puts them together.
+
+Sizes      exact count, least, most and sum; percentiles to 3 in 100.
+Throughput records and bytes by time, in buckets that become coarser when there are too many.
+Keys       how many different ones: exact up to 16,384, then to about 1 in 100; and the most frequent, exact up to
+           4,096 different ones, then too low by a bound that is told (Misra-Gries).
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from seeklog.record.kernel import hash_key
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# Of a size that many leading bits count: the error is below 1 in 2 ** (EXACT_BITS - 1).
+EXACT_BITS: Final = 6
+BUCKETS_MOST: Final = 1024
+HASHES_KEPT: Final = 16_384
+COUNTERS_KEPT: Final = 4_096
+HASH_SPACE: Final = 2**64
+
+
+@dataclass
+class Sizes:
+    """How large things are."""
+
+    count: int = 0
+    total: int = 0
+    least: int = 0
+    most: int = 0
+    by_class: Counter[int] = field(default_factory=Counter)
+
+    def add(self, size: int, count: int = 1) -> None:
+        """Count things of one size."""
+        self.least = min(self.least, size) if self.count else size
+        self.most = max(self.most, size)
+        self.count += count
+        self.total += size * count
+        self.by_class[_class_of(size)] += count
+
+    def add_all(self, sizes: pyarrow.Array) -> None:
+        """Count things whose sizes are int64, none of them null."""
+        import pyarrow.compute as pc
+
+        if not len(sizes):
+            return
+        extent = pc.min_max(sizes)
+        added = Sizes(len(sizes), pc.sum(sizes).as_py(), extent["min"].as_py(), extent["max"].as_py())
+        # As `_class_of`, for all at once.
+        bits = pc.floor(pc.log2(pc.max_element_wise(sizes, 1).cast("float64"))).cast("int64")
+        shift = pc.max_element_wise(pc.subtract(bits, EXACT_BITS - 1), 0)
+        middle = pc.shift_right(pc.shift_left(1, shift), 1)
+        classes = pc.add(pc.shift_left(pc.shift_right(sizes, shift), shift), middle)
+        for each in pc.value_counts(classes).to_pylist():
+            added.by_class[each["values"]] = each["counts"]
+        self.merge(added)
+
+    def merge(self, other: Sizes) -> None:
+        """Take in what others have counted."""
+        if other.count:
+            self.least = min(self.least, other.least) if self.count else other.least
+            self.most = max(self.most, other.most)
+            self.count += other.count
+            self.total += other.total
+            self.by_class.update(other.by_class)
+
+    def percentile(self, share: float) -> int:
+        """Return a size that a share of the things do not exceed, but for the rounding."""
+        left = share * self.count
+        for size in sorted(self.by_class):
+            left -= self.by_class[size]
+            if left <= 0:
+                return max(self.least, min(size, self.most))
+        return self.most
+
+
+def _class_of(size: int) -> int:
+    """Return a size with only its leading bits, the middle of those that have the same."""
+    shift = size.bit_length() - EXACT_BITS
+    return size if shift <= 0 else (size >> shift << shift) + (1 << shift >> 1)
+
+
+@dataclass
+class Throughput:
+    """Records and bytes by their time."""
+
+    bucket_ms: int
+    records: Counter[int] = field(default_factory=Counter)
+    """By the number of the bucket since 1970."""
+    size: Counter[int] = field(default_factory=Counter)
+
+    def add(self, time_ms: int, *, records: int, size: int) -> None:
+        """Count records of one time."""
+        self.records[time_ms // self.bucket_ms] += records
+        self.size[time_ms // self.bucket_ms] += size
+        self._bound()
+
+    def merge(self, other: Throughput) -> None:
+        """Take in what others have counted; the coarser buckets of the two are kept."""
+        while self.bucket_ms < other.bucket_ms:
+            self._coarsen()
+        step = self.bucket_ms // other.bucket_ms
+        for bucket, count in other.records.items():
+            self.records[bucket // step] += count
+            self.size[bucket // step] += other.size[bucket]
+        self._bound()
+
+    def _bound(self) -> None:
+        while len(self.records) > BUCKETS_MOST:
+            self._coarsen()
+
+    def _coarsen(self) -> None:
+        self.bucket_ms *= 2
+        for name in ("records", "size"):
+            halved: Counter[int] = Counter()
+            for bucket, count in getattr(self, name).items():
+                halved[bucket // 2] += count
+            setattr(self, name, halved)
+
+
+@dataclass
+class Keys:
+    """Which keys there are, and how often."""
+
+    count: int = 0
+    hashes: list[int] = field(default_factory=list)
+    """The smallest of all hashes, in order: how close they lie tells how many there are."""
+    counters: dict[bytes, int] = field(default_factory=dict)
+    error: int = 0
+    """By how much a counter may be too low at most."""
+
+    def add_all(self, keys: pyarrow.Array) -> None:
+        """Count keys, none of them null."""
+        import pyarrow.compute as pc
+
+        counted = pc.value_counts(keys)
+        found = counted.field("values").to_pylist()
+        counts = counted.field("counts").to_pylist()
+        self.count += len(keys)
+        self._add_hashes({hash_key(key)[0] for key in found})
+        self._add_counts(dict(zip(found, counts, strict=True)))
+
+    def merge(self, other: Keys) -> None:
+        """Take in what others have counted."""
+        self.count += other.count
+        self.error += other.error
+        self._add_hashes(other.hashes)
+        self._add_counts(other.counters)
+
+    def _add_hashes(self, hashes: set[int] | list[int]) -> None:
+        if len(self.hashes) == HASHES_KEPT:
+            largest = self.hashes[-1]
+            hashes = [each for each in hashes if each < largest]
+        self.hashes = heapq.nsmallest(HASHES_KEPT, {*self.hashes, *hashes}) if hashes else self.hashes
+
+    def _add_counts(self, counts: dict[bytes, int]) -> None:
+        for key, count in counts.items():
+            self.counters[key] = self.counters.get(key, 0) + count
+        if len(self.counters) > COUNTERS_KEPT:
+            cut = heapq.nlargest(COUNTERS_KEPT + 1, self.counters.values())[-1]
+            self.counters = {key: count - cut for key, count in self.counters.items() if count > cut}
+            self.error += cut
+
+    @property
+    def distinct(self) -> int:
+        """About how many different keys there are."""
+        if len(self.hashes) < HASHES_KEPT:
+            return len(self.hashes)
+        return round((HASHES_KEPT - 1) * HASH_SPACE / self.hashes[-1])
+
+    def most_frequent(self, count: int) -> list[tuple[bytes, int]]:
+        """Return keys with how often they were counted at least, the most frequent first."""
+        return sorted(self.counters.items(), key=lambda item: (-item[1], item[0]))[:count]

@@ -1,0 +1,76 @@
+"""`to_lake` is killed with all its processes: the lake is as before or as after, and the next run goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from seeklog.spark import jobs
+from spark.test_lake import check_lake, lake_rows, manifest_of, source_rows
+from spark.workbench import append, make_store, numbered
+from store.workbench import open_store
+
+HERE = Path(__file__).resolve().parent
+# What a driver needs on a slow and busy machine; only one that hangs takes so long.
+PATIENCE_S = 300
+
+_DRIVER = """
+import sys
+from seeklog.spark import jobs, session
+
+config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.driver.memory": "600m"}
+with session("a lake", master="local[2]", config=config) as spark:
+    jobs.to_lake(spark, sys.argv[1], sys.argv[2], file_bytes=1000, progress=False)
+"""
+# Where, and how many commits the lake has afterwards, whose first one is its empty manifest.
+KILLS = {
+    "when the first manifest of an empty lake is about to appear": ("rename _seeklog/manifest 1", None),
+    "in a task, with some files written": ("sync .parquet. 3", 0),
+    "when some files have their names": ("rename .parquet 5", 0),
+    "when all files have their names, but no manifest has them": ("rename _seeklog/manifest 2", 0),
+    "when the manifest has its name": ("sync_directory _seeklog 2", 1),
+}
+
+
+def run_killed(store: Path, lake: Path, kill: str) -> int:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE / "killing_at"), str(HERE.parents[1] / "src")]),
+        "SEEKLOG_TEST_KILL": kill,
+    }
+    child = subprocess.Popen(
+        [sys.executable, "-W", "ignore", "-c", _DRIVER, str(store), str(lake)],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    return child.wait(PATIENCE_S)
+
+
+@pytest.mark.parametrize("when", KILLS)
+def test_a_kill_leaves_the_lake_as_before_or_as_after_and_the_next_run_goes_on(
+    spark: SparkSession, tmp_path: Path, when: str
+) -> None:
+    kill, commit = KILLS[when]
+    store, lake = make_store(tmp_path / "store", {"orders": [300, 200]}, segment_bytes=2000), tmp_path / "lake"
+    expected = source_rows(spark, store)
+
+    assert run_killed(store, lake, kill) == -signal.SIGKILL
+
+    if commit is None:
+        assert not (lake / "_seeklog" / "manifest").exists()
+    else:
+        assert manifest_of(lake).commit == commit
+        assert lake_rows(spark, store, lake) == expected
+    with open_store(store) as opened:
+        append(opened, "orders", numbered(100, first=300), partition=0, batch_records=10)
+    jobs.to_lake(spark, store, lake, progress=False)
+    check_lake(lake)
+    assert lake_rows(spark, store, lake) == source_rows(spark, store)
