@@ -68,7 +68,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._options = options
         self._columns = RowColumns.of(schema, options)
         # Spark makes one writer for a job and copies it to the tasks.
-        self._app = _app_name(options)
+        self._app = app_name(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
         return StagedRows(self._app, _stage(self._options, self._columns, self._app, iterator))
@@ -109,7 +109,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             _discard(self._options, app)
 
 
-def _app_name(options: WriteOptions) -> str:
+def app_name(options: WriteOptions) -> str:
     """Return what the transactions of a batch are named after.
 
     The topic is part of it: who writes one batch to two topics does so under one `txnAppId`, and means both.

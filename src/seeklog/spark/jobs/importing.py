@@ -14,6 +14,8 @@ from seeklog import names
 from seeklog.errors import SchemaMismatch, TopicNotFound, UsageError
 from seeklog.files import OsFiles
 from seeklog.names import check_topic_name
+from seeklog.spark.sink import app_name
+from seeklog.spark.words import local_path
 from seeklog.spark.write_options import parse_write_options
 from seeklog.storage.transaction import read_transaction
 from seeklog.store import open_store
@@ -69,16 +71,16 @@ def load_into(
         raise UsageError("import_id is blank; give a name that this import, and no other, has")
     frame = _frame(rows, source, location, options)
     records = _records(frame, key=key, value=value, timestamp=timestamp, partition=partition, headers=headers)
-    root = os.path.abspath(os.fsdecode(path))
+    root = os.path.abspath(local_path("path", os.fsdecode(path)))
     written: dict[str, str] = {"path": root, "topic": topic}
     if compression is not None:
         written["compression"] = compression
     if import_id is not None:
         written |= {"txnAppId": f"import {import_id}", "txnVersion": "0"}
     # What is wrong with them is told before a topic is made.
-    parse_write_options(written, streaming=False)
+    parsed = parse_write_options(written, streaming=False)
     _provide(root, topic, create_partitions, config)
-    if import_id is not None and _is_there(root, written["txnAppId"]):
+    if import_id is not None and _is_there(root, app_name(parsed)):
         return Imported(topic, 0, is_new=False)
     return Imported(topic, _write(records, written), is_new=True)
 

@@ -19,6 +19,7 @@ from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.lake.parquet import Order, Written, write_piece
 from seeklog.spark.lake.planning import Share, plan_shares
 from seeklog.spark.plan import Piece, plan_splits
+from seeklog.spark.words import local_path
 from seeklog.store import Store, open_store
 
 if TYPE_CHECKING:
@@ -68,7 +69,8 @@ def to_lake(
     if file_bytes < 1:
         raise UsageError(f"file_bytes is {file_bytes}; a file has at least 1")
     directory = LakeDirectory(lake, files=OsFiles())
-    with open_store(path, read_only=True, background=False) as store:
+    root = local_path("path", os.fsdecode(path))
+    with open_store(root, read_only=True, background=False) as store:
         chosen = chosen_topics(topics, store.topics())
         # Before anything is made: what is wrong from the start leaves no trace.
         plan_shares(store, directory.read_manifest() or Manifest(), chosen)

@@ -22,6 +22,7 @@ from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.lake.planning import check_against
 from seeklog.spark.offsets import Bounds, encode_offsets, find_bounds
 from seeklog.spark.options import COLUMNS, Choice
+from seeklog.spark.words import local_path
 from seeklog.store import open_store
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ def read_lake(
     for moment in (since, until):
         if moment is not None and moment.tzinfo is None:
             raise UsageError(f"{moment} has no time zone: give it as datetime(…, tzinfo=UTC)")
+    path = None if path is None else os.path.abspath(local_path("path", os.fsdecode(path)))
     bounds = _live_bounds(path, manifest, topics)
     chosen = chosen_topics(topics, sorted({*manifest.topics, *(at.topic for at in bounds)}))
     known = manifest.of_topics(chosen)
@@ -88,9 +90,7 @@ def _columns(columns: Sequence[str] | None, *, include_headers: bool) -> tuple[s
     return tuple(columns)
 
 
-def _live_bounds(
-    path: str | os.PathLike[str] | None, manifest: Manifest, topics: Iterable[str] | None
-) -> dict[TopicPartition, Bounds]:
+def _live_bounds(path: str | None, manifest: Manifest, topics: Iterable[str] | None) -> dict[TopicPartition, Bounds]:
     """Return what can be read of the store, of the topics that are asked for."""
     if path is None:
         for topic in chosen_topics(topics, ()):
@@ -167,7 +167,7 @@ def _parquet(spark: SparkSession, lake: str, files: Iterable[LakeFile]) -> DataF
 
 def _tail(
     spark: SparkSession,
-    path: str | os.PathLike[str] | None,
+    path: str | None,
     known: Mapping[TopicPartition, LakePartition],
     bounds: Mapping[TopicPartition, Bounds],
     columns: Sequence[str],
@@ -189,7 +189,7 @@ def _tail(
         assigned.setdefault(at.topic, []).append(at.partition)
     return (
         spark.read.format("seeklog")
-        .option("path", os.path.abspath(os.fsdecode(path)))
+        .option("path", path)
         .option("assign", json.dumps(assigned))
         .option("startingOffsets", json.dumps(encode_offsets(ahead)))
         .option("endingOffsets", json.dumps(encode_offsets(ends)))

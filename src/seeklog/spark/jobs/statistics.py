@@ -31,6 +31,7 @@ from seeklog.spark.plan import Piece, Split, plan_splits
 from seeklog.spark.scan import scan_split
 from seeklog.spark.sketch import Keys, Sizes, Throughput
 from seeklog.spark.times import floor_divided
+from seeklog.spark.words import local_path
 from seeklog.storage.headers import scan_headers
 from seeklog.storage.pinned import pinned_view
 from seeklog.storage.reading import located
@@ -175,7 +176,8 @@ def stats(
     """
     if bucket_ms < 1 or top_keys < 0:
         raise UsageError("bucket_ms is at least 1, top_keys at least 0")
-    with open_store(path, read_only=True, background=False) as store:
+    root = local_path("path", os.fsdecode(path))
+    with open_store(root, read_only=True, background=False) as store:
         chosen = chosen_topics(topics, store.topics())
         bounds = find_bounds(store, Choice(topics=tuple(chosen))) if chosen else {}
         ranges = [Range(at, one.log_start_offset, one.high_watermark) for at, one in bounds.items()]

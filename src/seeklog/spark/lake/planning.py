@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from seeklog.config import INT64_MAX
 from seeklog.errors import LakeMismatch
 from seeklog.names import TopicPartition
 from seeklog.spark.lake.manifest import LakePartition, Manifest
@@ -69,13 +70,12 @@ def check_against(known: Mapping[TopicPartition, LakePartition], bounds: Mapping
 
 def sealed_end(log: Log, bounds: Bounds) -> int:
     """Return the offset behind the last record that lies in a sealed segment: synced, and never to grow again."""
-    partition = log._partition
-    checkpoint = getattr(partition, "_checkpoint", None)
+    view, recovery_point = log.view, log.recovery_point
     # A broker leaves no seals; what it has rolled it has flushed, too.
-    is_brokers = checkpoint is None or checkpoint.foreign
+    is_brokers = log.contiguous_from == INT64_MAX
     end = bounds.log_start_offset
-    for segment in partition.view.segments[:-1]:
-        is_durable = is_brokers or segment.seal is not None or segment.next_offset <= partition.recovery_point
+    for segment in view.segments[:-1]:
+        is_durable = is_brokers or segment.seal is not None or segment.next_offset <= recovery_point
         if not is_durable or segment.next_offset > bounds.high_watermark:
             break
         end = max(end, segment.next_offset)
