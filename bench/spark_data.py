@@ -49,12 +49,12 @@ class Rows:
     count: int
 
 
-def build(root: Path, topic: str, count: int) -> Rows:
+def build(root: Path, topic: str, count: int, *, segment_bytes: int = SEGMENT_BYTES) -> Rows:
     """Write the rows of a topic, called `payments` or `random`, to both."""
     made = Rows(topic=topic, store=root / "store", parquet=root / f"{topic}.parquet", count=count)
     made.parquet.mkdir(parents=True, exist_ok=True)
     with seeklog.open(made.store, config={"flush": "os", "retention.ms": -1}) as store:
-        store.create_topic(topic, partitions=PARTITIONS, config={"segment.bytes": SEGMENT_BYTES})
+        store.create_topic(topic, partitions=PARTITIONS, config={"segment.bytes": segment_bytes})
         for partition in range(PARTITIONS):
             path = made.parquet / f"part-{partition}.snappy.parquet"
             with (

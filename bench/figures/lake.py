@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 COMPRESSION = "zstd"
+# Small, so that nearly all of the log is sealed; a task copies many of them.
+SEGMENT_BYTES = 16 << 20
 
 
 def measure(bench: Bench) -> Iterator[Row]:
     from seeklog.spark import session
 
     with bench.directory("lake") as root:
-        made = [spark_data.build(root, topic, bench.scale.spark_rows) for topic in ("payments", "random")]
+        made = [
+            spark_data.build(root, topic, bench.scale.spark_rows, segment_bytes=SEGMENT_BYTES)
+            for topic in ("payments", "random")
+        ]
         settle(root)
         warm_page_cache(root)
         with session("seeklog bench", master=MASTER, memory="4g") as spark:

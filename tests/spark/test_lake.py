@@ -322,8 +322,14 @@ def test_what_cannot_be_asked_for_is_refused_and_leaves_no_lake(
     with pytest.raises(TopicNotFound, match="ordres"):
         jobs.to_lake(spark, store, lake, topics=["ordres"])
     assert not lake.exists()
-    with pytest.raises(LakeMismatch, match="directory of its own"):
-        jobs.to_lake(spark, store, store, progress=False)
+    for inside in (store, store / "lake"):
+        with pytest.raises(UsageError, match="lies in the store"):
+            jobs.to_lake(spark, store, inside, progress=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thing").touch()
+    with pytest.raises(LakeMismatch, match=r"holds 'thing' and no manifest .* directory of its own"):
+        jobs.to_lake(spark, store, tmp_path / "other", progress=False)
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thing"]
     copied(spark, store, lake, topics=["other"])
     with pytest.raises(TopicNotFound, match="the lake has no topic 'orders'; it has other"):
         jobs.read_lake(spark, None, lake, topics=["orders"])

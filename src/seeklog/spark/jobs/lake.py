@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from seeklog.clock import SystemClock
-from seeklog.errors import UsageError
+from seeklog.errors import DataLoss, UsageError
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition, check_topic_name
 from seeklog.spark.jobs.frame import frame_of
@@ -16,7 +17,7 @@ from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import run_tasks
 from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
-from seeklog.spark.lake.parquet import Order, Written, write_piece
+from seeklog.spark.lake.parquet import Order, Written, refusal, write_piece
 from seeklog.spark.lake.planning import Share, plan_shares
 from seeklog.spark.plan import Piece, plan_splits
 from seeklog.spark.words import local_path
@@ -70,11 +71,12 @@ def to_lake(
         raise UsageError(f"file_bytes is {file_bytes}; a file has at least 1")
     directory = LakeDirectory(lake, files=OsFiles())
     root = local_path("path", os.fsdecode(path))
+    _check_apart(root, directory.path)
     with open_store(root, read_only=True, background=False) as store:
         chosen = chosen_topics(topics, store.topics())
         # Before anything is made: what is wrong from the start leaves no trace.
         plan_shares(store, directory.read_manifest() or Manifest(), chosen)
-        with directory.locked():
+        with directory.locked(), _told(directory):
             manifest = _settled(directory)
             shares = plan_shares(store, manifest, chosen)
             orders = _orders(store, directory, shares, compression=compression, file_bytes=file_bytes)
@@ -93,6 +95,21 @@ def to_lake(
     logger.info("to_lake %s: %s", directory.path, summary)
     shown.finish(summary)
     return frame_of(spark, COPIED, rows)
+
+
+def _check_apart(store: str, lake: str) -> None:
+    store = os.path.abspath(store)
+    if os.path.commonpath([store, lake]) == store:
+        raise UsageError(f"the lake {lake} lies in the store {store}; give it a directory of its own, beside the store")
+
+
+@contextlib.contextmanager
+def _told(directory: LakeDirectory) -> Iterator[None]:
+    """Tell what the operating system says in our own words."""
+    try:
+        yield
+    except OSError as error:
+        raise refusal(directory.path, error) from error
 
 
 def chosen_topics(topics: Iterable[str] | None, all_topics: Sequence[str]) -> list[str]:
@@ -124,7 +141,11 @@ def _settled(directory: LakeDirectory) -> Manifest:
 def _orders(
     store: Store, directory: LakeDirectory, shares: Sequence[Share], *, compression: str, file_bytes: int
 ) -> list[list[Order]]:
-    splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes)
+    try:
+        splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes)
+    except DataLoss as error:
+        told = "segments were deleted while the job was planned; run to_lake again for what is left"
+        raise DataLoss(error.condition, told) from error
 
     def order(piece: Piece) -> Order:
         size = sum(segment.size for segment in piece.pin.segments)

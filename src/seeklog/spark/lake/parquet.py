@@ -96,13 +96,14 @@ def write_piece(order: Order) -> Written:
         return Written(order.piece, (), error)
     except OSError as error:
         writing.discard()
-        return Written(order.piece, (), _refusal(order.lake, error))
+        return Written(order.piece, (), refusal(order.lake, error))
     except BaseException:
         writing.discard()
         raise
 
 
-def _refusal(lake: str, error: OSError) -> SeeklogError:
+def refusal(lake: str, error: OSError) -> SeeklogError:
+    """Return what a job says when the disk of the lake does not take what it writes."""
     if error.errno == errno.ENOSPC:
         return DiskFull(f"the disk of the lake at {lake} is full: nothing was added; run to_lake again with more room")
     return NotAccessible(f"the lake at {lake} cannot be written: {error}")
