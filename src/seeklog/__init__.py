@@ -9,6 +9,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.batch import Batch, BatchHeader
 from seeklog.record.kernel import Record
 from seeklog.storage.log import Log
+from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
 from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
@@ -33,6 +34,7 @@ __all__ = [
     "PartitionDescription",
     "PartitionLag",
     "Producer",
+    "ProducerSequence",
     "Record",
     "RecordMetadata",
     "RecoveryReport",

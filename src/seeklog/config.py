@@ -39,6 +39,7 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "retention_ms": (-1, INT64_MAX),
     "retention_bytes": (-1, INT64_MAX),
     "max_message_bytes": (62, INT32_MAX),
+    "producer_id_expiration_ms": (1, INT64_MAX),
     "flush_interval_ms": (1, INT32_MAX),
     "initial_offset": (0, INT64_MAX - INT32_MAX),
     "max_decompressed_bytes": (1, INT32_MAX),
@@ -68,6 +69,8 @@ class LogConfig:
     """`retain` deletes old segments while the log is larger than this; -1: never."""
     max_message_bytes: int = 1_048_588
     """The largest batch that is accepted, header included. Kafka's default: 1 MiB and 12 bytes."""
+    producer_id_expiration_ms: int = 24 * 3600 * 1000
+    """How long a producer that numbers its records is remembered after its last batch."""
     compression_type: CompressionType = "none"
     """The codec of batches that this log encodes."""
     message_timestamp_type: TimestampType = "CreateTime"

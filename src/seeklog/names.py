@@ -81,7 +81,7 @@ FILE_NAME_MOST: Final = 255
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL)
 # What goes with a segment when it is deleted, a broker's files among them.
-BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, ".snapshot", ".txnindex")
+BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, ".txnindex")
 # What fsspec takes for an address: a scheme, or several of them chained.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, SimFiles
-from seeklog import Log, LogConfig, Record, names
+from seeklog import Log, LogConfig, ProducerSequence, Record, names
 from seeklog.errors import SeeklogError
 from seeklog.record.batch import encode_batch
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from seeklog.files import Files
-    from seeklog.record.batch import Batch
+    from seeklog.record.batch import Batch, BatchHeader
 
 PARENT: Final = "/data"
 PATH: Final = f"{PARENT}/orders-0"
@@ -81,6 +81,8 @@ class Outcome:
     leader_epoch: int = 0
     epoch_ends: dict[int, tuple[int, int]] = field(default_factory=dict)
     records: dict[int, Content] = field(default_factory=dict)
+    producers: dict[int, int] = field(default_factory=dict)
+    """The last offset of each producer that is known."""
     read_only: dict[int, Content] = field(default_factory=dict)
     """What a reader saw before recovery."""
     problem: str = ""
@@ -101,6 +103,8 @@ class Promise:
     """With a manual high watermark: the highest that was asked for."""
     epoch_at_least: int = 0
     epoch_starts: dict[int, int] = field(default_factory=dict)
+    producers: dict[int, int] = field(default_factory=dict)
+    """The last offset of each producer's last batch: it is known for as long as that batch would be there."""
     possible: dict[int, list[Content]] = field(default_factory=dict)
     """What may be found at each offset: more than one only while a truncation is under way."""
 
@@ -130,6 +134,9 @@ class Promise:
             yield f"high watermark {outcome.high_watermark} does not follow the end {end}"
         if outcome.leader_epoch < self.epoch_at_least:
             yield f"leader epoch {outcome.leader_epoch}, promised {self.epoch_at_least}"
+        for producer_id, last_offset in self.producers.items():
+            if last_offset < kept_end and outcome.producers.get(producer_id, -1) < last_offset:
+                yield f"producer {producer_id} is not known up to offset {last_offset}: {outcome.producers}"
         yield from self._epoch_violations(outcome, kept_end)
 
     def _epoch_violations(self, outcome: Outcome, kept_end: int) -> Iterator[str]:
@@ -183,6 +190,7 @@ class Recorder:
         self._is_appending = False
         self._log: Log | None = None
         self._batch_starts: list[int] = []
+        self._last_numbered: dict[int, tuple[list[Record], ProducerSequence, range]] = {}
         self.sim.on_boundary = self._at_boundary
 
     @property
@@ -216,6 +224,7 @@ class Recorder:
         self.promise.durable_end = log.recovery_point
         self._batch_starts = [batch.base_offset for batch in read_batches(log)]
         self._learn_epochs(log)
+        self.promise.producers = outcome.producers
         self.calls += 1
 
     def _learn_epochs(self, log: Log) -> None:
@@ -245,6 +254,24 @@ class Recorder:
             offsets = self.log.append_many(records)
             assert offsets.start == self.promise.acknowledged_end
             assert len(offsets) == count
+
+    def append_numbered(self, count: int = 2, *, producer_id: int = 7) -> None:
+        """Append as a producer that goes on where the log says, as one does after a crash."""
+        place = self.log.place_of(producer_id) or ProducerSequence(producer_id=producer_id)
+        records = [self._record(self.chance.randbytes(60)) for _ in range(count)]
+        self._intend(records)
+        with self._appending():
+            offsets = self.log.append_many(records, producer=place)
+            assert offsets.start == self.promise.acknowledged_end
+        self._last_numbered[producer_id] = (records, place, offsets)
+        self.promise.producers[producer_id] = offsets.stop - 1
+
+    def repeat(self, producer_id: int = 7) -> None:
+        """Append a producer's last batch again, if it is there: it has the offsets that it had."""
+        records, place, offsets = self._last_numbered.get(producer_id, ([], None, range(0)))
+        if place is not None and self.log.place_of(producer_id) == place.behind(len(records)):
+            with self._appending():
+                assert self.log.append_many(records, producer=place) == offsets
 
     def append_batches(self, *batches: Sequence[Record]) -> None:
         raw = b"".join(encode_batch(records) for records in batches)
@@ -292,8 +319,10 @@ class Recorder:
         promise.start_at_least = min(promise.start_at_least, end)
         # The epoch itself is not given back: it goes on from the new end.
         promise.epoch_starts = {epoch: min(first, end) for epoch, first in promise.epoch_starts.items()}
+        promise.producers = {each: last for each, last in promise.producers.items() if last < end}
         assert self.log.truncate_to(offset) == end
         promise.possible = {at: found for at, found in promise.possible.items() if at < end}
+        promise.producers = producers_of(self.log)
         self._batch_starts = [start for start in self._batch_starts if start < end]
         self._settle()
 
@@ -451,6 +480,8 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
     problem = ""
     if list(records) != list(range(start, end)):
         problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
+    producers = producers_of(log)
+    problem = problem or _producer_problem(log, producers)
     return Outcome(
         log_start_offset=start,
         log_end_offset=end,
@@ -458,8 +489,35 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
         leader_epoch=log.leader_epoch,
         epoch_ends={epoch: log.end_offset_for_epoch(epoch) for epoch in epochs[1:]},
         records=records,
+        producers=producers,
         problem=problem,
     )
+
+
+def producers_of(log: Log) -> dict[int, int]:
+    """Return the last offset of each producer that a log knows; a reader knows none."""
+    if log._writing is None:
+        return {}
+    return {entry.producer_id: entry.last_offset for entry in log._writing.producers.state}
+
+
+def _producer_problem(log: Log, producers: dict[int, int]) -> str:
+    """Hold what is known of producers against the batches that are there."""
+    if log.read_only:
+        return ""
+    found: dict[int, BatchHeader] = {}
+    for batch in read_batches(log):
+        if batch.header.producer_id >= 0:
+            found[batch.header.producer_id] = batch.header
+    for producer_id, header in found.items():
+        place = log.place_of(producer_id)
+        expected = (header.producer_epoch, (header.base_sequence + header.record_count) % 2**31)
+        if place is None or (place.epoch, place.sequence) != expected or producers[producer_id] != header.last_offset:
+            return f"producer {producer_id} is to go on with {expected}, the log says {place}"
+    for producer_id, last_offset in producers.items():
+        if producer_id not in found and last_offset >= log.log_start_offset:
+            return f"producer {producer_id} is known by a batch at {last_offset}, which is not there"
+    return ""
 
 
 def read_everything(log: Log) -> Iterator[Record]:
@@ -518,6 +576,8 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
             problem=f"second open: {second.log_start_offset} to {second.log_end_offset - 1}, "
             f"expected {outcome.log_start_offset} to {offset}"
         )
+    if second.producers != outcome.producers:
+        return Outcome(problem=f"second open: producers {second.producers}, at first {outcome.producers}")
     torn_before = _evidence(sim.disk())
     if _evidence(again.disk()) != torn_before:
         return Outcome(problem="second open: recovery cut something again")
@@ -528,6 +588,7 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
         leader_epoch=outcome.leader_epoch,
         epoch_ends=outcome.epoch_ends,
         records=outcome.records,
+        producers=outcome.producers,
         read_only=read_only,
     )
 

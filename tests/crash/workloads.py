@@ -286,6 +286,99 @@ def recovery_of_a_recovery(on: Recorder) -> None:
     on.close()
 
 
+@workload("producers", flush="os", **SMALL)
+@workload("producers, flush=interval", flush="interval", **SMALL)
+@workload("producers, flush=batch", flush="batch", **SMALL)
+def producers(on: Recorder) -> None:
+    """Snapshots where segments begin and where the log is closed; the log makes up for those that are missing."""
+    on.open()
+    for number in range(9):
+        on.append_numbered(producer_id=7 + number % 2)
+        if number % 3 == 2:
+            on.append()
+        if number == 4:
+            on.flush()
+    on.repeat(7)
+    on.close()
+    on.open()
+    on.repeat(7)
+    on.repeat(8)
+    on.append_numbered(on.chance.randrange(1, 4))
+    on.kill()
+    on.open()
+    on.repeat()
+    on.append_numbered(producer_id=9)
+    on.close()
+
+
+@workload("producers of a killed process", flush="os", **SMALL)
+@workload("producers of a killed process, flush=batch", flush="batch", **SMALL)
+def producers_of_a_killed_process(on: Recorder) -> None:
+    """Killed in the middle of an append, a producer goes on where the log says, and leaves no gap."""
+    on.open()
+    on.append_numbered()
+    on.close()
+    on.open()
+    for _ in range(3):
+        on.kill_during(lambda: [on.append_numbered(3) for _ in range(4)], at=on.chance.randrange(1, 16))
+        on.open()
+        on.repeat()
+        on.append_numbered()
+    on.close()
+
+
+@workload("producers and deletion", flush="os", **SMALL)
+@workload("producers and deletion, flush=batch", flush="batch", **SMALL)
+def producers_and_deletion(on: Recorder) -> None:
+    """The records go, and who wrote them is known all the same."""
+    on.open()
+    for _ in range(5):
+        on.append_numbered(3)
+    for _ in range(8):
+        on.append(on.chance.randbytes(300))
+    on.delete_before(9)
+    on.append_numbered(producer_id=8)
+    on.delete_before(on.log.log_end_offset)
+    on.repeat()
+    on.append()
+    on.close()
+
+
+@workload("producers and truncation", flush="os", **SMALL)
+@workload("producers and truncation, flush=batch", flush="batch", **SMALL)
+def producers_and_truncation(on: Recorder) -> None:
+    """Snapshots beyond the new end must be gone before other batches have those offsets."""
+    on.open()
+    for number in range(9):
+        on.append_numbered(producer_id=7 + number % 2)
+    on.close()
+    on.open()
+    on.truncate_to(14)
+    on.append_numbered(3)
+    on.append_numbered(producer_id=8)
+    on.flush()
+    on.truncate_to(4)
+    for _ in range(5):
+        on.append_numbered(producer_id=9)
+    on.append_numbered()
+    on.truncate_to(0)
+    on.append_numbered()
+    on.close()
+
+
+@workload("snapshots find no room", flush="batch", **SMALL)
+def snapshots_find_no_room(on: Recorder) -> None:
+    on.files = faulty = FaultyFiles(
+        on.sim, methods={"write"}, error=errno.ENOSPC, fail_at=1, lasting=True, only=".snapshot.tmp"
+    )
+    on.open()
+    for _ in range(8):
+        on.append_numbered()
+    faulty.heal()
+    on.append_numbered()
+    on.close()
+
+
 @workload("manual high watermark", flush="batch", high_watermark="manual", **SMALL)
 def manual_high_watermark(on: Recorder) -> None:
     on.open()
@@ -424,6 +517,9 @@ def anything(on: Recorder) -> None:
             lambda: on.delete_before(on.log.high_watermark - min(3, on.log.high_watermark)),
             lambda: on.truncate_to(max(on.first_batch, on.log.log_end_offset - 3)),
             lambda: on.begin_epoch(on.log.leader_epoch + 1),
+            lambda: on.append_numbered(chance.randrange(1, 4), producer_id=7 + chance.randrange(2)),
+            on.append_numbered,
+            on.repeat,
         ]
         call = chance.choice(calls)
         fate = chance.random()

@@ -202,7 +202,9 @@ def test_what_is_appended_follows_on(name: str, partition: str, directory: Path)
         if file.endswith(".log"):
             assert after[file].startswith(data)
     for file in ("partition.metadata", *(file for file in before if file.endswith((".snapshot", ".txnindex")))):
-        assert after[file] == before[file]
+        # Of the snapshots those at the beginnings of segments stay; the one at the end gives way to another.
+        if file in after or file.replace(".snapshot", ".log") in before or not file.endswith(".snapshot"):
+            assert after[file] == before[file]
 
 
 @pytest.mark.parametrize(("name", "partition"), [case for case in PARTITIONS if case[0].endswith("clean")])

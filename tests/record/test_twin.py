@@ -122,6 +122,7 @@ READERS: dict[str, Callable[[Any, bytes], Any]] = {
     "scan": scan,
     "header": lambda m, raw: m.read_header(raw, 0, 9),
     "check": lambda m, raw: m.check_batches(raw, INT32_MAX),
+    "producers": lambda m, raw: m.has_producers(raw, len(raw)),
     "skip": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, False),
     "skip contiguous": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, True),
     "walk": lambda m, raw: (m.walk_batches(raw, 40, True), m.walk_batches(raw, 40, False)),

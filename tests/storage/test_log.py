@@ -180,21 +180,24 @@ def test_offsets_that_records_had_before_do_not_matter(log: Log) -> None:
 def test_batches_are_appended_as_they_are_but_for_offset_and_epoch(
     tmp_path: Path, codec: int, kind: Callable[[bytes], Any]
 ) -> None:
-    raw = encode_batch(
-        [Record(b"a", timestamp_ms=5), Record(b"b", timestamp_ms=6)],
-        base_offset=999,
-        leader_epoch=7,
-        codec=codec,
-        transactional=True,
-        producer_id=5,
-        producer_epoch=6,
-        base_sequence=7,
-    )
+    raws = [
+        encode_batch(
+            [Record(b"a", timestamp_ms=5), Record(b"b", timestamp_ms=6)],
+            base_offset=999,
+            leader_epoch=7,
+            codec=codec,
+            transactional=True,
+            producer_id=5,
+            producer_epoch=6,
+            base_sequence=sequence,
+        )
+        for sequence in (7, 9)
+    ]
     with open_log(tmp_path, initial_offset=40) as log:
-        assert log.append_batches(kind(raw + raw)) == range(40, 44)
+        assert log.append_batches(kind(b"".join(raws))) == range(40, 44)
 
         batches = list(log.read_batches(40))
-        for base, batch in zip((40, 42), batches, strict=True):
+        for base, raw, batch in zip((40, 42), raws, batches, strict=True):
             assert batch.raw == with_field(with_field(raw, "base_offset", base), "leader_epoch", 0)
         assert offsets(log.scan()) == [40, 41, 42, 43]
 

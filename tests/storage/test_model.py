@@ -1,9 +1,9 @@
 """A log against a plain list, through everything that can be done to it, in any order.
 
 Hypothesis draws a configuration and then steps: appends of all kinds, reads of all kinds, rolls (segments are
-small), flushes, retention with a clock that jumps, deletes, truncations, clean reopens, crashes, and a reader
-beside the writer. After every step the log must say what the list says. 300 runs of 30 steps by default;
-SEEKLOG_MODEL_EXAMPLES asks for more.
+small), flushes, producers that number their records, repeat them, leave some out or come back from the dead, retention
+with a clock that jumps, deletes, truncations, clean reopens, crashes, and a reader beside the writer. After every step
+the log must say what the list says. 300 runs of 30 steps by default; SEEKLOG_MODEL_EXAMPLES asks for more.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from hypothesis.stateful import (
 
 from record.batches import CODECS, Sketch, batch_of
 from record.batches import Row as HandMade
-from seeklog import Log, LogConfig, Record
-from seeklog.errors import OffsetOutOfRange
+from seeklog import Log, LogConfig, ProducerSequence, Record
+from seeklog.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
 from seeklog.record.batch import encode_batch
 from storage.workbench import START_MS, FakeClock, QuickFiles, crashed_copy, offsets, segment_bases
 
@@ -54,19 +54,35 @@ records = st.builds(
     headers,
     timestamps,
 )
+PRODUCERS = (7, 2**62)
+producer_ids = st.sampled_from(PRODUCERS)
 # A place in the log as a share of it, a little beyond both ends.
 places = st.floats(-0.05, 1.05)
 
 
+@dataclass(frozen=True)
+class Numbered:
+    """A batch of a producer."""
+
+    place: ProducerSequence
+    records: list[Record]
+    offsets: range
+
+
 @dataclass
 class Model:
-    """What a log must hold: rows by offset, where batches begin, and three numbers."""
+    """What a log must hold: rows by offset, where batches begin, who has written what, and three numbers."""
 
     start: int
     end: int
     high_watermark: int
     rows: dict[int, Record] = field(default_factory=dict)
     batches: list[int] = field(default_factory=list)
+    numbered: list[Numbered] = field(default_factory=list)
+    """Every batch of a producer, those that are deleted, too."""
+
+    def last_of(self, producer_id: int) -> Numbered | None:
+        return next((each for each in reversed(self.numbered) if each.place.producer_id == producer_id), None)
 
     def add(self, rows: list[tuple[int, Record]], *, span: int) -> None:
         """Add a batch of `span` offsets; rows are (offset inside it, record with its final timestamp)."""
@@ -95,11 +111,17 @@ class Model:
             self.end = max(base for base in self.batches if base <= offset)
         self.batches = [base for base in self.batches if base < self.end]
         self.rows = {each: record for each, record in self.rows.items() if each < self.end}
+        self.numbered = [each for each in self.numbered if each.offsets.stop <= self.end]
         self.high_watermark = min(self.high_watermark, self.end)
         self.start = min(self.start, self.end)
 
     def place(self, share: float) -> int:
         return round(self.start + share * (self.end - self.start))
+
+
+def new_place(producer_id: int) -> ProducerSequence:
+    """Return where a producer begins: close to where the numbers go round."""
+    return ProducerSequence(producer_id=producer_id, sequence=2**31 - 4)
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -130,6 +152,8 @@ class LogMachine(RuleBasedStateMachine):
             "high_watermark": high_watermark,
             "initial_offset": initial_offset,
             "message_timestamp_type": "LogAppendTime" if append_time else "CreateTime",
+            # Longer than any run: how a producer is forgotten has tests of its own.
+            "producer_id_expiration_ms": 1000 * DAY_MS,
         }
         self.model = Model(initial_offset, initial_offset, initial_offset)
         self.open(data)
@@ -224,6 +248,62 @@ class LogMachine(RuleBasedStateMachine):
         rows = [(row.delta, self.stamped(row.record(0))) for row in sketch.rows]
         self.model.add(rows, span=last + 1)
         self.appended()
+
+    # ------------------------------------------------------------ producers
+
+    def place_of(self, producer_id: int) -> ProducerSequence:
+        last = self.model.last_of(producer_id)
+        return last.place.behind(len(last.records)) if last is not None else new_place(producer_id)
+
+    def append_numbered(self, place: ProducerSequence, batch: list[Record], *, raw: bool) -> range:
+        if raw:
+            stamped = [Record(r.value, timestamp_ms=START_MS) for r in batch]
+            producer_id, epoch, sequence = place.fields
+            encoded = encode_batch(stamped, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+            return self.log.append_batches(encoded)
+        return self.log.append_many(batch, producer=place)
+
+    @rule(producer_id=producer_ids, count=st.integers(1, 3), raw=st.booleans(), bump=st.booleans())
+    def append_as_a_producer(self, producer_id: int, count: int, raw: bool, bump: bool) -> None:
+        place = self.place_of(producer_id)
+        if bump:
+            place = ProducerSequence(producer_id=producer_id, epoch=place.epoch + 1)
+        batch = [Record(b"%d" % number, timestamp_ms=START_MS) for number in range(count)]
+        taken = self.append_numbered(place, batch, raw=raw)
+
+        assert taken == range(self.model.end, self.model.end + count)
+        self.model.add([(delta, self.stamped(record)) for delta, record in enumerate(batch)], span=count)
+        self.model.numbered.append(Numbered(place, batch, taken))
+        self.appended()
+
+    @rule(producer_id=producer_ids, raw=st.booleans())
+    def repeat_the_last_batch(self, producer_id: int, raw: bool) -> None:
+        """It is there once, whatever has happened since."""
+        last = self.model.last_of(producer_id)
+        if last is not None:
+            assert self.append_numbered(last.place, last.records, raw=raw) == last.offsets
+
+    @rule(producer_id=producer_ids, ahead=st.integers(1, 2**30 - 10))
+    def leave_a_gap(self, producer_id: int, ahead: int) -> None:
+        if self.model.last_of(producer_id) is not None:
+            with pytest.raises(OutOfOrderSequence):
+                self.append_numbered(self.place_of(producer_id).behind(ahead), [Record(b"late")], raw=False)
+
+    @rule(producer_id=producer_ids)
+    def come_back_from_the_dead(self, producer_id: int) -> None:
+        last = self.model.last_of(producer_id)
+        if last is not None and last.place.epoch:
+            old = ProducerSequence(producer_id=producer_id, epoch=last.place.epoch - 1)
+            with pytest.raises(ProducerFenced):
+                self.append_numbered(old, [Record(b"zombie")], raw=False)
+
+    @invariant()
+    def producers_agree(self) -> None:
+        if hasattr(self, "log"):
+            for producer_id in PRODUCERS:
+                known = self.log.place_of(producer_id)
+                last = self.model.last_of(producer_id)
+                assert known == (last.place.behind(len(last.records)) if last is not None else None)
 
     @precondition(lambda self: self.fixed["high_watermark"] == "manual")
     @rule(place=places)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from seeklog.errors import (
     ProducerFenced,
     SeeklogError,
     SequenceError,
+    UsageError,
 )
 from seeklog.record.batch import CONTROL, TRANSACTIONAL, BatchHeader
 from seeklog.record.control import EndMarker
@@ -288,5 +290,24 @@ def test_a_producer_of_old_records_is_remembered_from_when_it_wrote_them() -> No
 
 
 def test_a_place_moves_on_by_records_and_goes_round() -> None:
-    assert ProducerSequence(7, 1, 5).behind(3) == ProducerSequence(7, 1, 8)
-    assert ProducerSequence(7, 1, LARGEST).behind(1) == ProducerSequence(7, 1, 0)
+    place = ProducerSequence(producer_id=7, epoch=1, sequence=5)
+    assert place.behind(3) == ProducerSequence(producer_id=7, epoch=1, sequence=8)
+    assert place.behind(LARGEST - 4).sequence == 0
+
+
+@pytest.mark.parametrize(
+    ("word", "value"),
+    [
+        ("producer_id", -1),
+        ("producer_id", 2**63),
+        ("producer_id", "7"),
+        ("epoch", -1),
+        ("epoch", 2**15),
+        ("sequence", -1),
+        ("sequence", 2**31),
+        ("sequence", True),
+    ],
+)
+def test_a_place_that_cannot_be_is_refused(word: str, value: Any) -> None:
+    with pytest.raises(UsageError, match=word):
+        ProducerSequence(**{"producer_id": 7, word: value})

@@ -960,6 +960,21 @@ def check_batches(data: bytes, max_batch_bytes: cython.longlong):
     return batch_count, span
 
 
+def has_producers(data: bytes, end: cython.Py_ssize_t):
+    """Tell whether any batch in the first `end` bytes, which are whole batches, says who has written it."""
+    p: cython.p_uchar = pointer(data)
+    at: cython.Py_ssize_t = 0
+    size: cython.Py_ssize_t
+    while at < end:
+        size = batch_size(p, at, end)
+        if size <= 0:
+            break
+        if load_i64(p, at + 43) >= 0:
+            return True
+        at += size
+    return False
+
+
 def skip_batches(
     data: bytes,
     at: cython.Py_ssize_t,

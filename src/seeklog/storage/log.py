@@ -39,6 +39,7 @@ from seeklog.storage.flusher import Flusher
 from seeklog.storage.host import Host
 from seeklog.storage.observer import Observer
 from seeklog.storage.partition import Partition
+from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
 from seeklog.storage.view import View
@@ -209,21 +210,46 @@ class Log:
         key: bytes | None = None,
         headers: Sequence[tuple[str, bytes | None]] = (),
         timestamp_ms: int | None = None,
+        producer: ProducerSequence | None = None,
     ) -> int:
-        """Append one record and return its offset; how durable it then is, `LogConfig.flush` says."""
-        return (self._writing or self._writer_only()).append(value, key, headers, timestamp_ms)
+        """Append one record and return its offset; how durable it then is, `LogConfig.flush` says.
 
-    def append_many(self, records: Iterable[Record], *, wait: bool = True) -> range:
+        With a producer it is written once, as in `append_many`.
+        """
+        partition = self._writing or self._writer_only()
+        if producer is None:
+            return partition.append(value, key, headers, timestamp_ms)
+        record = Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+        return partition.append_records([record], producer=producer).start
+
+    def append_many(
+        self, records: Iterable[Record], *, wait: bool = True, producer: ProducerSequence | None = None
+    ) -> range:
         """Append records as one batch with one write, and return their offsets; all of them or none.
 
         With `wait=False` the sync that `flush="batch"` promises is left to a `flush` of the caller's.
+
+        A `producer` numbers its records, so that each is in the log once: if it appends one of its last five batches
+        again, nothing is written and the offsets are those of the first time. `OutOfOrderSequence` says that records
+        are missing before these, `DuplicateSequence` that these were written longer ago, `ProducerFenced` that the
+        producer has a higher epoch by now.
         """
         return (self._writing or self._writer_only()).append_records(
-            records if isinstance(records, list) else list(records), wait=wait
+            records if isinstance(records, list) else list(records), wait=wait, producer=producer
         )
 
+    def place_of(self, producer_id: int) -> ProducerSequence | None:
+        """Return what the next batch of a producer must begin with; None if the log does not know it.
+
+        An application that numbers its records by itself learns from this, after a crash, which of them are written.
+        """
+        return (self._writing or self._writer_only()).place_of(producer_id)
+
     def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
-        """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded."""
+        """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded.
+
+        Batches of producers are checked by their epochs and sequences: repeated ones are acknowledged, not written.
+        """
         if not isinstance(raw, bytes | bytearray | memoryview):
             raise UsageError(f"batches are bytes, not {type(raw).__name__}")
         return (self._writing or self._writer_only()).append_batches(bytes(raw))

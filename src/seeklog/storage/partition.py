@@ -40,6 +40,8 @@ from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import BackgroundOf, Host
+from seeklog.storage.known_producers import KnownProducers
+from seeklog.storage.producers import ProducerSequence, producer_batches
 from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import SegmentFacts, expired_count
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
@@ -97,6 +99,7 @@ class Partition:
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
+        "producers",
         "recovery",
         "recovery_point",
         "view",
@@ -193,6 +196,14 @@ class Partition:
             self.high_watermark = min(end, self._last_watermark(checkpoint, first))
         self._publisher = Publisher(files, directory)
         self._open_epochs(own, mended.epochs)
+        self.producers = KnownProducers(self._shared, self.clock, listing)
+        if self.producers.load(
+            self.view,
+            end=end,
+            none_at=own.recovery_point if own is not None and own.has_producers is False else None,
+            scanned={each.segment.base_offset: each.has_producers for each in found.scanned},
+        ):
+            files.sync_directory(directory)
         self._generation = own.generation if own is not None else 0
         self._generation += 1 if mended.report.cut_bytes else 0
         if own is None or not mended.report.clean or self._checkpoint() != replace(own, active=None):
@@ -247,7 +258,10 @@ class Partition:
         try:
             self._active.sync_indexes()
             if not self._rolled:
+                self.producers.save(self.log_end_offset)
                 self._write_checkpoint(replace(self._checkpoint(), active=self._active.state.save()))
+                # Not before: what was just written is durable only now.
+                self.producers.tidy(self.view, end=self.log_end_offset)
         except OSError as error:
             # The records are synced; the next open scans the last segment instead of trusting the marker.
             logger.warning("%s: closed without a clean marker: %s", self.directory, error)
@@ -322,21 +336,30 @@ class Partition:
             self._commit.wait_for(end)
         return offset
 
-    def append_records(self, records: Sequence[Record], *, wait: bool = True) -> range:
-        """Append records as one batch; return their offsets. `wait=False` leaves the sync to the caller."""
+    def append_records(
+        self, records: Sequence[Record], *, wait: bool = True, producer: ProducerSequence | None = None
+    ) -> range:
+        """Append records as one batch; return their offsets. `wait=False` leaves the sync to the caller.
+
+        If a producer repeats one of its last batches, nothing is written, and the offsets are those that it has.
+        """
         batch = b""
         records = records if isinstance(records, list) else list(records)
         if self._codec:
             # Compression is slow enough to keep it outside the lock; the offset is stamped inside.
-            batch = self._encode(records, 0)
+            batch = self._encode(records, 0, producer)
             self._check_readable(records)
         with self._lock:
             if self._refusal is not None:
                 self.check_usable()
             first = self.log_end_offset
-            batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first)
+            batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first, producer)
             end = first + len(records)
-            self._write(self._segment_for(batch), batch, end)
+            if producer is None:
+                self._write(self._segment_for(batch), batch, end)
+            else:
+                offsets = self._write_once(batch, range(first, end))
+                first, end = offsets.start, offsets.stop
         if wait and self._syncs_each:
             self._commit.wait_for(end)
         return range(first, end)
@@ -350,20 +373,24 @@ class Partition:
                 f"max_decompressed_bytes, {limit:,}; nothing was written"
             )
 
-    def _encode(self, records: list[Record], base_offset: int) -> bytes:
+    def _encode(self, records: list[Record], base_offset: int, producer: ProducerSequence | None) -> bytes:
+        fields = _NO_PRODUCER if producer is None else producer.fields
         return kernel.encode_records(
-            records, self.clock.now_ms(), base_offset, self.leader_epoch, self._attributes, _NO_PRODUCER
+            records, self.clock.now_ms(), base_offset, self.leader_epoch, self._attributes, fields
         )
 
     def append_batches(self, raw: bytes) -> range:
-        """Append whole v2 batches as they are, but for base offsets and leader epoch; return their offsets."""
+        """Append whole v2 batches as they are, but for base offsets and leader epoch; return their offsets.
+
+        Batches that a producer repeats, all of them, are not written again: their offsets are those that they have.
+        """
         count, span = kernel.check_batches(raw, self.config.max_message_bytes)
         if not count:
             raise UsageError("no batch to append")
         if span - 1 > INT32_MAX:
             raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; append them apart")
         # Each batch was held against max_message_bytes; together they must fit in a segment.
-        appended = self._append_raw(raw, span, largest=self.config.segment_bytes)
+        appended = self._append_raw(raw, span, largest=self.config.segment_bytes, once=True)
         if self._syncs_each:
             self._commit.wait_for(appended.stop)
         return appended
@@ -374,17 +401,42 @@ class Partition:
         What was committed goes in, also where the limits on the size of batches were lowered since.
         """
         _, span = kernel.check_batches(raw, INT32_MAX)
-        self._append_raw(raw, span, largest=INT32_MAX)
+        self._append_raw(raw, span, largest=INT32_MAX, once=False)
 
-    def _append_raw(self, raw: bytes, span: int, *, largest: int) -> range:
+    def _append_raw(self, raw: bytes, span: int, *, largest: int, once: bool) -> range:
+        """Append batches that were checked; with `once` their producers' sequences are, too."""
         if self._stamps_append_time:
             raw = kernel.stamp_append_time(raw, self.clock.now_ms())
+        numbered = kernel.has_producers(raw, len(raw))
         with self._lock:
             self.check_usable()
             first = self.log_end_offset
             batches = kernel.stamp(raw, first, self.leader_epoch)
+            if numbered:
+                return self._write_once(batches, range(first, first + span), largest=largest, refuses=once)
             self._write(self._segment_for(batches, largest=largest), batches, first + span)
         return range(first, first + span)
+
+    def _write_once(self, batches: bytes, offsets: range, *, largest: int | None = None, refuses: bool = True) -> range:
+        """Write batches of producers unless they are in the log already; return the offsets that they have.
+
+        What is neither new nor a repetition is refused if it may be. Holds the lock.
+        """
+        numbered = producer_batches(batches)
+        repeated = self.producers.check(numbered) if refuses else None
+        if repeated is not None:
+            return repeated
+        self._write(self._segment_for(batches, largest=largest), batches, offsets.stop)
+        self.producers.note(numbered)
+        return offsets
+
+    def place_of(self, producer_id: int) -> ProducerSequence | None:
+        """Return what a producer's next batch must begin with, or None if the producer is not known."""
+        with self._lock:
+            entry = self.producers.state.get(producer_id, now_ms=self._now_ms())
+        if entry is None:
+            return None
+        return ProducerSequence(producer_id=producer_id, epoch=entry.epoch, sequence=entry.next_sequence)
 
     @property
     def contiguous_from(self) -> int:
@@ -454,6 +506,7 @@ class Partition:
         self._rolled.append(old)
         self._names_dirty = True
         self._active = new
+        self.producers.rolled(new.base_offset)
         self.view = self.view.with_last(new)
         logger.debug("%s: rolled at offset %d", self.directory, new.base_offset)
         if self._background is not None:
@@ -482,11 +535,13 @@ class Partition:
                 # Before the sync: what is appended meanwhile is not covered by it.
                 end = self.log_end_offset
                 active, rolled, names_dirty = self._active, list(self._rolled), self._names_dirty
+                snapshots = self.producers.take_due()
             if end == self.recovery_point and not rolled and not names_dirty:
                 return end
             try:
                 for segment in (*rolled, active):
                     segment.sync()
+                self.producers.write(snapshots)
                 sealed = self._seal(rolled)
                 if names_dirty or sealed:
                     self.files.sync_directory(self.directory)
@@ -527,6 +582,7 @@ class Partition:
             contiguous_from=self._contiguous_from,
             generation=self._generation,
             epochs=tuple(self._epochs.entries),
+            has_producers=bool(self.producers),
         )
 
     def _write_checkpoint(self, checkpoint: Checkpoint | None = None) -> None:
@@ -615,6 +671,7 @@ class Partition:
             segment = self.view.segments[place]
             end = kernel.read_header(segment.read(kernel.HEADER_SIZE, found.position), 0, found.position)[0]
             kept = segment.scan_to(found.position)
+            producers = self.producers.rebuilt(self.view, end=end)
             recovery_point, high_watermark = min(self.recovery_point, end), min(self.high_watermark, end)
             # Less is promised before less is there: a crash in between is then no loss.
             self._generation += 1
@@ -624,9 +681,11 @@ class Partition:
             self.recovery_point, self.high_watermark = recovery_point, high_watermark
             self._publish()
             try:
+                self.producers.forget_beyond(end)
                 self._cut(place, kept)
             except OSError as error:
                 raise self._fail("truncating", error) from error
+            self.producers.state = producers
             self.log_end_offset = self.recovery_point = end
             self.log_start_offset = min(self.log_start_offset, end)
             self._commit.forget()
@@ -685,6 +744,7 @@ class Partition:
                 # The start offset already says that they are gone; the next open removes them.
                 logger.warning("%s: not deleted yet: %s", segment.path, error)
         try:
+            self.producers.tidy(self.view, end=self.log_end_offset)
             self.files.sync_directory(self.directory)
         except OSError as error:
             raise self._fail("deleting segments", error) from error

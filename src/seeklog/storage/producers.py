@@ -17,12 +17,13 @@ day; one with an open transaction is not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
-from seeklog.config import INT32_MAX
-from seeklog.errors import DuplicateSequence, InvalidRecord, OutOfOrderSequence, ProducerFenced
-from seeklog.record.batch import BatchHeader
-from seeklog.record.control import EndMarker
+from seeklog.config import INT32_MAX, INT64_MAX
+from seeklog.errors import DuplicateSequence, InvalidRecord, OutOfOrderSequence, ProducerFenced, UsageError
+from seeklog.record.batch import BatchHeader, read_header
+from seeklog.record.control import EndMarker, decode_end_marker
 
 # As many requests as a Kafka client has on their way at once: it may repeat any of them.
 BATCHES_REMEMBERED: Final = 5
@@ -34,16 +35,28 @@ _SEQUENCES: Final = INT32_MAX + 1
 EPOCH_MOST: Final = 2**15 - 1
 
 
-class ProducerSequence(NamedTuple):
-    """Who appends a batch, and the number of its first record; that of the next batch is `behind` this one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSequence:
+    """Who appends records, and the number of the first one; that of the next batch is `behind` them."""
 
     producer_id: int
-    epoch: int
-    sequence: int
+    epoch: int = 0
+    sequence: int = 0
+
+    def __post_init__(self) -> None:
+        for name, most in (("producer_id", INT64_MAX), ("epoch", EPOCH_MOST), ("sequence", INT32_MAX)):
+            value = getattr(self, name)
+            if type(value) is not int or not 0 <= value <= most:
+                raise UsageError(f"the {name} of a producer is an int from 0 to {most}, not {value!r}")
 
     def behind(self, record_count: int) -> ProducerSequence:
-        """Return the same producer's place after so many records more."""
-        return self._replace(sequence=(self.sequence + record_count) % _SEQUENCES)
+        """Return the same producer's place after so many records more; behind the largest sequence comes 0."""
+        return replace(self, sequence=(self.sequence + record_count) % _SEQUENCES)
+
+    @property
+    def fields(self) -> tuple[int, int, int]:
+        """The fields of a batch header."""
+        return self.producer_id, self.epoch, self.sequence
 
 
 class WrittenBatch(NamedTuple):
@@ -127,6 +140,18 @@ class ProducerBatch(NamedTuple):
 
     header: BatchHeader
     marker: EndMarker | None = None
+
+
+def producer_batches(raw: bytes) -> list[ProducerBatch]:
+    """Return whole batches as far as producers are concerned."""
+    batches = []
+    at = 0
+    while at < len(raw):
+        header = read_header(raw, at)
+        marker = decode_end_marker(raw[at : at + header.size]) if header.is_control else None
+        batches.append(ProducerBatch(header, marker))
+        at += header.size
+    return batches
 
 
 def next_sequence(last_sequence: int) -> int:
@@ -276,8 +301,8 @@ def _check_marker(entry: ProducerEntry, header: BatchHeader, marker: EndMarker |
     _check_epoch(entry, header)
     if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
         raise ProducerFenced(
-            f"the end of a transaction of producer {entry.producer_id} comes from a coordinator of epoch "
-            f"{marker.coordinator_epoch}, and one of epoch {entry.coordinator_epoch} has been here; nothing was written",
+            f"a coordinator of epoch {marker.coordinator_epoch} ends a transaction of producer {entry.producer_id}; "
+            f"one of epoch {entry.coordinator_epoch} was here before; nothing was written",
             producer_id=entry.producer_id,
             epoch=header.producer_epoch,
             current_epoch=entry.epoch,

@@ -19,7 +19,7 @@ from itertools import pairwise
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
-from seeklog.record.kernel import SegmentState, count_whole_batches
+from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 from seeklog.storage.epochs import Entry as EpochEntry
 from seeklog.storage.handle import Handle
@@ -88,6 +88,8 @@ class Scanned:
     state: SegmentState
     stop: Stop
     action: Action
+    has_producers: bool
+    """Whether any batch says who has written it."""
 
 
 @dataclass(slots=True)
@@ -290,8 +292,9 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
 
 def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, contiguous_from: int) -> Scanned:
     state = shared.new_state(segment.base_offset)
-    for _ in scan_into(state, segment, contiguous_from=contiguous_from):
-        pass
+    numbered = False
+    for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
+        numbered = numbered or has_producers(data, size)
     segment.release()
     stop = Stop.END
     if state.problem is not None:
@@ -304,7 +307,7 @@ def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, con
     if last and stop is Stop.END and state.next_offset < recovery_point:
         # Nothing is damaged, but whole batches that were synced are missing from the end.
         action = Action.REFUSE
-    return Scanned(segment, state, stop, action)
+    return Scanned(segment, state, stop, action, numbered)
 
 
 def _refusal(scanned: Scanned, recovery_point: int) -> CorruptionError:

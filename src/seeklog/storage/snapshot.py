@@ -87,25 +87,32 @@ class Snapshots:
         self._directory = directory
         parsed = map(names.parse_segment_name, listing)
         self.offsets = sorted(each[0] for each in parsed if each is not None and each[1] == names.SNAPSHOT)
+        self._unusable: list[int] = []
 
     def newest(self, *, above: int, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
-        """Return the offset of the newest whole snapshot in the range, and what it says."""
+        """Return the offset of the newest whole snapshot in the range, and what it says.
+
+        One that is not whole does not count any more, and is removed with the next that goes.
+        """
         for offset in reversed(self.offsets[: bisect_right(self.offsets, at_most)]):
             if offset <= above:
                 break
             try:
                 entries = decode_snapshot(self._files.read_file(self._path(offset)))
             except FileNotFoundError:
-                continue
+                entries = None
             if entries is not None:
                 return offset, entries
             logger.warning("%s: no whole snapshot of producers; the log is read instead", self._path(offset))
+            self.offsets.remove(offset)
+            self._unusable.append(offset)
         return None
 
     def write(self, offset: int, data: bytes) -> None:
         """Write the snapshot of the log's producers at `offset`."""
         replace_file(self._files, self._directory, names.segment_name(offset, names.SNAPSHOT), data)
         self.offsets = sorted({*self.offsets, offset})
+        self._unusable = [each for each in self._unusable if each != offset]
 
     def drop_beyond(self, end: int) -> bool:
         """Remove what speaks of a log that went on beyond `end`; tell whether there was anything."""
@@ -116,11 +123,13 @@ class Snapshots:
         return self._drop([offset for offset in self.offsets[:-1] if offset not in bases])
 
     def _drop(self, offsets: Sequence[int]) -> bool:
-        for offset in offsets:
+        dropped = [*offsets, *self._unusable]
+        for offset in dropped:
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(offset))
         self.offsets = [offset for offset in self.offsets if offset not in offsets]
-        return bool(offsets)
+        self._unusable = []
+        return bool(dropped)
 
     def _path(self, offset: int) -> str:
         return f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}"
