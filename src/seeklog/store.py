@@ -501,8 +501,7 @@ class Store:
             storage_options=storage_options,
             files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
         )
-        if f"{depot.location}/".startswith(f"{self._root}/"):
-            raise UsageError(f"{depot.location} lies in the store itself, which has room for partitions alone")
+        self.check_archive_target(depot.location)
         chosen = self.archivable(topics)
         if not self._read_only:
             # What was rolled is sealed with the next sync.
@@ -514,6 +513,16 @@ class Store:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull(f"{depot.location}: the disk is full; its manifest is as it was") from error
             raise NotAccessible(f"{self._root} cannot be archived to {depot.location}: {error}") from error
+
+    def check_archive_target(self, location: str) -> None:
+        """Refuse to archive into the store itself."""
+        if f"{location}/".startswith(f"{self._root}/"):
+            raise UsageError(f"{location} lies in the store itself, which has room for partitions alone")
+
+    @property
+    def files(self) -> Files:
+        """The door to the store's files, as this process reads them."""
+        return self._files
 
     def archivable(self, topics: Iterable[str] | None = None) -> list[SourceTopic]:
         """Return what is known of the topics that an archiving with these names would copy."""

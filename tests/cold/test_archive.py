@@ -522,7 +522,7 @@ def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_p
     entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)
     with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
-        archiving.finish_archive(plan, entries, depot, rules)
+        archiving.finish_archive(plan, entries, depot)
     with seeklog.open(archive, read_only=True) as cold:
         check_same(cold, store)
 

@@ -194,13 +194,33 @@ def test_a_local_address_is_a_path(given: str, path: str) -> None:
     assert store_path(Words({"path": given}, known=["path"])) == path
 
 
+def test_a_url_is_read_with_options_that_are_not_shown() -> None:
+    words = {"path": "s3://bucket/store", "storageOptions": '{"key": "k", "secret": "hunter2"}'}
+    for options in (read(**words), stream(**words), parse_table_options({**words, "table": "offsets"})):
+        assert options.path == "s3://bucket/store"
+        assert options.storage_options == {"key": "k", "secret": "hunter2"}
+        assert "hunter2" not in repr(options)
+
+
+def test_options_of_a_storage_are_not_repeated_in_an_error() -> None:
+    with pytest.raises(InvalidOption) as caught:
+        read(path="s3://bucket/store", storageOptions='{"secret": "hunter2"')
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_stream_of_a_url_has_no_group() -> None:
+    with pytest.raises(InvalidOption, match="groupId commits offsets"):
+        stream(path="s3://bucket/store", groupId="g")
+
+
 # ---------------------------------------------------------------- wrong values
 
 WRONG_IN_BOTH = [
     # What to read.
     ({"path": ""}, "option path is"),
-    ({"path": "s3://bucket/store"}, 'but must be a directory that the driver and every executor see'),
-    ({"path": "hdfs://name/store"}, "hdfs://name/store"),
+    ({"storageOptions": '{"key": "k"}'}, 'option storageOptions is for a URL, and option path is "/store"'),
+    ({"path": "s3://bucket/store", "storageOptions": "{"}, "option storageOptions must be a JSON object such as"),
+    ({"path": "s3://bucket/store", "storageOptions": "[1]"}, "option storageOptions must be a JSON object such as"),
     ({"path": "file://host/store"}, "file://host/store"),
     ({"subscribe": "a,,b"}, "option subscribe is \"a,,b\", but must be names between commas"),
     ({"subscribe": "a,b,a"}, "a stands there 2 times"),

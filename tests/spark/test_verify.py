@@ -189,8 +189,10 @@ def test_a_path_that_is_no_store_is_refused(spark: SparkSession, store: Path, tm
             found(spark, path)
     with pytest.raises(UsageError):
         found(spark, store / "orders-0", topics=["orders"])
-    with pytest.raises(InvalidOption, match='path is "s3://bucket/store", but must be a directory'):
-        jobs.verify(spark, "s3://bucket/store")
+    with pytest.raises(InvalidOption, match='path is "file://host/store", but must be a directory'):
+        jobs.verify(spark, "file://host/store")
+    with pytest.raises(NotALog):
+        jobs.verify(spark, "memory://nowhere")
     assert jobs.verify(spark, store.as_uri(), progress=False).count() == 0
 
 

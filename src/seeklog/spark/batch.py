@@ -51,7 +51,9 @@ class RecordReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with open_store(options.path, read_only=True, background=False) as store:
+        with open_store(
+            options.path, read_only=True, background=False, storage_options=options.storage_options
+        ) as store:
             return list(
                 plan_splits(
                     store,

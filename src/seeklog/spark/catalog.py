@@ -14,6 +14,8 @@ from typing import Final
 
 from pyspark.sql.types import StructField, StructType
 
+from seeklog.errors import InvalidOption
+
 METADATA: Final = "seeklog.options"
 # Spark's word for the format, which is in the map of a table that is being made, and in no other.
 _PROVIDER: Final = "provider"
@@ -30,7 +32,12 @@ def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return the schema with the options in it."""
+    """Return the schema with the options in it; secrets are refused, which anybody could read there."""
+    if "storageoptions" in {name.lower() for name in options}:
+        raise InvalidOption(
+            "option storageOptions is not kept with a table, where others could read it: give it with each query, "
+            "SELECT ... FROM t WITH (storageOptions = '...'), or in the environment of driver and executors"
+        )
     first = schema.fields[0]
     kept = {**(first.metadata or {}), METADATA: json.dumps(dict(options), sort_keys=True)}
     return StructType([StructField(first.name, first.dataType, first.nullable, kept), *schema.fields[1:]])

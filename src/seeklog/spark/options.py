@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from seeklog.errors import InvalidOption
-from seeklog.names import TopicPartition, check_topic_name
+from seeklog.names import TopicPartition, check_topic_name, is_url
 from seeklog.spark.places import LATEST_MARK, AtOffsets, Earliest, Latest, Place, parse_assign, parse_place
-from seeklog.spark.words import Words, shown, store_path, wrong
+from seeklog.spark.words import Words, shown, source_path, storage_options, wrong
 
 # Kafka's columns in Kafka's order; headers come with includeHeaders.
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
@@ -27,6 +27,7 @@ Strategy = Literal["error", "latest"]
 
 _SHARED: Final = (
     "path",
+    "storageOptions",
     "assign",
     "subscribe",
     "subscribePattern",
@@ -53,7 +54,7 @@ _STREAM_ONLY: Final = (
     "maxTriggerDelay",
     "maxBytesPerTrigger",
 )
-_TABLE_WORDS: Final = ("path", "table", "assign", "subscribe", "subscribePattern")
+_TABLE_WORDS: Final = ("path", "storageOptions", "table", "assign", "subscribe", "subscribePattern")
 _REFUSED: Final[Mapping[str, str]] = {"topic": "it says where rows are written to; use subscribe to read"}
 
 
@@ -71,6 +72,7 @@ class SourceOptions:
     """What a batch and a stream share."""
 
     path: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     choice: Choice
     start: Place
     end: Place | None
@@ -107,6 +109,7 @@ class TableOptions:
     """The options of a metadata table."""
 
     path: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
     table: str
     choice: Choice
 
@@ -139,6 +142,8 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     least, most = words.number("minOffsetsPerTrigger"), words.number("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidOption(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
+    if _group_id(words) is not None and is_url(source_path(words)):
+        raise InvalidOption("option groupId commits offsets, and what lies at a URL is only read; leave it out")
     delay_ms = words.duration_ms("maxTriggerDelay")
     if delay_ms is not None and least is None:
         raise InvalidOption("option maxTriggerDelay says how long minOffsetsPerTrigger may wait; give that one, too")
@@ -153,13 +158,14 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def _shared(words: Words, *, start: Place, end: Place | None, unnamed_start: Place | None = None) -> dict[str, Any]:
-    path = store_path(words)
+    path = source_path(words)
     choice = _choice(words)
     if choice is None:
         raise InvalidOption("say what to read: one of the options assign, subscribe and subscribePattern is needed")
     strategy = words.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="")
     return {
         "path": path,
+        "storage_options": storage_options(words, path),
         "choice": choice,
         "start": start,
         "end": end,
@@ -232,8 +238,10 @@ def parse_table_options(options: Mapping[str, str]) -> TableOptions:
     others = [name for name in (*_SHARED, *_STREAM_ONLY) if name not in _TABLE_WORDS]
     no_records = dict.fromkeys(others, "a metadata table has no records; leave out the option table to read those")
     words = Words(options, known=_TABLE_WORDS, refused={**_REFUSED, **no_records})
+    path = source_path(words)
     return TableOptions(
-        path=store_path(words),
+        path=path,
+        storage_options=storage_options(words, path),
         table=words.choice("table", TABLES, default=""),
         choice=_choice(words) or Choice(),
     )

@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from seeklog import names
-from seeklog.files import OsFiles
+from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.spark.offsets import Range, report_loss
 from seeklog.spark.options import SPLIT_BYTES
@@ -26,6 +26,7 @@ from seeklog.storage.pinned import Pin, make_pin, offset_index
 from seeklog.storage.segment import Segment
 from seeklog.storage.view import View
 from seeklog.store import Store
+from seeklog.topics.archived import Origin
 
 # A log that is small for the machine is shared among its cores, in splits that are still worth a task.
 SPLIT_LEAST: Final = 32 << 20
@@ -55,10 +56,16 @@ class Piece(NamedTuple):
 class Split(InputPartition):
     """What one task reads: pieces of one or of many partitions. Small, and complete."""
 
-    def __init__(self, path: str, pieces: Sequence[Piece], *, fail_on_data_loss: bool) -> None:
-        self.path = path
+    def __init__(self, origin: Origin | str, pieces: Sequence[Piece], *, fail_on_data_loss: bool) -> None:
+        """Take pieces of the store that has its files at `origin`, or in a directory of that path."""
+        self.origin = Origin(root=origin) if isinstance(origin, str) else origin
         self.pieces = tuple(pieces)
         self.fail_on_data_loss = fail_on_data_loss
+
+    @property
+    def path(self) -> str:
+        """The store's directory or URL."""
+        return self.origin.root
 
     def __repr__(self) -> str:
         return f"Split({', '.join(f'{piece} {piece.start}..{piece.stop}' for piece in self.pieces)})"
@@ -164,9 +171,9 @@ def plan_splits(
     if min_partitions is not None and len(packed) < min_partitions:
         packed = _more(packed, min_partitions)
     pieces = _PieceMaker(store, {at: layout.view for at, layout in layouts.items()})
-    path = str(store.path)
+    origin = store.origin
     return [
-        Split(path, [pieces.make(part.range) for part in group], fail_on_data_loss=fail_on_data_loss)
+        Split(origin, [pieces.make(part.range) for part in group], fail_on_data_loss=fail_on_data_loss)
         for group in packed
     ]
 
@@ -302,6 +309,7 @@ class _PieceMaker:
     def __init__(self, store: Store, views: Mapping[TopicPartition, View]) -> None:
         self._store = store
         self._views = views
+        self._files = store.origin.files()
         self._facts: dict[TopicPartition, tuple[bytes, int]] = {}
 
     def make(self, one: Range) -> Piece:
@@ -309,7 +317,7 @@ class _PieceMaker:
         if at not in self._facts:
             config = self._store.log(at.topic, at.partition).config
             self._facts[at] = (
-                read_identity(f"{self._store.path}/{at}"),
+                read_identity(self._files, f"{self._store.location}/{at}"),
                 config.max_decompressed_bytes,
             )
         identity, limit = self._facts[at]
@@ -324,9 +332,9 @@ class _PieceMaker:
         )
 
 
-def read_identity(directory: str) -> bytes:
+def read_identity(files: Files, directory: str) -> bytes:
     """Return what tells a partition from one of the same name that was made later; nothing if it has no such file."""
     try:
-        return OsFiles().read_file(f"{directory}/{names.PARTITION_METADATA}")
+        return files.read_file(f"{directory}/{names.PARTITION_METADATA}")
     except FileNotFoundError:
         return b""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from seeklog.errors import NotAccessible
-from seeklog.files import OsFiles
+from seeklog.files import Files
 from seeklog.record.arrow import ALL_COLUMNS, import_pyarrow
 from seeklog.spark.offsets import report_loss
 from seeklog.spark.plan import Piece, Split, read_identity
@@ -28,12 +28,19 @@ def scan_split(split: Split, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordB
     A segment that was deleted since the split was planned raises `DataLoss`, or is left out with a warning if the
     split says so. Damage raises `CorruptionError` with file and byte.
     """
+    files = split.origin.files()
     for piece in split.pieces:
-        yield from _scan_piece(piece, f"{split.path}/{piece}", schema, fail=split.fail_on_data_loss)
+        directory = f"{split.origin.root}/{piece}"
+        try:
+            yield from _scan_piece(piece, files, directory, schema, fail=split.fail_on_data_loss)
+        except OSError as error:
+            raise NotAccessible(f"{piece} cannot be read at {directory}: {error}") from error
 
 
-def _scan_piece(piece: Piece, directory: str, schema: pyarrow.Schema, *, fail: bool) -> Iterator[pyarrow.RecordBatch]:
-    if read_identity(directory) != piece.identity:
+def _scan_piece(
+    piece: Piece, files: Files, directory: str, schema: pyarrow.Schema, *, fail: bool
+) -> Iterator[pyarrow.RecordBatch]:
+    if read_identity(files, directory) != piece.identity:
         report_loss(
             "PARTITIONS_DELETED",
             f"{piece} was deleted, or made anew, since offsets {piece.start} to {piece.stop - 1} of it were planned",
@@ -42,7 +49,7 @@ def _scan_piece(piece: Piece, directory: str, schema: pyarrow.Schema, *, fail: b
         )
         return
     finish = _Finish(piece, schema, counts=not fail)
-    pending = [(pinned_view(OsFiles(), directory, piece.pin), piece.start, piece.stop)]
+    pending = [(pinned_view(files, directory, piece.pin), piece.start, piece.stop)]
     while pending:
         view, start, stop = pending.pop()
         reached = start
@@ -82,8 +89,6 @@ def _scan_piece(piece: Piece, directory: str, schema: pyarrow.Schema, *, fail: b
                 )
                 if segments and first < last
             ]
-        except OSError as error:
-            raise NotAccessible(f"{piece} cannot be read at {directory}: {error}") from error
 
 
 class _Finish:

@@ -75,7 +75,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @cached_property
     def _store(self) -> Store:
-        return open_store(self._options.path, read_only=True, background=False)
+        options = self._options
+        return open_store(options.path, read_only=True, background=False, storage_options=options.storage_options)
 
     @cached_property
     def _group(self) -> ProgressGroup | None:

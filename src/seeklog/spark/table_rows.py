@@ -9,7 +9,7 @@ from pyspark.sql.datasource import InputPartition
 
 from seeklog import names
 from seeklog.errors import GroupNotFound, SeeklogError
-from seeklog.files import OsFiles
+from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.record.batch import BatchHeader
 from seeklog.spark.offsets import Bounds, Range, find_bounds
@@ -20,6 +20,7 @@ from seeklog.storage.pinned import Pin, make_pin, pinned_view
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import Segment
 from seeklog.store import Store, open_store
+from seeklog.topics.archived import Origin
 
 # Headers of a gigabyte are walked in a fraction of a second, so splits of tables are larger than those of records.
 WALK_BYTES: Final = 1 << 30
@@ -53,8 +54,8 @@ class PartitionPlan(NamedTuple):
 class TableSplit(InputPartition):
     """What one task makes rows of."""
 
-    def __init__(self, path: str, parts: Sequence[Any]) -> None:
-        self.path = path
+    def __init__(self, origin: Origin, parts: Sequence[Any]) -> None:
+        self.origin = origin
         self.parts = tuple(parts)
 
 
@@ -66,6 +67,8 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
         log = store.log(at.topic, at.partition)
         limit = log.config.max_decompressed_bytes
         view = log.view
+        for segment in view.segments:
+            segment.fetch_seal()  # dearer than a listing where files lie at a URL, cheaper than a walk
         yield PartitionPlan(
             topic=at.topic,
             partition=at.partition,
@@ -90,12 +93,12 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
 def plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
     """Share the segments out; those that must be walked count by their size."""
     plans = [segment for plan in _plan_partitions(store, choice) for segment in plan.segments]
-    return _packed(str(store.path), plans, _walk_cost)
+    return _packed(store.origin, plans, _walk_cost)
 
 
 def plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
     """Share the partitions out, each with all of its segments."""
-    return _packed(str(store.path), _plan_partitions(store, choice), lambda plan: sum(map(_walk_cost, plan.segments)))
+    return _packed(store.origin, _plan_partitions(store, choice), lambda plan: sum(map(_walk_cost, plan.segments)))
 
 
 def plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
@@ -105,7 +108,7 @@ def plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
     ranges = [Range(at, one.log_start_offset, one.high_watermark) for at, one in bounds.items()]
     return [
         TableSplit(
-            split.path,
+            split.origin,
             [(piece, piece.start == starts[TopicPartition(piece.topic, piece.partition)]) for piece in split.pieces],
         )
         for split in plan_splits(store, ranges, split_bytes=WALK_BYTES)
@@ -114,14 +117,14 @@ def plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
 
 def plan_groups(store: Store, choice: Choice) -> list[TableSplit]:
     """One task reads all of the groups."""
-    return [TableSplit(str(store.path), [choice])]
+    return [TableSplit(store.origin, [choice])]
 
 
 def _walk_cost(plan: SegmentPlan) -> int:
     return OPEN_COST + (0 if plan.is_believed else plan.pin.segments[0].size)
 
 
-def _packed(path: str, parts: Iterable[Any], cost_of: Callable[[Any], int]) -> list[TableSplit]:
+def _packed(origin: Origin, parts: Iterable[Any], cost_of: Callable[[Any], int]) -> list[TableSplit]:
     groups: list[list[Any]] = []
     cost = WALK_BYTES
     for part in parts:
@@ -130,7 +133,7 @@ def _packed(path: str, parts: Iterable[Any], cost_of: Callable[[Any], int]) -> l
             groups.append([])
             cost = cost_of(part)
         groups[-1].append(part)
-    return [TableSplit(path, group) for group in groups]
+    return [TableSplit(origin, group) for group in groups]
 
 
 # ---------------------------------------------------------------- rows
@@ -138,8 +141,9 @@ def _packed(path: str, parts: Iterable[Any], cost_of: Callable[[Any], int]) -> l
 
 def segment_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each segment: what its file holds, whatever of it can be read."""
+    files = split.origin.files()
     for plan in split.parts:
-        segment = _open_segment(split.path, plan)
+        segment = _open_segment(files, split.origin.root, plan)
         census = _census(segment, plan, start=segment.base_offset, stop=segment.next_offset)
         yield (
             plan.topic,
@@ -162,9 +166,10 @@ def segment_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
 
 def offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each partition: what of it can be read."""
+    files = split.origin.files()
     for plan in split.parts:
         found = [
-            _census(_open_segment(split.path, one), one, start=one.start, stop=one.stop)
+            _census(_open_segment(files, split.origin.root, one), one, start=one.start, stop=one.stop)
             for one in plan.segments
             if one.start < one.stop
         ]
@@ -182,14 +187,15 @@ def offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
             _us(first),
             _us(max((one.max_timestamp_ms for one in found), default=-1)),
             plan.bounds.topic_id,
-            f"{split.path}/{TopicPartition(plan.topic, plan.partition)}",
+            f"{split.origin.root}/{TopicPartition(plan.topic, plan.partition)}",
         )
 
 
 def batch_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each batch."""
+    files = split.origin.files()
     for piece, is_first in split.parts:
-        view = pinned_view(OsFiles(), f"{split.path}/{piece}", piece.pin)
+        view = pinned_view(files, f"{split.origin.root}/{piece}", piece.pin)
         for segment in view.segments:
             for position, header in scan_headers(segment, piece.start, piece.stop):
                 if header.base_offset < piece.start and not is_first:
@@ -224,7 +230,8 @@ def _batch_row(topic: str, partition: int, segment: int, position: int, header: 
 def group_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
     """Yield a row for each partition of a group."""
     (choice,) = split.parts
-    with open_store(split.path, read_only=True, background=False) as store:
+    origin = split.origin
+    with open_store(origin.root, read_only=True, background=False, storage_options=origin.storage_options) as store:
         chosen = None if choice == Choice() else find_bounds(store, choice)
         for name in store.groups():
             try:
@@ -262,9 +269,9 @@ def _bounds_of(store: Store, at: TopicPartition) -> tuple[int | None, int | None
         return None, None  # a group may speak of a topic that is gone, or of partitions that lie elsewhere
 
 
-def _open_segment(path: str, plan: SegmentPlan) -> Segment:
-    directory = f"{path}/{TopicPartition(plan.topic, plan.partition)}"
-    return pinned_view(OsFiles(), directory, plan.pin).segments[0]
+def _open_segment(files: Files, root: str, plan: SegmentPlan) -> Segment:
+    directory = f"{root}/{TopicPartition(plan.topic, plan.partition)}"
+    return pinned_view(files, directory, plan.pin).segments[0]
 
 
 def _census(segment: Segment, plan: SegmentPlan, *, start: int, stop: int) -> Census:

@@ -145,7 +145,9 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with open_store(options.path, read_only=True, background=False) as store:
+        with open_store(
+            options.path, read_only=True, background=False, storage_options=options.storage_options
+        ) as store:
             return list(_PLANNERS[options.table](store, options.choice))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
@@ -157,7 +159,9 @@ class TableReader(DataSourceReader):
                 yield self._batch(chunk)
         except OSError as error:
             hint = "; it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
-            raise NotAccessible(f"a file of the store at {partition.path} cannot be read: {error}{hint}") from error
+            raise NotAccessible(
+                f"a file of the store at {partition.origin.root} cannot be read: {error}{hint}"
+            ) from error
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> pyarrow.RecordBatch:
         pa = import_pyarrow()

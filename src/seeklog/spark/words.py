@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from seeklog.errors import InvalidOption
+from seeklog.names import is_url
 
 NO_BROKER: Final = "there is no broker to ask"
 # Words of Spark's Kafka connector, with why they mean nothing here and what to use.
@@ -225,6 +226,33 @@ def timestamp_ms(name: str, value: object) -> int:
     raise wrong(name, value, allowed)
 
 
+def source_path(words: Words) -> str:
+    """Return the directory or the URL that is read; a `file:` address is taken for the path that it names."""
+    value = words.text("path")
+    return store_path(words) if value is None else readable_path("option path", value)
+
+
+def readable_path(what: str, value: str) -> str:
+    """Return a URL as it is, and else the path that a `file:` address names, or a path as it is."""
+    return value if is_url(value) and not value.lower().startswith("file:") else local_path(what, value)
+
+
+def storage_options(words: Words, path: str) -> dict[str, Any]:
+    """Return what fsspec needs for a URL. No error repeats any of it: there are secrets in it."""
+    value = words.text("storageOptions")
+    if value is None:
+        return {}
+    try:
+        found = json.loads(value, object_pairs_hook=_without_doubles)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidOption('option storageOptions must be a JSON object such as {"endpoint_url": "https://host"}')
+    if not is_url(path):
+        raise InvalidOption(f"option storageOptions is for a URL, and option path is {shown(path)}, a directory")
+    return found
+
+
 def store_path(words: Words) -> str:
     """Return the store's directory; a `file:` address is taken for the path that it names, others are refused."""
     value = words.text("path")
@@ -245,7 +273,7 @@ def local_path(what: str, value: str) -> str:
     if _OTHER_ADDRESS.match(value):
         raise InvalidOption(
             f"{what} is {shown(value)}, but must be a directory that the driver and every executor see under the same "
-            "path; copy what lies elsewhere there first"
+            "path; what lies at a URL is only read"
         )
     return value
 

@@ -13,6 +13,7 @@ before have that long.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,7 +21,7 @@ from functools import partial
 from typing import Final, Literal, NamedTuple
 
 from seeklog import names
-from seeklog.config import LogConfig
+from seeklog.config import INT64_MAX, LogConfig
 from seeklog.depot import Depot
 from seeklog.errors import (
     ArchiveMismatch,
@@ -141,8 +142,8 @@ class Rules:
             raise UsageError(f"verify is one of {', '.join(VERIFY)}, not {self.verify!r}")
 
 
-class _Changed(Exception):
-    """A segment is not what it was when it was looked at; it is to be looked at again."""
+class SourceChanged(Exception):
+    """A segment was deleted or replaced since it was looked at: its partition is to be looked at again."""
 
 
 def archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Archived:
@@ -152,11 +153,11 @@ def archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot
         begin_archive(plan, depot)
         try:
             entries = [copy_segment(copy, files, depot, rules) for copy in plan.copies]
-        except (FileNotFoundError, _Changed) as error:
+        except SourceChanged as error:
             if look + 1 == LOOKS_MOST:
                 raise NotAccessible(f"{root} changes faster than it can be copied: {error}") from error
             continue  # what was copied is found to be there
-        return finish_archive(plan, entries, depot, rules)
+        return finish_archive(plan, entries, depot)
     raise AssertionError("not reached")
 
 
@@ -427,7 +428,7 @@ def begin_archive(plan: Plan, depot: Depot) -> None:
 def copy_segment(copy: Copy, files: Files, depot: Depot, rules: Rules) -> SegmentEntry:
     """Copy the files of one segment, and return what the manifest says of it.
 
-    Raises `CorruptionError` if the source is damaged, and `FileNotFoundError` if it is gone.
+    Raises `CorruptionError` if the source is damaged, and `SourceChanged` if it is gone.
     """
     shared = Shared(files, copy.directory, copy.config, writable=False)
     segment = Segment(shared, copy.base_offset, size=copy.size, next_offset=copy.base_offset, seal=copy.seal)
@@ -460,13 +461,20 @@ def copy_segment(copy: Copy, files: Files, depot: Depot, rules: Rules) -> Segmen
 
 def _log_parts(segment: Segment, state: SegmentState) -> Iterator[bytes]:
     """Yield a segment's bytes as their batches are checked; damage is raised before its bytes go on."""
-    for _, data, size in scan_into(state, segment, contiguous_from=_contiguous_from(segment)):
-        yield data[:size]
+    contiguous_from = segment.base_offset if segment.contiguous else INT64_MAX
+    with _source_of(segment.path):
+        for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
+            yield data[:size]
     _check_whole(segment, state)
 
 
-def _contiguous_from(segment: Segment) -> int:
-    return segment.base_offset if segment.contiguous else 2**63 - 1
+@contextlib.contextmanager
+def _source_of(path: str) -> Iterator[None]:
+    """Tell that a file of the source is gone from one that is missing in the archive."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SourceChanged(f"{path} is gone") from error
 
 
 def _check_whole(segment: Segment, state: SegmentState) -> None:
@@ -483,7 +491,7 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
     if seal is not None and (seal.size, seal.log_crc) != (state.size, state.crc):
         now = read_seal(segment.shared.files, segment.shared.directory, segment.base_offset)
         if now != seal:
-            raise _Changed(f"{segment.path} was replaced")
+            raise SourceChanged(f"{segment.path} was replaced")
         raise CorruptBatch(
             f"its CRC is {state.crc:08x}, and it was sealed with {seal.log_crc:08x}. Nothing of it was archived",
             path=segment.path,
@@ -493,12 +501,12 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
 def _beside(copy: Copy, suffix: str, state: SegmentState, files: Files) -> bytes:
     """Return the bytes of a file beside the log: those that the seal proves, where it does."""
     path = f"{copy.directory}/{names.segment_name(copy.base_offset, suffix)}"
-    if copy.seal is None:
-        return files.read_file(path)
-    if suffix == names.SEAL:
+    if suffix == names.SEAL and copy.seal is not None:
         return encode_seal(copy.seal)
-    proofs = {names.OFFSET_INDEX: copy.seal.offset_index_crc, names.TIME_INDEX: copy.seal.time_index_crc}
-    data = files.read_file(path)
+    with _source_of(path):
+        data = files.read_file(path)
+    seal = copy.seal
+    proofs = {names.OFFSET_INDEX: seal.offset_index_crc, names.TIME_INDEX: seal.time_index_crc} if seal else {}
     if suffix not in proofs or crc32c(data) == proofs[suffix]:
         return data
     # An index is advice: one that is damaged is made anew from the log, as any reader would do.
@@ -590,7 +598,7 @@ def _checksums(parts: Iterable[bytes], prefix_size: int) -> tuple[int, int]:
 # ---------------------------------------------------------------- what counts
 
 
-def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot, rules: Rules) -> Archived:
+def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) -> Archived:
     """Remove what was replaced the time before; then write the manifest, which names what was copied."""
     before = plan.manifest or Manifest(is_complete=False)
     if read_depot_manifest(depot) != before:

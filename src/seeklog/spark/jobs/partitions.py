@@ -10,7 +10,7 @@ from seeklog import names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import NotAccessible, NotALog, UsageError
-from seeklog.files import Files
+from seeklog.files import Files, ReadOnlyFiles, absolute
 from seeklog.names import TopicPartition
 from seeklog.spark.words import local_path
 from seeklog.storage.checkpoint import Checkpoint
@@ -45,7 +45,8 @@ def find_partitions(
     path: str | os.PathLike[str], *, topics: Iterable[str] | None, config: LogConfig, files: Files
 ) -> Territory:
     """Return what lies at `path`. Nothing is opened or changed; `config` holds for topics that say nothing else."""
-    root = os.path.abspath(local_path("path", os.fsdecode(path)))
+    given = os.fsdecode(path)
+    root = absolute(given if isinstance(files, ReadOnlyFiles) else local_path("path", given))
     if isinstance(topics, str):
         raise UsageError(f"topics is a list of names: [{topics!r}]")
     try:

@@ -6,17 +6,20 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from seeklog.config import LogConfig
 from seeklog.errors import NotAccessible
-from seeklog.files import OsFiles
+from seeklog.files import Files, absolute
 from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.spark.words import readable_path
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import Inspection, Plan, Subject, conclude, inspect_segment, plan_inspection
+from seeklog.topics.archived import Origin, StoredFiles, open_archive
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,18 +45,26 @@ def verify(
     *,
     topics: Iterable[str] | None = None,
     config: LogConfig | Mapping[str, Any] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> DataFrame:
-    """Check all files of a store, of a broker's data directory or of one partition; return what is wrong.
+    """Check all files of a store, a broker's data directory, an archive or one partition; return what is wrong.
 
     The work is done when this returns: the DataFrame has a row for each finding, none if all is well. Nothing on disk
     changes and nothing is locked. A log may be written to meanwhile: what is looked at is what was there when the
     call was made. `config` holds for topics that say nothing else: with a broker's index interval in it the indexes of
-    its topics are checked quicker.
+    its topics are checked quicker. `path` may be a URL; `storage_options` are what fsspec needs for it.
     """
-    files = OsFiles()
+    root = absolute(readable_path("path", os.fsdecode(path)))
+    files = Origin(root=root, storage_options=storage_options or {}).files()
+    try:
+        files = open_archive(files, root)
+    except OSError as error:
+        raise NotAccessible(f"{root} cannot be read: {error}") from error
+    stored = files.stored if isinstance(files, StoredFiles) else {}
+    origin = Origin(root=root, storage_options=storage_options or {}, stored=stored)
     config = config if isinstance(config, LogConfig) else LogConfig.from_mapping(config or {})
-    places = find_partitions(path, topics=topics, config=config, files=files).places
+    places = find_partitions(root, topics=topics, config=config, files=files).places
     plans = [_plan(place, files) for place in places]
     packs = pack([(number, subject) for number, plan in enumerate(plans) for subject in plan.subjects], _size)
     shown = Progress(
@@ -63,7 +74,7 @@ def verify(
         is_shown=progress,
     )
     inspections: list[list[Inspection]] = [[] for _ in plans]
-    for number, inspection in run_tasks(spark, packs, _inspect, progress=shown):
+    for number, inspection in run_tasks(spark, packs, partial(_inspect, origin), progress=shown):
         inspections[number].append(inspection)
     rows = []
     for place, plan, inspected in zip(places, plans, inspections, strict=True):
@@ -74,7 +85,7 @@ def verify(
     return frame_of(spark, FINDINGS, rows)
 
 
-def _plan(place: Place, files: OsFiles) -> Plan:
+def _plan(place: Place, files: Files) -> Plan:
     try:
         return plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=files)
     except FileNotFoundError:
@@ -85,10 +96,10 @@ def _plan(place: Place, files: OsFiles) -> Plan:
     return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(missing,))
 
 
-def _inspect(item: tuple[int, Subject]) -> tuple[int, Inspection]:
+def _inspect(origin: Origin, item: tuple[int, Subject]) -> tuple[int, Inspection]:
     """What a task does."""
     number, subject = item
-    return number, inspect_segment(subject)
+    return number, inspect_segment(subject, files=origin.files())
 
 
 def _size(item: tuple[int, Subject]) -> int:

@@ -1,0 +1,121 @@
+"""`archive`: the sealed segments of a store copied to a directory or a bucket by Spark's tasks.
+
+A task copies the files of segments and reads them back; the driver decides what is copied, and writes the manifest when
+all of it has arrived. What `Store.archive` promises holds here, too.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from seeklog.depot import open_depot
+from seeklog.errors import NotAccessible, SeeklogError
+from seeklog.spark.jobs.progress import Progress, readable
+from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.spark.words import readable_path
+from seeklog.store import open_store
+from seeklog.topics.archive import (
+    LOOKS_MOST,
+    Archived,
+    Copy,
+    Plan,
+    Rules,
+    SourceChanged,
+    Verify,
+    begin_archive,
+    copy_segment,
+    finish_archive,
+    plan_archive,
+)
+from seeklog.topics.archived import Origin
+from seeklog.topics.manifest import SegmentEntry
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("seeklog")
+
+
+class _Target(NamedTuple):
+    """Where copies go, and how strict the copying is. It travels into tasks, and is not printed: it has secrets."""
+
+    location: str
+    storage_options: Mapping[str, Any]
+    rules: Rules
+
+
+def archive(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Iterable[str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    verify: Verify = "content",
+    allow_gaps: bool = False,
+    repair: bool = False,
+    progress: bool = True,
+) -> Archived:
+    """Copy the sealed segments of a store's topics to a directory or a URL, as `Store.archive` does, in Spark's tasks.
+
+    `storage_options` are those of the target. Driver and executors must see the source under the same path.
+    """
+    to = _Target(os.fsdecode(target), storage_options or {}, Rules(verify, allow_gaps, repair))
+    depot = open_depot(to.location, storage_options=to.storage_options)
+    source = readable_path("path", os.fsdecode(path))
+    with open_store(source, read_only=True, background=False) as store:
+        store.check_archive_target(depot.location)
+        sources = store.archivable(topics)
+        try:
+            for _ in range(LOOKS_MOST):
+                plan = plan_archive(store.files, store.location, sources, depot, to.rules)
+                begin_archive(plan, depot)
+                entries = _copied(spark, plan, store.origin, to, is_shown=progress)
+                if entries is not None:
+                    return finish_archive(plan, entries, depot)
+        except OSError as error:
+            raise NotAccessible(f"{store.location} cannot be archived to {depot.location}: {error}") from error
+    raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
+
+
+def _copied(
+    spark: SparkSession, plan: Plan, source: Origin, to: _Target, *, is_shown: bool
+) -> list[SegmentEntry] | None:
+    """Copy what a plan says, and return the entries in its order; None if the source has changed meanwhile."""
+    packs = pack(list(enumerate(plan.copies)), _size)
+    shown = Progress(
+        "archive",
+        counts=[len(each) for each in packs],
+        sizes=[sum(map(_size, each)) for each in packs],
+        is_shown=is_shown,
+    )
+    results = dict(run_tasks(spark, packs, partial(_copy, source, to), progress=shown))
+    failures = [result for result in results.values() if isinstance(result, Exception)]
+    for failure in failures:
+        if not isinstance(failure, SourceChanged):
+            raise failure
+    if failures:
+        return None
+    size = sum(copy.size for copy in plan.copies)
+    shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s")
+    return [entry for _, entry in sorted(results.items()) if isinstance(entry, SegmentEntry)]
+
+
+def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, SegmentEntry | Exception]:
+    """What a task does. Errors of ours come back as they are: Spark would try again and wrap them in its own."""
+    number, copy = item
+    try:
+        depot = open_depot(to.location, storage_options=to.storage_options)
+        return number, copy_segment(copy, source.files(), depot, to.rules)
+    except (SeeklogError, SourceChanged) as error:
+        return number, error
+    except OSError as error:
+        return number, NotAccessible(f"{copy.partition} cannot be archived to {to.location}: {error}")
+
+
+def _size(item: tuple[int, Copy]) -> int:
+    return item[1].size
