@@ -406,6 +406,14 @@ def test_whole_batches_are_found_behind_any_junk(junk: bytes) -> None:
     assert kernel.count_whole_batches(junk + raws[0] + junk + raws[1] + junk + raws[2][:-1]) == (2, 4)
 
 
+def test_bytes_that_look_like_large_batches_again_and_again_end_the_count() -> None:
+    """Goal: whoever may choose a value cannot make a recovery behind it take the square of its size."""
+    raw = BATCHES[0].encode()
+    fake = raw[:8] + (10_000).to_bytes(4, "big") + raw[12:61]
+
+    assert kernel.count_whole_batches(raw + 400 * fake + raw) == (1, 3)
+
+
 def test_a_batch_whose_crc_is_wrong_is_not_counted_as_whole() -> None:
     damaged = bytearray(RAW)
     damaged[EDGES[2] - 1] ^= 1

@@ -16,7 +16,7 @@ from seeklog.errors import LogLocked
 from seeklog.record.batch import encode_batch
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import conclude, inspect_partition, inspect_segment, plan_inspection
-from seeklog.storage.salvage import DAMAGES_MOST
+from seeklog.storage.salvage import DAMAGES_MOST, EFFORT_MOST
 from storage.workbench import (
     BATCH_BYTES,
     START_MS,
@@ -300,6 +300,37 @@ def test_hundreds_of_damages_are_not_all_told(tmp_path: Path) -> None:
 
     assert len(findings) == DAMAGES_MOST + 1
     assert f"{DAMAGES_MOST} damages" in findings[-1].detail
+
+
+class MeasuringFiles(QuickFiles):
+    """The real disk, which counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        self.bytes_read += len(data)
+        return data
+
+
+def test_bytes_that_look_like_large_batches_again_and_again_do_not_cost_their_square(tmp_path: Path) -> None:
+    """Goal: whoever may choose a value cannot make an inspection of the log go on for days."""
+    directory = tmp_path / "log"
+    make_log(directory, 1, index_interval_bytes=0)
+    path = directory / file(0)
+    size = 300_000
+    header = path.read_bytes()[:61]
+    header = header[:8] + (size // 2).to_bytes(4, "big") + header[12:]
+    path.write_bytes(path.read_bytes() + header * (size // len(header)))
+    files = MeasuringFiles()
+
+    findings = inspect_partition(str(directory), config=CONFIG, files=files)
+
+    assert "too much looks like the beginning of a batch" in findings[1].detail
+    assert [finding.position for finding in findings[:2]] == [BATCH_BYTES, BATCH_BYTES]
+    # Twice, because the entries of the indexes are then held against every batch.
+    assert files.bytes_read < 2 * (EFFORT_MOST + 4) * size
 
 
 def test_a_batch_that_is_larger_than_what_is_read_at_once_is_found_behind_damage(tmp_path: Path) -> None:

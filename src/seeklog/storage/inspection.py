@@ -282,7 +282,9 @@ def _damage_findings(subject: Subject, salvage: Salvage) -> list[Finding]:
     ]
     if salvage.is_given_up:
         last = salvage.damages[-1]
-        detail = f"{DAMAGES_MOST} damages; what lies behind is not looked at"
+        many = len(salvage.damages) == DAMAGES_MOST
+        what = f"{DAMAGES_MOST} damages" if many else "too much looks like the beginning of a batch and is none"
+        detail = f"{what}; what lies behind is not looked at"
         findings.append(subject.finding(last.kind, Severity.ERROR, detail, position=last.position))
     return findings
 

@@ -18,6 +18,9 @@ from seeklog.storage.segment import SCAN_CHUNK, Segment, whole_batch_size
 
 # More damages of one segment are not told one by one: whoever has a hundred knows what to do.
 DAMAGES_MOST = 100
+# How often a segment is read over, at most, to find out which of the places where a batch may begin is one. Bytes that
+# claim to be large batches, one behind the other, would otherwise be checked each to its end.
+EFFORT_MOST = 16
 # A batch begins with base offset (8), length (4) and leader epoch (4); then comes the magic, which is 2.
 _MAGIC_AT = 16
 _MAGIC = b"\x02"
@@ -61,7 +64,8 @@ class Salvage:
         self._end_offset = end_offset
         self.damages: list[Damage] = []
         self.is_given_up = False
-        """Whether there were too many damages to go on to the end."""
+        """Whether there were too many damages to go on to the end, or too many places to look at."""
+        self._effort = EFFORT_MOST * segment.size
         self._new_state = new_state
         self.state = new_state(segment.base_offset)
         while True:
@@ -70,7 +74,7 @@ class Salvage:
                 return
             damage = self._damage_at(self.state)
             self.damages.append(damage)
-            if damage.resumed_at is None or damage.resumed_offset is None:
+            if damage.resumed_at is None or damage.resumed_offset is None or self.is_given_up:
                 return
             if len(self.damages) == DAMAGES_MOST:
                 self.is_given_up = True
@@ -153,7 +157,13 @@ class Salvage:
         claimed = [damage.position + header.size] if header is not None else []
         for position in (*claimed, *self._candidates(damage.position + 1)):
             found = self._header_at(position)
-            if found is not None and self._is_whole(position, found):
+            if found is None:
+                continue
+            self._effort -= found.size
+            if self._effort < 0:
+                self.is_given_up = True
+                return
+            if self._is_whole(position, found):
                 damage.resumed_at, damage.resumed_offset = position, found.base_offset
                 # A log that ended here would have nothing behind.
                 damage.kind = Kind.HEADER if damage.kind is Kind.TRUNCATED else damage.kind
