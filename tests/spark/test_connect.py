@@ -32,6 +32,12 @@ try:
     print("table", spark.sql("SELECT count(*) FROM t").first()[0])
     offsets = spark.read.format("seeklog").option("path", path).option("table", "offsets").load()
     print("offsets", offsets.agg({"record_count": "sum"}).first()[0])
+    from seeklog.spark import jobs
+    copied = jobs.to_lake(spark, path, path + ".lake", progress=False).agg({"records": "sum"}).first()[0]
+    whole = jobs.read_lake(spark, path, path + ".lake", topics=["a"])
+    print("lake", 0 < copied < 50, whole.count(), len({(row.partition, row.offset) for row in whole.collect()}))
+    print("import", jobs.load_into(whole.select("key", "value"), path, "a", key="key", value="value").records)
+    print("stats", jobs.stats(spark, path, progress=False).agg({"records": "sum"}).first()[0])
     try:
         spark.read.format("seeklog").option("path", path).option("subscribe", "none").load().count()
     except Exception as error:
@@ -43,7 +49,7 @@ finally:
 
 @pytest.mark.usefixtures("connect_alone")
 def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> None:
-    path = make_store(tmp_path / "store", {"a": [30, 20]})
+    path = make_store(tmp_path / "store", {"a": [30, 20]}, segment_bytes=1000)
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
     for word in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(word, None)
@@ -65,6 +71,9 @@ def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> Non
         "last 29",
         "table 50",
         "offsets 50",
+        "lake True 50 50",
+        "import 50",
+        "stats 100",
         "error True",
     ], done.stderr
     assert done.returncode == 0

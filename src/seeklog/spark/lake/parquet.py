@@ -79,9 +79,9 @@ def lake_schema() -> pyarrow.Schema:
     )
 
 
-def write_piece(order: Order) -> Written:
+def write_piece(order: Order, *, files: Files | None = None) -> Written:
     """Write the files of a piece, synced, under hidden names. An error of ours is returned, and leaves no file."""
-    writing = _Writing(order, OsFiles())
+    writing = _Writing(order, files or OsFiles())
     try:
         split = Split(order.store, [order.piece], fail_on_data_loss=True)
         for batch in scan_split(split, writing.schema):
