@@ -49,7 +49,7 @@ finally:
 
 @pytest.mark.usefixtures("connect_alone")
 def test_a_session_of_connect_reads_as_a_classic_one_does(tmp_path: Path) -> None:
-    path = make_store(tmp_path / "store", {"a": [30, 20]}, segment_bytes=1000)
+    path = make_store(tmp_path / "store", {"a": [30, 20]}, segment_bytes=500)
     environment = {**os.environ, "PYTHONPATH": str(SOURCES), "PYSPARK_PYTHON": sys.executable}
     for word in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"):
         environment.pop(word, None)

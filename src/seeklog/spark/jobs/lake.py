@@ -76,8 +76,9 @@ def to_lake(
         chosen = chosen_topics(topics, store.topics())
         # Before anything is made: what is wrong from the start leaves no trace.
         plan_shares(store, directory.read_manifest() or Manifest(), chosen)
-        with directory.locked(), _told(directory):
-            manifest = _settled(directory)
+        with directory.locked():
+            with _told(directory):
+                manifest = _settled(directory)
             shares = plan_shares(store, manifest, chosen)
             orders = _orders(store, directory, shares, compression=compression, file_bytes=file_bytes)
             shown = Progress(
@@ -87,9 +88,10 @@ def to_lake(
                 is_shown=progress,
             )
             written = run_tasks(spark, orders, write_piece, progress=shown)
-            files = _finished(directory, written)
-            if orders:
-                directory.commit(_grown(manifest, shares, files))
+            with _told(directory):
+                files = _finished(directory, written)
+                if orders:
+                    directory.commit(_grown(manifest, shares, files))
     rows = [_row(share, files.get(share.at, []), orders) for share in shares]
     summary = _summary(rows, shown.seconds)
     logger.info("to_lake %s: %s", directory.path, summary)

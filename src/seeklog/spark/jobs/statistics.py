@@ -82,8 +82,8 @@ STATISTICS: Final = {
 
 
 @dataclass
-class Order:
-    """What a time comes behind another one in: how often it did not, and by how much at most."""
+class TimeOrder:
+    """Whether times rise: how often one is before its predecessor, and by how much at most."""
 
     first_ms: int | None = None
     last_ms: int | None = None
@@ -92,7 +92,7 @@ class Order:
     steps_back: int = 0
     largest_step_ms: int = 0
 
-    def merge(self, behind: Order) -> None:
+    def merge(self, behind: TimeOrder) -> None:
         """Add what follows."""
         if behind.first_ms is None or behind.last_ms is None or behind.least_ms is None or behind.most_ms is None:
             return
@@ -121,7 +121,7 @@ class Figures:
     null_keys: int = 0
     tombstones: int = 0
     keys: Keys = field(default_factory=Keys)
-    order: Order = field(default_factory=Order)
+    order: TimeOrder = field(default_factory=TimeOrder)
     producers: set[int] = field(default_factory=set)
 
     def merge(self, behind: Figures) -> None:
@@ -273,7 +273,7 @@ def _count_header(figures: Figures, header: BatchHeader, raw_size: int, *, recor
     figures.records += header.record_count
     time = header.max_timestamp_ms
     figures.throughput.add(time, records=header.record_count, size=header.size)
-    figures.order.merge(Order(time, time, time, time))
+    figures.order.merge(TimeOrder(time, time, time, time))
 
 
 def _count_records(figures: Figures, task: Task) -> None:
@@ -316,7 +316,7 @@ def _count_batch(figures: Figures, batch: pyarrow.RecordBatch) -> None:
     steps = pc.subtract(times.slice(0, rows - 1), times.slice(1))
     extent = pc.min_max(times)
     figures.order.merge(
-        Order(
+        TimeOrder(
             first_ms=times[0].as_py(),
             last_ms=times[-1].as_py(),
             least_ms=extent["min"].as_py(),
