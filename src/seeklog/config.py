@@ -14,6 +14,7 @@ HighWatermark = Literal["auto", "manual"]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 CleanupPolicy = Literal["delete", "compact", "compact,delete", "delete,compact"]
+KeyIndex = Literal["auto", "lazy", "seal", "none"]
 
 # Relative offsets and positions are int32 in Kafka's index.
 INT32_MAX: Final = 2**31 - 1
@@ -27,6 +28,7 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "compression_type": ("none", "gzip", "snappy", "lz4", "zstd"),
     "message_timestamp_type": ("CreateTime", "LogAppendTime"),
     "cleanup_policy": ("delete", "compact", "compact,delete", "delete,compact"),
+    "key_index": ("auto", "lazy", "seal", "none"),
 }
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     # A segment holds at least one header; Kafka's own lower bound is 14, ours is a whole batch header.
@@ -85,6 +87,10 @@ class LogConfig:
     """The first offset of a log that is created."""
     max_decompressed_bytes: int = 16 << 20
     """A batch whose records expand past this is refused with `BatchTooLarge`."""
+    key_index: KeyIndex = "auto"
+    """When a sealed segment gets its key index: "lazy" at the first lookup of a key, "seal" soon after it is sealed,
+    "none" never: each process that looks keys up makes its own in memory. "auto": "seal" where the cleanup policy has
+    "compact", else "lazy"."""
     max_open_segments: int = 64
     """How many segments keep their files open for reading."""
 
@@ -104,6 +110,11 @@ class LogConfig:
     def deletes(self) -> bool:
         """Whether records go by age and size."""
         return "delete" in self.cleanup_policy
+
+    @property
+    def indexes_keys(self) -> bool:
+        """Whether sealed segments get their key indexes without being asked for a key."""
+        return self.key_index == "seal" or (self.key_index == "auto" and "compact" in self.cleanup_policy)
 
     @classmethod
     def from_mapping(cls, words: Mapping[str, Any]) -> LogConfig:

@@ -8,6 +8,7 @@ Kafka's own, in a partition's directory:
 
 seeklog's, which Kafka ignores there:
     %020d.seal                    proof of a sealed segment
+    %020d.keyindex                where each key of a sealed segment stands for the last time
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
     seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
     seeklog-watermark             the high watermark, published for other processes
@@ -40,6 +41,7 @@ LOG: Final = ".log"
 OFFSET_INDEX: Final = ".index"
 TIME_INDEX: Final = ".timeindex"
 SEAL: Final = ".seal"
+KEY_INDEX: Final = ".keyindex"
 SNAPSHOT: Final = ".snapshot"
 TORN: Final = ".torn"
 DELETED: Final = ".deleted"
@@ -79,9 +81,9 @@ INTERNAL_TOPICS: Final = frozenset(
 TOPIC_NAME_MOST: Final = 249
 FILE_NAME_MOST: Final = 255
 
-SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL)
+SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX)
 # What goes with a segment when it is deleted, a broker's files among them.
-BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, ".txnindex")
+BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX, ".txnindex")
 # What fsspec takes for an address: a scheme, or several of them chained.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)

@@ -30,6 +30,7 @@ from hypothesis.stateful import (
 
 from record.batches import CODECS, Sketch, batch_of
 from record.batches import Row as HandMade
+from record.test_key_table import TWINS
 from seeklog import Log, LogConfig, ProducerSequence, Record
 from seeklog.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
 from seeklog.record.batch import encode_batch
@@ -39,6 +40,8 @@ EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 300
 STEPS = 30
 DAY_MS = 24 * 3600 * 1000
 
+# The last two begin with the same 64 bits of their hashes.
+KEYS = [b"", b"a", b"b", *TWINS]
 small_bytes = st.one_of(st.none(), st.binary(max_size=30))
 headers = st.lists(st.tuples(st.sampled_from(["", "h", "ü", "\udcff"]), small_bytes), max_size=2).map(tuple)
 timestamps = st.one_of(
@@ -50,7 +53,7 @@ timestamps = st.one_of(
 records = st.builds(
     lambda value, key, headers, timestamp_ms: Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms),
     small_bytes,
-    small_bytes,
+    st.one_of(small_bytes, st.sampled_from(KEYS)),
     headers,
     timestamps,
 )
@@ -104,6 +107,9 @@ class Model:
 
     def at_time(self, timestamp_ms: int) -> int | None:
         return next((r.offset for r in self.visible() if (r.timestamp_ms or 0) >= timestamp_ms), None)
+
+    def latest(self, key: bytes, start: int | None = None, stop: int | None = None) -> Record | None:
+        return next((r for r in reversed(self.visible(start, stop)) if r.key == key), None)
 
     def truncate(self, offset: int) -> None:
         """Drop the batch that holds the offset, and all behind it."""
@@ -169,6 +175,7 @@ class LogMachine(RuleBasedStateMachine):
             retention_bytes=data.draw(st.sampled_from([-1, 0, 800]), "retention_bytes"),
             compression_type=data.draw(st.sampled_from(["none", "none", "lz4", "zstd"]), "compression_type"),
             max_open_segments=data.draw(st.sampled_from([1, 64]), "max_open_segments"),
+            key_index=data.draw(st.sampled_from(["lazy", "seal", "none"]), "key_index"),
             **self.fixed,
         )
         self.log = Log(self.path, config=self.config, clock=self.clock, files=self.files, background=False)
@@ -345,6 +352,21 @@ class LogMachine(RuleBasedStateMachine):
         wanted = 0 if timestamp_ms is None else timestamp_ms
         assert self.log.offset_at_time(wanted) == self.model.at_time(wanted)
 
+    @rule(key=st.one_of(st.sampled_from(KEYS), st.binary(max_size=1)))
+    def find_by_key(self, key: bytes) -> None:
+        assert self.log.latest_for_key(key) == self.model.latest(key)
+        assert self.log.contains_key(key) == (self.model.latest(key) is not None)
+
+    @rule(key=st.sampled_from(KEYS), place=places, length=st.integers(0, 30))
+    def find_by_key_in_a_range(self, key: bytes, place: float, length: int) -> None:
+        start = min(max(self.model.place(place), self.model.start), self.model.end)
+        found = self.log.latest_for_key(key, start=start, end=start + length)
+        assert found == self.model.latest(key, start, start + length)
+
+    @rule()
+    def make_key_indexes(self) -> None:
+        self.log.make_key_indexes()
+
     @rule(place=places)
     def seek(self, place: float) -> None:
         offset = self.model.place(place)
@@ -378,6 +400,8 @@ class LogMachine(RuleBasedStateMachine):
         assert list(reader.scan()) == expected
         assert (reader.log_start_offset, reader.high_watermark) == (self.model.start, self.model.high_watermark)
         assert list(reader.scan_reverse()) == expected[::-1]
+        for key in KEYS:
+            assert reader.latest_for_key(key) == self.model.latest(key)
         for record in expected[:: max(1, len(expected) // 4)]:
             assert list(reader.read(record.offset, max_records=1)) == [record]
             assert reader.offset_at_time(record.timestamp_ms) == self.model.at_time(record.timestamp_ms)

@@ -2953,6 +2953,11 @@ class KeyEntries:
         self._hashes_at = head_size + _BLOCK * blocks
         self._offsets_at = self._hashes_at + 8 * count
 
+    @property
+    def size_bytes(self):
+        """How many bytes the buffer has."""
+        return len(self._view)
+
     def may_hold(self, first: cython.ulonglong) -> cython.bint:
         """Tell whether the filter takes a hash for one of its own."""
         return filter_may_hold(self._p, self._filter_at, cython.cast(cython.ulonglong, self._blocks), first)

@@ -487,6 +487,40 @@ class Log:
         except OSError as error:
             raise self._unreadable(partition.log_start_offset, error) from error
 
+    def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
+        """Return the newest record with this key in [start, end), by default of all that are visible, or None.
+
+        A record whose value is None, a tombstone, is one too: it says that the key was deleted. The first lookup makes
+        the key indexes that sealed segments lack, at the cost of reading those segments once (`LogConfig.key_index`).
+        """
+        if not isinstance(key, bytes):
+            raise UsageError(f"a key is bytes, not {type(key).__name__}")
+        first, stop = self._range(start, end)
+        for is_last_try in (False, True):
+            partition = self._partition
+            view = partition.view
+            try:
+                return partition.keys.latest(view, key, start=first, stop=stop, high_watermark=partition.high_watermark)
+            except (OSError, CorruptionError) as error:
+                # A segment was deleted, or its writer in another process has rewritten the tail: look again, once.
+                if is_last_try or not self._may_have_moved(view, error):
+                    if isinstance(error, OSError):
+                        raise self._unreadable(first, error) from error
+                    raise
+                first, stop = max(first, self.log_start_offset), min(stop, self.high_watermark)
+        raise AssertionError("the last try returns or raises")
+
+    def _may_have_moved(self, view: View, error: OSError | CorruptionError) -> bool:
+        """Tell whether the segments of a view may have changed under its reader; learn what they are by now."""
+        if isinstance(self._partition, Observer):
+            self._partition.reload()
+            return True
+        return isinstance(error, FileNotFoundError) and self._partition.view is not view
+
+    def contains_key(self, key: bytes) -> bool:
+        """Tell whether any visible record has this key, be it a tombstone."""
+        return self.latest_for_key(key) is not None
+
     def last(self) -> Record:
         """Return the newest visible record."""
         record = next(self.scan_reverse(), None)
@@ -515,6 +549,10 @@ class Log:
     def roll_if_due(self) -> bool:
         """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""
         return (self._writing or self._writer_only()).roll_if_due()
+
+    def make_key_indexes(self) -> int:
+        """Make the key indexes that sealed segments lack, if `LogConfig.key_index` asks for it; return how many."""
+        return (self._writing or self._writer_only()).make_key_indexes()
 
     # ------------------------------------------------------------ leader epochs
 

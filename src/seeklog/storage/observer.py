@@ -21,6 +21,7 @@ from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory, list_beside_writer
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import Host
+from seeklog.storage.keys import KeyLookup
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import RecoveryReport, list_segments
 from seeklog.storage.seal import Seal
@@ -134,6 +135,7 @@ class Observer:
         self.files = files
         self.clock = clock
         self.recovery = RecoveryReport()
+        self.keys = KeyLookup(config, writer=None)
         self._shared = Shared(files, directory, config, writable=False, host=host)
         self._inherited = host.inherited if host is not None else None
         self._lock = threading.Lock()

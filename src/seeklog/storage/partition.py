@@ -35,11 +35,13 @@ from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
 from seeklog.record.kernel import Record, SegmentState, encode_one
 from seeklog.storage import reading, transaction
-from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
+from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file, write_checkpoint
 from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import BackgroundOf, Host
+from seeklog.storage.keyindex import key_index_name
+from seeklog.storage.keys import KeyLookup
 from seeklog.storage.known_producers import KnownProducers
 from seeklog.storage.producers import ProducerSequence, producer_batches
 from seeklog.storage.recovery import mend, survey
@@ -78,6 +80,7 @@ class Partition:
         "_largest",
         "_lock",
         "_lock_handle",
+        "_makes_key_indexes",
         "_names_dirty",
         "_notifies",
         "_now_ms",
@@ -96,6 +99,7 @@ class Partition:
         "directory",
         "files",
         "high_watermark",
+        "keys",
         "leader_epoch",
         "log_end_offset",
         "log_start_offset",
@@ -139,6 +143,9 @@ class Partition:
         self._lock_handle = lock_directory(files, directory)
         self._background = None
         self._commit = GroupCommit(self._flush)
+        self.keys = KeyLookup(config, writer=self)
+        # In a store the thread that syncs has other logs, too; one for longer jobs makes the key indexes.
+        self._makes_key_indexes = config.indexes_keys and host is None
         try:
             listing = self._open(host)
         except BaseException:
@@ -522,6 +529,8 @@ class Partition:
         without ever writing them. So a retry proves nothing; recovery writes them again.
         """
         self._flush()
+        if self._makes_key_indexes:
+            self.make_key_indexes()
 
     def _flush(self) -> int:
         with self._sync_lock:
@@ -704,8 +713,9 @@ class Partition:
         target = segments[place]
         if not isinstance(target, ActiveSegment):
             target.release()
-            with contextlib.suppress(FileNotFoundError):
-                self.files.remove(self._shared.path(target.base_offset, names.SEAL))
+            for suffix in (names.SEAL, names.KEY_INDEX):
+                with contextlib.suppress(FileNotFoundError):
+                    self.files.remove(self._shared.path(target.base_offset, suffix))
             target = ActiveSegment.reopen(target)
         target.truncate(kept)
         self.files.sync_directory(self.directory)
@@ -808,6 +818,43 @@ class Partition:
 
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         return OffsetOutOfRange(offset, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
+
+    # ------------------------------------------------------------ key indexes
+
+    def make_key_indexes(self) -> int:
+        """Make the key indexes that sealed segments lack, if the configuration asks for it; return how many.
+
+        Records that are appended meanwhile are synced on their interval all the same.
+        """
+        if not self.config.indexes_keys:
+            return 0
+        synced_at = self.clock.monotonic()
+
+        def sync_when_due() -> None:
+            nonlocal synced_at
+            if self._syncs_later and self.clock.monotonic() - synced_at >= self.config.flush_interval_ms / 1000:
+                self._flush()
+                synced_at = self.clock.monotonic()
+
+        return self.keys.make_missing(self.view, sync_when_due)
+
+    def keep_key_index(self, segment: Segment, data: bytes) -> bool:
+        """Write a sealed segment's key index, unless the segment has gone; tell whether it is there.
+
+        What takes segments away holds the same lock, so no index outlives its segment.
+        """
+        with self._sync_lock:
+            if self._refusal is not None or segment not in self.view.segments:
+                return False
+            name = key_index_name(segment.base_offset)
+            try:
+                replace_file(self.files, self.directory, name, data)
+            except OSError as error:
+                logger.warning("%s/%s: the key index is not kept: %s", self.directory, name, error)
+                with contextlib.suppress(OSError):
+                    self.files.remove(f"{self.directory}/{name}{names.TEMPORARY}")
+                return False
+            return True
 
     # ------------------------------------------------------------ leader epochs
 

@@ -169,7 +169,7 @@ def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segmen
             continue
         # What the swap stands for must be gone for good before it has the name: nothing would tell them apart.
         for base_offset in {swap.base_offset, *(old.base_offset for old in replaced_by(swap, originals))}:
-            for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+            for suffix in names.SEGMENT_SUFFIXES:
                 with contextlib.suppress(FileNotFoundError):
                     files.remove(shared.path(base_offset, suffix))
         files.sync_directory(directory)
@@ -386,8 +386,9 @@ def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSe
         last = found.scanned[-1]
         active = ActiveSegment(shared, last.state, Handle(shared.files, last.segment.path, write=True))
         active.replace_indexes()
-        with contextlib.suppress(FileNotFoundError):
-            shared.files.remove(shared.path(last.segment.base_offset, names.SEAL))
+        for suffix in (names.SEAL, names.KEY_INDEX):
+            with contextlib.suppress(FileNotFoundError):
+                shared.files.remove(shared.path(last.segment.base_offset, suffix))
         return active
     return ActiveSegment.create(shared, initial_offset)
 
@@ -440,7 +441,7 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
         _count(report, data)
         report.torn_files.append(_keep_torn(shared, segment.base_offset, 0, data))
         files.sync_directory(directory)
-        for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+        for suffix in names.SEGMENT_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 files.remove(shared.path(segment.base_offset, suffix))
     files.sync_directory(directory)

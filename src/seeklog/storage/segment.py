@@ -19,7 +19,7 @@ from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
 from seeklog.files import Buffer, Files
-from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.record.kernel import KeyEntries, SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host, OpenSegments
@@ -95,6 +95,8 @@ class Segment:
         self._handle: Handle | None = None
         self.loaded: Indexes | None = None
         """The indexes, while they are mapped."""
+        self.keys: KeyEntries | None = None
+        """The key index of a sealed segment, while it is mapped."""
         self.seal: Seal | None = None
         self.contiguous = False
         """Whether a gap between batches can only be damage."""
@@ -156,6 +158,7 @@ class Segment:
         """Let the open file and the maps go; the last reader that still uses them closes them."""
         self._handle = None
         self.loaded = None
+        self.keys = None
 
     def read(self, size: int, position: int) -> bytes:
         """Return up to `size` bytes of batches at `position`."""
@@ -263,7 +266,7 @@ class ActiveSegment(Segment):
     @classmethod
     def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:
         """Make an empty segment. Its name is durable once the caller has synced the directory."""
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL):
+        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.KEY_INDEX):
             with contextlib.suppress(FileNotFoundError):
                 shared.files.remove(shared.path(base_offset, suffix))
         handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)

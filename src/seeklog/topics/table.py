@@ -48,8 +48,8 @@ Offsets = tuple[int, int, int]
 
 # A log that is written holds its lock and its last segment open and, with `flush="batch"`, its watermark.
 FILES_PER_WRITER = 3
-# A segment that is read has its log open, and Python's maps of both indexes keep a file each.
-FILES_PER_SEGMENT = 3
+# A segment that is read has its log open, and Python's maps of its three indexes keep a file each.
+FILES_PER_SEGMENT = 4
 DROP_PATIENCE_S = 5.0
 
 
