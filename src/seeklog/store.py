@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 from seeklog import names
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
@@ -40,7 +40,7 @@ from seeklog.files import Files, OsFiles, ReadOnlyFiles, absolute, local_path
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import partition_of
+from seeklog.record.kernel import Record, partition_of
 from seeklog.remote import RemoteFiles
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
@@ -295,6 +295,36 @@ class Store:
         self._check_writable("nothing of it can be held")
         return self._table.lent(TopicPartition(topic, partition), patience_s=patience_s)
 
+    def latest_for_key(self, topic: str, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
+        """Return the newest record with this key, or None. A record without a value, a tombstone, is one, too.
+
+        It is looked for where Kafka's default partitioner puts the key; or in the partition given; or in all of them,
+        as after `add_partitions` or with a partitioner of one's own: then the latest timestamp wins, and of equal ones
+        the highest offset.
+        """
+        if not isinstance(key, bytes):
+            raise UsageError(f"a key is bytes, not {type(key).__name__}")
+        self._check_open()
+        numbers = self._topics.find(topic).partitions
+        if partition is None:
+            chosen = [partition_of(key, len(numbers))]
+        elif partition == "all":
+            chosen = list(numbers)
+        else:
+            chosen = [partition]
+        found = [
+            self._table.ask(TopicPartition(topic, number), partial(Log.latest_for_key, key=key)) for number in chosen
+        ]
+        return max(
+            (record for record in found if record is not None),
+            key=lambda record: (record.timestamp_ms, record.offset),
+            default=None,
+        )
+
+    def contains_key(self, topic: str, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
+        """Tell whether a record has this key, be it a tombstone; `partition` as in `latest_for_key`."""
+        return self.latest_for_key(topic, key, partition=partition) is not None
+
     @property
     def transactions(self) -> Transactions:
         """Staged batches that are appended to many partitions together, once: what the Spark sink writes with."""
@@ -546,7 +576,7 @@ class Store:
     # ------------------------------------------------------------ maintenance
 
     def maintain(self) -> int:
-        """Roll what is due, sync, delete what retention no longer keeps, and write the root's checkpoints.
+        """Roll what is due, sync, delete what retention does not keep, make key indexes, write the root's checkpoints.
 
         What the thread does on its schedule, all of it now. Returns how many segments were deleted. Partitions that
         another process writes are left to it.
@@ -577,6 +607,8 @@ class Store:
                     with self._table.lent(TopicPartition(topic.name, number), patience_s=0) as log:
                         log.roll_if_due()
                         deleted += log.retain()
+                        if topic.name not in names.INTERNAL_TOPICS:
+                            log.make_key_indexes()
                 except LogLocked:
                     continue  # whoever writes it does this
                 except SeeklogError as error:

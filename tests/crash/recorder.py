@@ -482,6 +482,11 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
         problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
     producers = producers_of(log)
     problem = problem or _producer_problem(log, producers)
+    visible = {content.key: offset for offset, content in records.items() if offset < log.high_watermark}
+    for key in {content.key for content in records.values() if content.key is not None}:
+        found = log.latest_for_key(key)
+        if (None if found is None else found.offset) != visible.get(key):
+            problem = problem or f"key {key!r} is found at {found}, and stands at {visible.get(key)}"
     return Outcome(
         log_start_offset=start,
         log_end_offset=end,

@@ -474,6 +474,28 @@ def sealing_waits_for_room(on: Recorder) -> None:
     on.close()
 
 
+@workload("key indexes", flush="os", key_index="seal", **SMALL)
+@workload("key indexes, at the first lookup", flush="batch", key_index="lazy", **SMALL)
+def key_indexes(on: Recorder) -> None:
+    """Side files are made, used, and taken away with what they belong to; others come under the same names."""
+    on.open()
+    for _ in range(2):
+        for number in range(13):
+            on.append(on.chance.randbytes(200), key=b"%d" % (number % 4))
+        on.flush()
+        on.log.latest_for_key(b"stranger")
+        on.truncate_to(on.log.log_end_offset - 8)  # into a sealed segment, which grows again
+        for number in range(9):
+            on.append(on.chance.randbytes(200), key=b"%d" % (number % 3))
+        on.flush()
+        on.log.latest_for_key(b"stranger")
+        on.delete_before(on.log.log_end_offset - 6)
+    on.close()
+    on.open()
+    on.append(key=b"0")
+    on.close()
+
+
 @workload("compaction swap", flush="os", **SMALL)
 def compaction_swap(on: Recorder) -> None:
     """A broker died in the middle of a swap; the open that completes it may be cut short as well."""

@@ -1,0 +1,78 @@
+"""Looking keys up in a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from seeklog.errors import TopicNotFound, UsageError
+from seeklog.record.kernel import partition_of
+from store.workbench import open_store
+
+KEYS = [b"key-%d" % number for number in range(40)]
+
+
+def test_a_key_is_found_where_the_producer_put_it(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("orders", partitions=4)
+        with store.producer() as producer:
+            for number, key in enumerate([*KEYS, *KEYS]):
+                producer.send("orders", b"%d" % number, key=key)
+        for number, key in enumerate(KEYS):
+            found = store.latest_for_key("orders", key)
+            assert found is not None
+            assert (found.key, found.value) == (key, b"%d" % (number + len(KEYS)))
+            assert (found.topic, found.partition) == ("orders", partition_of(key, 4))
+            assert store.contains_key("orders", key)
+        assert store.latest_for_key("orders", b"stranger") is None
+        assert not store.contains_key("orders", b"stranger")
+
+
+def test_a_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("orders", partitions=4)
+        home = partition_of(b"k", 4)
+        away = (home + 1) % 4
+        with store.producer() as producer:
+            producer.send("orders", b"home", key=b"k", timestamp_ms=100)
+            producer.send("orders", b"newer", key=b"k", partition=away, timestamp_ms=200)
+        values = {
+            place: record and record.value
+            for place in (None, home, away, (home + 2) % 4, "all")
+            for record in [store.latest_for_key("orders", b"k", partition=place)]  # type: ignore[arg-type]
+        }
+        assert values == {None: b"home", home: b"home", away: b"newer", (home + 2) % 4: None, "all": b"newer"}
+
+
+def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("orders", partitions=1)
+        with pytest.raises(TopicNotFound):
+            store.latest_for_key("others", b"k")
+        with pytest.raises(TopicNotFound):
+            store.latest_for_key("orders", b"k", partition=7)
+        with pytest.raises(UsageError, match="a key is bytes"):
+            store.contains_key("orders", "k")  # type: ignore[arg-type]
+
+
+def test_maintenance_makes_the_key_indexes_of_compacted_topics(tmp_path: Path) -> None:
+    words = {"segment.bytes": 500, "segment.ms": 10**9}
+    with open_store(tmp_path) as store:
+        store.create_topic("kept", partitions=1, config={**words, "cleanup.policy": "compact"})
+        store.create_topic("asked", partitions=1, config={**words, "key.index": "seal"})
+        store.create_topic("plain", partitions=1, config=words)
+        with store.producer(batch_bytes=200) as producer:
+            for topic in ("kept", "asked", "plain"):
+                for number in range(60):
+                    producer.send(topic, b"%d" % number, key=b"%d" % (number % 5))
+        store.maintain()
+        counts = {topic: len(list((tmp_path / f"{topic}-0").glob("*.keyindex"))) for topic in store.topics()}
+        assert counts["plain"] == 0
+        assert counts["asked"] > 0
+        assert counts["kept"] > 0
+        with open_store(tmp_path, read_only=True) as reader:
+            for topic in counts:
+                found = reader.latest_for_key(topic, b"3")
+                assert found is not None
+                assert (found.offset, found.value) == (58, b"58")
