@@ -9,6 +9,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seeklog.errors import InvalidOption
+from seeklog.spark.key_plan import key_ranges
 from seeklog.spark.offsets import batch_ranges
 from seeklog.spark.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
 from seeklog.spark.plan import Split, plan_splits
@@ -54,10 +55,13 @@ class RecordReader(DataSourceReader):
         with open_store(
             options.path, read_only=True, background=False, storage_options=options.storage_options
         ) as store:
+            ranges = batch_ranges(store, options)
+            if options.keys:
+                ranges = key_ranges(store, ranges, options.keys)
             return list(
                 plan_splits(
                     store,
-                    batch_ranges(store, options),
+                    ranges,
                     split_bytes=options.split_bytes,
                     min_partitions=options.min_partitions,
                     max_records=options.max_records_per_partition,

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 from seeklog.errors import InvalidOption
 from seeklog.names import TopicPartition, check_topic_name, is_url
+from seeklog.spark.keys import KEY_WORDS, NOT_FOR_STREAMS, parse_keys
 from seeklog.spark.places import LATEST_MARK, AtOffsets, Earliest, Latest, Place, parse_assign, parse_place
 from seeklog.spark.words import Words, shown, source_path, storage_options, wrong
 
@@ -92,6 +93,9 @@ class SourceOptions:
 class ReadOptions(SourceOptions):
     """The options of `spark.read`."""
 
+    keys: tuple[bytes, ...] = ()
+    """Whose latest records alone are read; none: all records are."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StreamOptions(SourceOptions):
@@ -116,13 +120,13 @@ class TableOptions:
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of the records that are read, whether by a batch or by a stream."""
-    return _columns(Words(options, known=(*_SHARED, *_STREAM_ONLY), refused=_REFUSED))
+    return _columns(Words(options, known=(*_SHARED, *_STREAM_ONLY, *KEY_WORDS), refused=_REFUSED))
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     """Return a batch's options, checked."""
     stream_only = dict.fromkeys(_STREAM_ONLY, "it is for streams: a batch reads from its start to its end")
-    words = Words(options, known=_SHARED, refused={**_REFUSED, **stream_only})
+    words = Words(options, known=(*_SHARED, *KEY_WORDS), refused={**_REFUSED, **stream_only})
     start = parse_place(words, "starting") or Earliest()
     end = parse_place(words, "ending") or Latest()
     if isinstance(start, Latest):
@@ -131,14 +135,14 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
         for at, offset in start.offsets.items():
             if offset == LATEST_MARK:
                 raise wrong(f"{start.option} of {at}", offset, "an offset or -2 (earliest): a batch cannot begin at -1")
-    return ReadOptions(**_shared(words, start=start, end=end, unnamed_start=Earliest()))
+    return ReadOptions(**_shared(words, start=start, end=end, unnamed_start=Earliest()), keys=parse_keys(words))
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Return a stream's options, checked."""
     if wants_table(options):
         raise InvalidOption("option table is for spark.read: a metadata table is no stream")
-    words = Words(options, known=(*_SHARED, *_STREAM_ONLY), refused=_REFUSED)
+    words = Words(options, known=(*_SHARED, *_STREAM_ONLY), refused={**_REFUSED, **NOT_FOR_STREAMS})
     least, most = words.number("minOffsetsPerTrigger"), words.number("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
         raise InvalidOption(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
@@ -235,7 +239,7 @@ def wants_table(options: Mapping[str, str]) -> bool:
 
 def parse_table_options(options: Mapping[str, str]) -> TableOptions:
     """Return the options of a metadata table, checked."""
-    others = [name for name in (*_SHARED, *_STREAM_ONLY) if name not in _TABLE_WORDS]
+    others = [name for name in (*_SHARED, *_STREAM_ONLY, *KEY_WORDS) if name not in _TABLE_WORDS]
     no_records = dict.fromkeys(others, "a metadata table has no records; leave out the option table to read those")
     words = Words(options, known=_TABLE_WORDS, refused={**_REFUSED, **no_records})
     path = source_path(words)
