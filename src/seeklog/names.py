@@ -23,6 +23,8 @@ is no partition:
     seeklog-topics.lock           held while the former changes
     seeklog-transaction-<app>     what an application's last transaction appends, or that it is done
     seeklog-transaction-<app>.lock     held while it is committed
+    seeklog-producer-<name>       the id and epoch of a named producer
+    seeklog-producer-<name>.lock  held while the former changes, and by a producer that resumes
     seeklog-archive.json          in the root of an archive: what has been copied there
 
 In a lake, which is a directory of its own: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
@@ -61,6 +63,7 @@ TOPICS: Final = "seeklog-topics"
 ARCHIVE: Final = "seeklog-archive.json"
 TOPICS_LOCK: Final = "seeklog-topics.lock"
 TRANSACTION: Final = "seeklog-transaction-"
+PRODUCER: Final = "seeklog-producer-"
 RECOVERY_POINTS: Final = "recovery-point-offset-checkpoint"
 LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
@@ -140,6 +143,11 @@ def parse_staged_name(name: str) -> tuple[str, int] | None:
     """Return (the application's key, when it was staged) of a staged file's name, or None if it is none."""
     match = _STAGED_NAME.match(name)
     return (match[1], int(match[2], 16)) if match else None
+
+
+def producer_name(key: str) -> str:
+    """Return the name of the file that holds the id and epoch of a named producer, by its key."""
+    return f"{PRODUCER}{key}"
 
 
 def transaction_name(key: str) -> str:

@@ -49,6 +49,7 @@ from seeklog.topics.archived import Origin, StoredFiles, open_archive
 from seeklog.topics.description import PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
+from seeklog.topics.producer_ids import Identity, ProducerIds
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
@@ -148,6 +149,7 @@ class Store:
         self._transactions = Transactions(
             self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only
         )
+        self._producer_ids = ProducerIds(self._topics.root, files=self._files, clock=self._clock)
         if not read_only:
             self._topics.finish_deletes()
             self._transactions.finish_open()
@@ -340,21 +342,51 @@ class Store:
         linger_ms: float = 5,
         buffer_bytes: int = 32 << 20,
         partitioner: Partitioner = partition_of,
+        idempotence: bool = False,
+        name: str | None = None,
+        resume: bool = False,
     ) -> Producer:
-        """Return a producer: `send` returns a future at once, batches go to the partitions behind it."""
+        """Return a producer: `send` returns a future at once, batches go to the partitions behind it.
+
+        With `idempotence` a batch that may or may not be written when a log fails is sent again, and is there once. A
+        `name` implies it, and fences: where this producer has written, one that had the name before gets
+        `ProducerFenced`. With `resume` it goes on as the last one of that name, and `written` tells how many of its
+        records each partition has: so an application that crashed sends what is missing, and nothing twice.
+        """
         self._check_writable("a producer writes")
-        producer = Producer(
-            self._topics,
-            self._table,
-            self._clock,
-            owner=self,
-            batch_bytes=batch_bytes,
-            linger_ms=linger_ms,
-            buffer_bytes=buffer_bytes,
-            partitioner=partitioner,
-        )
+        if resume and name is None:
+            raise UsageError("only a producer with a name can resume")
+        identity = None
+        if name is not None:
+            identity = self._claim(name, resume=resume)
+        elif idempotence:
+            identity = self._producer_ids.new()
+        try:
+            producer = Producer(
+                self._topics,
+                self._table,
+                self._clock,
+                owner=self,
+                batch_bytes=batch_bytes,
+                linger_ms=linger_ms,
+                buffer_bytes=buffer_bytes,
+                partitioner=partitioner,
+                identity=identity,
+            )
+        except BaseException:
+            if identity is not None:
+                identity.release()
+            raise
         self._clients.add(producer)
         return producer
+
+    def _claim(self, name: str, *, resume: bool) -> Identity:
+        try:
+            return self._producer_ids.claim(name, resume=resume)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{self._root}: no room for the epoch of producer {name!r}") from error
+            raise NotAccessible(f"{self._root}: the epoch of producer {name!r} cannot be kept: {error}") from error
 
     def consumer(
         self,

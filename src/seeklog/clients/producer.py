@@ -2,6 +2,9 @@
 
 A key goes where Kafka's default partitioner puts it (murmur2). Records without a key stick to one partition until a
 batch is full or has lingered, then to another, so that batches are large however many partitions there are.
+
+An idempotent producer numbers the records of each partition. If a log fails in the middle of a batch, so that nobody
+knows whether it is written, it opens the log anew and appends the same batch again: it is there once.
 """
 
 from __future__ import annotations
@@ -10,19 +13,24 @@ import random
 import weakref
 from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.errors import InvalidRecord, TopicNotFound, UsageError
+from seeklog.errors import InvalidRecord, LogFailed, TopicNotFound, UsageError
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record, make_record, record_bound
+from seeklog.storage.log import Log
+from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.sender import Future, Gathering, Lane, Sender
 from seeklog.topics.catalog import Topic
+from seeklog.topics.producer_ids import Identity
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 
 Partitioner = Callable[[bytes, int], int]
+# How often an idempotent producer appends a batch to a log that fails, each time to one that was opened anew.
+ATTEMPTS: Final = 3
 
 
 class RecordMetadata(NamedTuple):
@@ -38,8 +46,15 @@ class _PartitionLane(Lane):
 
     __slots__ = ("partition",)
 
-    def __init__(self, table: PartitionTable, partition: TopicPartition, *, batch_bytes: int) -> None:
-        super().__init__(_PartitionDestination(table, partition), batch_bytes=batch_bytes)
+    def __init__(
+        self, table: PartitionTable, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
+    ) -> None:
+        destination = (
+            _PartitionDestination(table, partition)
+            if identity is None
+            else _NumberedDestination(table, partition, identity)
+        )
+        super().__init__(destination, batch_bytes=batch_bytes)
         self.partition = partition
 
 
@@ -57,6 +72,42 @@ class _PartitionDestination:
     def flush(self) -> None:
         with self._table.writing(self._partition) as log:
             log.flush()
+
+
+class _NumberedDestination:
+    """A partition whose records are numbered. Every append waits for what the log promises, so no sync is left over."""
+
+    def __init__(self, table: PartitionTable, partition: TopicPartition, identity: Identity) -> None:
+        self._table = table
+        self._partition = partition
+        self._identity = identity
+        self._next: ProducerSequence | None = None
+        self.syncs_each = False
+
+    def append_records(self, records: list[Record]) -> range:
+        place = self._next
+        # If this fails nobody knows whether the batch is written; then the log says where the next one goes on. With
+        # the same place it would be taken for this one.
+        self._next = None
+        for attempt in range(ATTEMPTS):
+            try:
+                with self._table.writing(self._partition) as log:
+                    place = place or self._place_in(log)
+                    offsets = log.append_many(records, producer=place)
+                self._next = place.behind(len(records))
+                break
+            except LogFailed:
+                if attempt == ATTEMPTS - 1:
+                    raise
+        return offsets
+
+    def _place_in(self, log: Log) -> ProducerSequence:
+        first = self._identity.first_place
+        known = log.place_of(first.producer_id)
+        return known if known is not None and known.epoch == first.epoch else first
+
+    def flush(self) -> None:
+        """Nothing: every append has waited."""
 
 
 class SendFuture(Future):
@@ -122,6 +173,7 @@ class Producer:
         linger_ms: float,
         buffer_bytes: int,
         partitioner: Partitioner,
+        identity: Identity | None = None,
     ) -> None:
         numbers = all(isinstance(number, int | float) for number in (batch_bytes, linger_ms, buffer_bytes))
         if not numbers or batch_bytes < 1 or buffer_bytes < batch_bytes:
@@ -132,6 +184,7 @@ class Producer:
         self._table = table
         self._batch_bytes = batch_bytes
         self._partition_of = partitioner
+        self._identity = identity
         self._now_ms = clock.now_ms
         self._routes: dict[str, _Route] = {}
         self._lanes: dict[TopicPartition, _PartitionLane] = {}
@@ -197,7 +250,7 @@ class Producer:
             lane = self._lanes.get(partition)
             if lane is None:
                 # Two threads may come here at once: one lane must be both's.
-                new = _PartitionLane(self._table, partition, batch_bytes=batch_bytes)
+                new = _PartitionLane(self._table, partition, batch_bytes=batch_bytes, identity=self._identity)
                 lane = self._lanes.setdefault(partition, new)
             lane.batch_bytes = batch_bytes
             lanes[number] = lane
@@ -215,8 +268,24 @@ class Producer:
 
     def close(self) -> None:
         """Flush, and end the thread. Closing twice is nothing."""
-        self._sender.close()
+        try:
+            self._sender.close()
+        finally:
+            if self._identity is not None:
+                self._identity.release()
         self._raise_unseen()
+
+    def written(self, topic: str, partition: int) -> int:
+        """Return how many records of this producer are in a partition: for one that resumes, to go on behind them.
+
+        Counted are those of its epoch; the count begins again at 2^31.
+        """
+        if self._identity is None:
+            raise UsageError("only an idempotent producer counts its records")
+        self.flush()
+        with self._table.writing(self._find_route(topic).lane_to(partition).partition) as log:
+            known = log.place_of(self._identity.producer_id)
+        return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
 
     def _raise_unseen(self) -> None:
         error = self._sender.unseen_failure()

@@ -1,0 +1,120 @@
+"""Who a store's producers are: the ids that they number their records under.
+
+An id is drawn by lot from 2^62: so it is nobody else's, neither in this store nor in one that a partition was copied
+from, and no broker's, whose ids count from 0. A producer with a name keeps its id in a file of its own in the root of
+the store, `seeklog-producer-<key>`, which is replaced whole:
+
+    seeklog-producer 1
+    {"name": "loader", "id": 3098210398123098, "epoch": 4}
+    crc32c 5d1c9ad2
+
+Each incarnation has an epoch of its own, durable before it writes; where it has written, the ones before it are fenced.
+One that resumes has the epoch of the last, and the lock of the name for as long as it lives: two that went on with the
+same sequences would each take the other's batches for its own.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from dataclasses import dataclass, replace
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.errors import CorruptionError, UsageError
+from seeklog.files import Files
+from seeklog.record.kernel import crc32c
+from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.directory import take_lock
+from seeklog.storage.handle import Lock
+from seeklog.storage.producers import EPOCH_MOST, ProducerSequence
+from seeklog.topics.patience import MOMENT_S, patiently
+
+_FIRST_LINE = b"seeklog-producer 1\n"
+_ID_BITS = 62
+_DAMAGED = "Remove the file: the producer gets a new id then, and cannot tell any more what it has written before."
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """A producer that numbers its records: its id and epoch, and the lock of its name if it resumes."""
+
+    producer_id: int
+    epoch: int = 0
+    name: str | None = None
+    lock: Lock | None = None
+
+    @property
+    def first_place(self) -> ProducerSequence:
+        return ProducerSequence(producer_id=self.producer_id, epoch=self.epoch)
+
+    def release(self) -> None:
+        """Let others have the name."""
+        if self.lock is not None:
+            self.lock.close()
+
+
+def encode_identity(identity: Identity) -> bytes:
+    """Return the bytes of the file."""
+    fields = {"name": identity.name, "id": identity.producer_id, "epoch": identity.epoch}
+    body = _FIRST_LINE + json.dumps(fields).encode("ascii") + b"\n"
+    return body + b"crc32c %08x\n" % crc32c(body)
+
+
+def decode_identity(data: bytes, *, path: str) -> Identity:
+    """Return what the bytes say, or raise `CorruptionError`."""
+    body, separator, last = data.rpartition(b"crc32c ")
+    if not separator or last != b"%08x\n" % crc32c(body):
+        raise CorruptionError("the producer's file fails its CRC", path=path, advice=_DAMAGED)
+    if not body.startswith(_FIRST_LINE):
+        raise CorruptionError("a newer seeklog wrote this producer's file", path=path)
+    try:
+        fields = json.loads(body[len(_FIRST_LINE) :])
+        return Identity(int(fields["id"]), int(fields["epoch"]), str(fields["name"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptionError(f"the producer's file does not parse: {error}", path=path, advice=_DAMAGED) from error
+
+
+class ProducerIds:
+    """The ids of a store's producers."""
+
+    def __init__(self, root: str, *, files: Files, clock: Clock) -> None:
+        self._root = root
+        self._files = files
+        self._clock = clock
+
+    def new(self) -> Identity:
+        """Return a producer that nobody knows yet."""
+        return Identity(secrets.randbits(_ID_BITS))
+
+    def claim(self, name: str, *, resume: bool) -> Identity:
+        """Return the next incarnation of a named producer, or, to `resume`, the last one once more; durable."""
+        if not isinstance(name, str) or not name:
+            raise UsageError(f"a producer's name is a str that is not empty, not {name!r}")
+        path = f"{self._root}/{names.producer_name(names.app_key(name))}"
+        lock = patiently(
+            self._clock, MOMENT_S, lambda: take_lock(self._files, path + names.LOCK, what=f"the producer {name!r}")
+        )
+        try:
+            last = self._read(path)
+            if last is None or (not resume and last.epoch + 1 > EPOCH_MOST):
+                identity = replace(self.new(), name=name)
+            else:
+                identity = last if resume else replace(last, epoch=last.epoch + 1)
+            if identity != last:
+                replace_file(self._files, self._root, path.rpartition("/")[2], encode_identity(identity))
+            # Also what another has written, and was killed before its name was durable.
+            self._files.sync_directory(self._root)
+        except BaseException:
+            lock.close()
+            raise
+        if resume:
+            return replace(identity, lock=lock)
+        lock.close()
+        return identity
+
+    def _read(self, path: str) -> Identity | None:
+        try:
+            return decode_identity(self._files.read_file(path), path=path)
+        except FileNotFoundError:
+            return None
