@@ -17,6 +17,7 @@ from seeklog.spark.lake import parquet
 from seeklog.spark.lake.parquet import Order, Written, date_of, write_piece
 from seeklog.spark.offsets import Range
 from seeklog.spark.plan import plan_splits
+from seeklog.topics.archived import Origin
 from spark.workbench import append
 from storage.workbench import START_MS, QuickFiles
 from store.workbench import open_store
@@ -42,7 +43,7 @@ def scattered(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Reco
 def order_of(root: Path, lake: Path) -> Order:
     with open_store(root, read_only=True) as store:
         (split,) = plan_splits(store, [Range(TopicPartition("orders", 0), 0, COUNT)])
-    return Order(store=str(root), lake=str(lake), piece=split.pieces[0], compression="zstd", log_bytes=0)
+    return Order(origin=Origin(root=str(root)), lake=str(lake), piece=split.pieces[0], compression="zstd", log_bytes=0)
 
 
 def names_in(lake: Path) -> list[str]:

@@ -153,7 +153,7 @@ def _orders(
         size = sum(segment.size for segment in piece.pin.segments)
         span = sum(segment.next_offset - segment.base_offset for segment in piece.pin.segments)
         return Order(
-            store=str(store.path),
+            origin=store.origin,
             lake=directory.path,
             piece=piece,
             compression=compression,

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, DataLoss, NotAccessible, SeeklogError, UsageError
-from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
 from seeklog.record import codec
 from seeklog.record.arrow import import_pyarrow
@@ -36,6 +35,7 @@ from seeklog.storage.headers import scan_headers
 from seeklog.storage.pinned import pinned_view
 from seeklog.storage.reading import located
 from seeklog.store import open_store
+from seeklog.topics.archived import Origin
 
 if TYPE_CHECKING:
     import pyarrow
@@ -138,7 +138,7 @@ class Figures:
 class Task(NamedTuple):
     """What one task counts."""
 
-    store: str
+    origin: Origin
     piece: Piece
     is_first: bool
     """Whether a batch that begins before the piece belongs to it: to the first of a partition."""
@@ -184,7 +184,7 @@ def stats(
         starts = {one.partition: one.start for one in ranges}
         packs = [
             [
-                Task(split.path, piece, piece.start == starts[_place(piece)], bucket_ms, records, keys and records)
+                Task(split.origin, piece, piece.start == starts[_place(piece)], bucket_ms, records, keys and records)
                 for piece in split.pieces
             ]
             for split in plan_splits(store, ranges)
@@ -242,7 +242,7 @@ def count_piece(task: Task) -> Counted:
 def _count(task: Task) -> Figures:
     figures = Figures(Throughput(task.bucket_ms))
     piece = task.piece
-    for segment in pinned_view(OsFiles(), f"{task.store}/{piece}", piece.pin).segments:
+    for segment in pinned_view(task.origin.files(), f"{task.origin.root}/{piece}", piece.pin).segments:
         for position, header in scan_headers(segment, piece.start, piece.stop):
             if header.base_offset < piece.start and not task.is_first:
                 continue
@@ -287,7 +287,7 @@ def _count_records(figures: Figures, task: Task) -> None:
     )
     pending: list[pyarrow.Array] = []
     waiting = 0
-    for batch in scan_split(Split(task.store, [task.piece], fail_on_data_loss=True), schema):
+    for batch in scan_split(Split(task.origin, [task.piece], fail_on_data_loss=True), schema):
         _count_batch(figures, batch)
         if task.keys:
             pending.append(batch.column("key").drop_null())

@@ -24,6 +24,7 @@ from seeklog.spark.lake.manifest import LakeFile
 from seeklog.spark.plan import Piece, Split
 from seeklog.spark.scan import scan_split
 from seeklog.spark.times import floor_divided
+from seeklog.topics.archived import Origin
 
 if TYPE_CHECKING:
     import pyarrow
@@ -46,7 +47,7 @@ _DELTA: Final = "DELTA_BINARY_PACKED"
 class Order(NamedTuple):
     """What one task writes, and where."""
 
-    store: str
+    origin: Origin
     lake: str
     piece: Piece
     compression: str
@@ -83,7 +84,7 @@ def write_piece(order: Order, *, files: Files | None = None) -> Written:
     """Write the files of a piece, synced, under hidden names. An error of ours is returned, and leaves no file."""
     writing = _Writing(order, files or OsFiles())
     try:
-        split = Split(order.store, [order.piece], fail_on_data_loss=True)
+        split = Split(order.origin, [order.piece], fail_on_data_loss=True)
         for batch in scan_split(split, writing.schema):
             writing.add(batch)
         return Written(order.piece, writing.finish())

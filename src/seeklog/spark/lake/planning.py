@@ -75,6 +75,7 @@ def sealed_end(log: Log, bounds: Bounds) -> int:
     is_brokers = log.contiguous_from == INT64_MAX
     end = bounds.log_start_offset
     for segment in view.segments[:-1]:
+        segment.fetch_seal()
         is_durable = is_brokers or segment.seal is not None or segment.next_offset <= recovery_point
         if not is_durable or segment.next_offset > bounds.high_watermark:
             break
