@@ -31,6 +31,8 @@ SMALL_MOST: Final = 64 << 10
 SMALL_COUNT_MOST: Final = 4096
 # What is asked for where nobody knows how large a file is; most are smaller, and one request is enough.
 CHUNK: Final = 16 << 20
+# The size of a file that a listing has without one, as that of a web server.
+_UNKNOWN: Final = -1
 _EXTRAS: Final[Mapping[str, str]] = {"s3": "s3", "s3a": "s3"}
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _PASSWORD: Final = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
@@ -124,6 +126,9 @@ class RemoteFiles(ReadOnlyFiles):
         system, place = self._ask(path)
         with as_os_errors(path):
             data: bytes = system.cat_file(place, start=start, end=stop)
+        if len(data) > stop - start:
+            # Some web servers answer a range with all of the file: right bytes would be taken for others.
+            raise OSError(errno.ENOTSUP, "the server does not serve ranges of files", path)
         return data
 
     # ------------------------------------------------------------ open files
@@ -220,7 +225,8 @@ class RemoteFiles(ReadOnlyFiles):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
                 # Some stores mark a directory by an empty object of its name.
                 if name != place:
-                    found[name.rpartition("/")[2]] = (_kind_of(entry), int(entry.get("size") or 0))
+                    size = entry.get("size")
+                    found[name.rpartition("/")[2]] = (_kind_of(entry), _UNKNOWN if size is None else int(size))
             with self._lock:
                 self._listings[directory] = found
         return found
@@ -234,7 +240,7 @@ class RemoteFiles(ReadOnlyFiles):
     def _listed_size(self, path: str) -> int | None:
         directory, _, name = path.rpartition("/")
         kind, size = self._listings.get(directory, {}).get(name, (None, 0))
-        return size if kind == "file" else None
+        return size if kind == "file" and size != _UNKNOWN else None
 
 
 def _kind_of(info: Mapping[str, Any]) -> Kind:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import multiprocessing
+import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -321,6 +325,53 @@ def test_a_damaged_index_in_a_bucket_is_made_anew_in_memory(memory: str, directo
         assert next(store.log("orders", 0).read(2_345, max_records=1)).value == value_of(2_345)
     assert "rebuilding the indexes" in caplog.text
     assert system.store == before
+
+
+class _Pages(SimpleHTTPRequestHandler):
+    """A web server, as Python's own: it lists directories without sizes, and has no ranges unless it is told."""
+
+    serves_ranges = True
+
+    def do_GET(self) -> None:
+        asked = re.match(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        path = Path(self.translate_path(self.path))
+        if asked is None or not self.serves_ranges or not path.is_file():
+            super().do_GET()
+            return
+        data = path.read_bytes()[int(asked[1]) : int(asked[2]) + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        pass
+
+
+@pytest.fixture
+def pages(directory: Path, request: pytest.FixtureRequest) -> Iterator[str]:
+    """The store on a web server; its parameter says whether that serves ranges."""
+    handler = type("Pages", (_Pages,), {"serves_ranges": request.param})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(handler, directory=str(directory)))
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.mark.parametrize("pages", [True], indirect=True)
+def test_a_store_on_a_web_server_whose_listings_have_no_sizes_reads_the_same(pages: str, directory: Path) -> None:
+    with seeklog.open(pages) as cold, seeklog.open(directory, read_only=True) as warm:
+        assert list(cold.log("orders", 0).scan(3_000, 5_000)) == list(warm.log("orders", 0).scan(3_000, 5_000))
+        assert cold.log("orders", 0).high_watermark == RECORDS
+
+
+@pytest.mark.parametrize("pages", [False], indirect=True)
+def test_a_web_server_that_serves_whole_files_alone_is_refused(pages: str) -> None:
+    with pytest.raises(NotAccessible, match="does not serve ranges"), seeklog.open(pages) as cold:
+        list(cold.log("orders", 0).read(5_000))
 
 
 # ---------------------------------------------------------------- processes

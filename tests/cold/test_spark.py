@@ -261,6 +261,9 @@ def test_the_job_refuses_as_the_store_does(
     with pytest.raises(ArchiveMismatch, match="made anew"):
         jobs.archive(spark, tmp_path / "other", tmp_path / "archive", progress=False)
     assert snapshot(tmp_path / "archive") == before
+    with pytest.raises(UsageError, match="is an archive"):
+        jobs.reindex(spark, tmp_path / "archive", progress=False)
+    assert snapshot(tmp_path / "archive") == before
     with pytest.raises(UsageError, match="store itself"):
         jobs.archive(spark, directory, directory / "archive", progress=False)
     with pytest.raises(NotAccessible, match="no-such-bucket"):

@@ -23,6 +23,7 @@ from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.storage.reindex import Renewed, renew_index, sizes_of
 from seeklog.store import Store
+from seeklog.topics.layout import check_root
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -81,6 +82,9 @@ def reindex(
     files = OsFiles()
     config = config if isinstance(config, LogConfig) else LogConfig.from_mapping(config or {})
     territory = find_partitions(path, topics=topics, config=config, files=files)
+    if territory.root is not None:
+        # Refuses an archive, whose manifest knows every byte.
+        check_root(files, territory.root, create=True)
     territory = _writable(territory, topics)
     places = territory.places
     _check_unlocked(places, files)
