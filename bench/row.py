@@ -16,6 +16,8 @@ class Unit(Enum):
     MICROSECONDS = ("us", True)
     MILLISECONDS = ("ms", True)
     MEGABYTES = ("MB", True)
+    BYTES = ("bytes", True)
+    PERCENT = ("%", True)
 
     def __init__(self, word: str, low: bool) -> None:
         self.word = word

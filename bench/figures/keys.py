@@ -1,0 +1,165 @@
+"""Finding the newest record of a key, beside SQLite with an index on (key, offset); the side files' size and strangers.
+
+Keys are drawn at random, a tenth as many as there are records, in 16 KB batches and four segments, the last of them
+the active one; every file is in the page cache.
+"""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from typing import TYPE_CHECKING, Final
+
+from bench.measure import Bench, Stopwatch, best_of, log_size, settle, warm_page_cache
+from bench.row import Row, Unit
+from bench.workload import KEY_SIZE, RECORDS_PER_16KB_BATCH, TIMESTAMP_MS, VALUE_SIZE
+from seeklog import Log, LogConfig, Record
+from seeklog.files import OsFiles
+from seeklog.record.kernel import KeyEntries, hash_key
+from seeklog.storage.keyindex import open_key_index
+from seeklog.storage.seal import read_seal
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+# What a record of this workload takes in a batch of 140.
+RECORD_BYTES: Final = 118
+RECORDS_PER_KEY: Final = 10
+STRANGERS: Final = 1_000_000
+SEED: Final = 20_261_115
+SELECT: Final = "SELECT offset, timestamp_ms, key, value FROM log WHERE key = ? ORDER BY offset DESC LIMIT 1"
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    count = bench.scale.keyed
+    with bench.directory("keys-log") as path, bench.directory("keys-sqlite") as other:
+        _fill_log(path, count)
+        _fill_sqlite(other, count)
+        settle(path)
+        settle(other)
+        yield from _lookups(bench, path, other, count)
+        yield from _side_files(path)
+
+
+def _config(count: int) -> LogConfig:
+    return LogConfig(flush="os", retention_ms=-1, segment_bytes=count * RECORD_BYTES * 2 // 7)
+
+
+def _key(number: int) -> bytes:
+    return number.to_bytes(KEY_SIZE, "big")
+
+
+def _records(count: int) -> Iterator[tuple[bytes, bytes]]:
+    source = random.Random(SEED)
+    keys = count // RECORDS_PER_KEY
+    values = [source.randbytes(VALUE_SIZE) for _ in range(1000)]
+    for number in range(count):
+        yield _key(source.randrange(keys)), values[number % len(values)]
+
+
+def _fill_log(path: Path, count: int) -> None:
+    with Log(path, config=_config(count)) as log:
+        batch: list[Record] = []
+        for key, value in _records(count):
+            batch.append(Record(value, key=key, timestamp_ms=TIMESTAMP_MS))
+            if len(batch) == RECORDS_PER_16KB_BATCH:
+                log.append_many(batch)
+                batch = []
+        if batch:
+            log.append_many(batch)
+
+
+def _fill_sqlite(path: Path, count: int) -> None:
+    connection = _connect(path)
+    connection.execute("CREATE TABLE log (offset INTEGER PRIMARY KEY, timestamp_ms INTEGER, key BLOB, value BLOB)")
+    connection.execute("BEGIN")
+    rows = ((offset, TIMESTAMP_MS, key, value) for offset, (key, value) in enumerate(_records(count)))
+    connection.executemany("INSERT INTO log VALUES (?, ?, ?, ?)", rows)
+    connection.execute("CREATE INDEX by_key ON log (key, offset)")
+    connection.execute("COMMIT")
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    connection.close()
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    path.mkdir(parents=True, exist_ok=True)
+    connection = sqlite3.connect(path / "log.sqlite", isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+def _lookups(bench: Bench, path: Path, other: Path, count: int) -> Iterator[Row]:
+    keys = count // RECORDS_PER_KEY
+    chance = random.Random(SEED + 1)
+    with Log(path, config=_config(count)) as log:
+        with Stopwatch() as clock:
+            # The first lookup of a key that is nowhere makes every index, and the table of the active segment.
+            log.contains_key(b"nobody")
+        made = log_size(path) / clock.seconds / 1e9
+        connection = _connect(other)
+        warm_page_cache(path)
+        warm_page_cache(other)
+
+        def timed(look: Callable[[bytes], object], *, offset: int, found: bool) -> float:
+            wanted = [_key(offset + chance.randrange(keys)) for _ in range(bench.scale.reads_a_turn)]
+            with Stopwatch() as clock:
+                answers = [look(key) for key in wanted]
+            assert sum(answer is not None and answer is not False for answer in answers) >= (0.9 if found else 0) * len(
+                wanted
+            )
+            return len(wanted) / clock.seconds
+
+        def select(key: bytes) -> object:
+            return connection.execute(SELECT, (key,)).fetchone()
+
+        assert all(_agree(log, select, _key(chance.randrange(keys))) for _ in range(1000))
+        # Keys from 2**40 on were never written.
+        strangers = 1 << 40
+        rates = best_of(
+            3 * bench.scale.repetitions,
+            {
+                "latest": lambda: timed(log.latest_for_key, offset=0, found=True),
+                "select": lambda: timed(select, offset=0, found=True),
+                "absent": lambda: timed(log.contains_key, offset=strangers, found=False),
+                "select nothing": lambda: timed(select, offset=strangers, found=False),
+            },
+        )
+        connection.close()
+    yield Row(
+        work=f"latest_for_key, {count:,} records, {keys:,} keys",
+        figure=1e6 / rates["latest"],
+        unit=Unit.MICROSECONDS,
+        peer="SQLite, an index",
+        peer_figure=1e6 / rates["select"],
+        target=1 / 3,
+        target_text="0.33x",
+    )
+    yield Row(
+        work="contains_key, a key that is nowhere",
+        figure=1e6 / rates["absent"],
+        unit=Unit.MICROSECONDS,
+        peer="SQLite, an index",
+        peer_figure=1e6 / rates["select nothing"],
+    )
+    yield Row(work="key indexes made, at the first lookup", figure=made, unit=Unit.GIGABYTES_PER_SECOND)
+
+
+def _agree(log: Log, select: Callable[[bytes], object], key: bytes) -> bool:
+    record, row = log.latest_for_key(key), select(key)
+    return (None if record is None else (record.offset, record.timestamp_ms, record.key, record.value)) == row
+
+
+def _side_files(path: Path) -> Iterator[Row]:
+    strangers = [hash_key(_key((1 << 41) + number))[0] for number in range(STRANGERS)]
+    rates, sizes = [], []
+    for file in sorted(path.glob("*.keyindex")):
+        seal = read_seal(OsFiles(), str(path), int(file.stem))
+        assert seal is not None
+        entries = open_key_index(file.read_bytes(), seal)
+        assert isinstance(entries, KeyEntries)
+        rates.append(100 * sum(map(entries.may_hold, strangers)) / len(strangers))
+        sizes.append(file.stat().st_size / entries.count)
+    yield Row(work="false positives of a segment's filter", figure=max(rates), unit=Unit.PERCENT, target=0.1)
+    yield Row(work="side file, bytes a key and segment", figure=max(sizes), unit=Unit.BYTES, target=16)
