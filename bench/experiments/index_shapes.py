@@ -103,7 +103,7 @@ def measure(shapes: ctypes.CDLL, directory: Path, count: int) -> None:
     packed_size = shapes.packed_build(plain, count_c, directory_of_blocks, packed)
     squeezed = bytes(cramjam.lz4.compress(plain))
 
-    answers = {
+    answers: dict[str, Callable[[object], object]] = {
         "plain": lambda targets: shapes.plain_lookups(plain, count_c, targets, number),
         "two levels": lambda targets: shapes.two_lookups(plain, count_c, top, tops, targets, number),
         "packed": lambda targets: shapes.packed_lookups(directory_of_blocks, count_c, packed, targets, number),
