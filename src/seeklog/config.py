@@ -22,6 +22,7 @@ INT64_MAX: Final = 2**63 - 1
 
 # As Kafka reads them; Python's `int` also takes 1_000 and other scripts' digits.
 _WHOLE_NUMBER: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
+_SHARE: Final = re.compile(r"\d{1,3}(\.\d{1,18})?\Z|\.\d{1,18}\Z", re.ASCII)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "flush": ("os", "interval", "batch"),
     "high_watermark": ("auto", "manual"),
@@ -38,6 +39,9 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
     "segment_index_bytes": (24, INT32_MAX),
     "index_interval_bytes": (0, INT32_MAX),
     "index_interval_records": (0, INT32_MAX),
+    "delete_retention_ms": (0, INT64_MAX),
+    "min_compaction_lag_ms": (0, INT64_MAX),
+    "max_compaction_lag_ms": (1, INT64_MAX),
     "retention_ms": (-1, INT64_MAX),
     "retention_bytes": (-1, INT64_MAX),
     "max_message_bytes": (62, INT32_MAX),
@@ -65,6 +69,14 @@ class LogConfig:
     """An index entry is also written after this many records; 0: by bytes alone, as Kafka."""
     cleanup_policy: CleanupPolicy = "delete"
     """What becomes of old records: deleted by age and size, or kept as the latest of each key, or both."""
+    min_cleanable_dirty_ratio: float = 0.5
+    """Compaction is due when more than this share of the bytes that it may touch was never compacted."""
+    delete_retention_ms: int = 24 * 3600 * 1000
+    """How long compaction keeps a tombstone, counted from when it first sees it, for readers that lag behind."""
+    min_compaction_lag_ms: int = 0
+    """A record is not compacted before it is this old."""
+    max_compaction_lag_ms: int = INT64_MAX
+    """A record that is this old is compacted, however little there is to do."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     """`retain` deletes segments whose newest record is older than this; -1: never."""
     retention_bytes: int = -1
@@ -105,6 +117,24 @@ class LogConfig:
                 raise InvalidConfig(f"{name} must be an int, not {type(value).__name__}")
             if not low <= value <= high:
                 raise InvalidConfig(f"{name} must be between {low} and {high}, not {value}")
+        ratio = self.min_cleanable_dirty_ratio
+        if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
+            raise InvalidConfig(f"min_cleanable_dirty_ratio must be a number from 0 to 1, not {ratio!r}")
+        if self.min_compaction_lag_ms > self.max_compaction_lag_ms:
+            raise InvalidConfig(
+                f"min_compaction_lag_ms, {self.min_compaction_lag_ms}, must not be above "
+                f"max_compaction_lag_ms, {self.max_compaction_lag_ms}"
+            )
+
+    @property
+    def compacts(self) -> bool:
+        """Whether the latest record of each key is kept, and older ones go."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def roll_ms(self) -> int:
+        """After how long a segment rolls: where records must be compacted in time they must leave the last segment."""
+        return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def deletes(self) -> bool:
@@ -160,5 +190,9 @@ def _values(words: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
             if not _WHOLE_NUMBER.match(value):
                 raise InvalidConfig(f"{word} must be a whole number, not {value!r}")
             value = int(value)
+        if name == "min_cleanable_dirty_ratio" and isinstance(value, str):
+            if not _SHARE.match(value):
+                raise InvalidConfig(f"{word} must be a number from 0 to 1, not {value!r}")
+            value = float(value)
         values[name] = value
     return values

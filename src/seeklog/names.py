@@ -45,6 +45,7 @@ TIME_INDEX: Final = ".timeindex"
 SEAL: Final = ".seal"
 KEY_INDEX: Final = ".keyindex"
 SNAPSHOT: Final = ".snapshot"
+TRANSACTION_INDEX: Final = ".txnindex"
 TORN: Final = ".torn"
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
@@ -86,7 +87,7 @@ FILE_NAME_MOST: Final = 255
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX)
 # What goes with a segment when it is deleted, a broker's files among them.
-BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX, ".txnindex")
+BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX, TRANSACTION_INDEX)
 # What fsspec takes for an address: a scheme, or several of them chained.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)

@@ -257,7 +257,8 @@ def test_a_log_that_is_compacted_keeps_its_old_segments(tmp_path: Path) -> None:
     clock = FakeClock()
     words: dict[str, Any] = {"segment_bytes": BATCH_BYTES, "retention_ms": 1, "retention_bytes": 0}
     with open_log(tmp_path, clock=clock, cleanup_policy="compact", **words) as log:
-        fill(log, 5)
+        for number in range(5):
+            log.append(b"", key=b"%d" % number, timestamp_ms=START_MS)
         clock.advance(1000 * DAY_MS)
 
         assert (log.roll_if_due(), log.retain()) == (True, 0)

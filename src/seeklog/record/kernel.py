@@ -2256,6 +2256,656 @@ def group_rows(partitions: ArrowInts, count: cython.Py_ssize_t):
     return out, starts
 
 
+# ---------------------------------------------------------------- compaction
+
+# A slot of the offset map: two halves of a key's hash, then the offset, less the map's base, plus one; 0: empty.
+_MAP_SLOT = cython.declare(cython.Py_ssize_t, 20)
+SLOT_SIZE = 20
+_TRANSACTIONAL_OR_CONTROL = cython.declare(cython.int, 0x30)
+_DELETE_HORIZON = cython.declare(cython.int, 0x40)
+# The last relative offset that a slot holds.
+_RELATIVE_MAX = cython.declare(cython.longlong, 2**32 - 3)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def get_u64_at(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.ulonglong:
+    if cython.compiled:
+        return cython.cast(cython.ulonglong, native_i64(p + at))
+    else:
+        return int.from_bytes(p[at : at + 8], sys.byteorder)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_u64_at(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong) -> cython.void:
+    if cython.compiled:
+        memcpy(p + at, cython.address(value), 8)
+    else:
+        p[at : at + 8] = value.to_bytes(8, sys.byteorder)
+
+
+@cython.cfunc
+@cython.inline
+def body_and_place(
+    data: bytes,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    position: cython.longlong,
+    limit: cython.Py_ssize_t,
+):
+    """Return (the bytes that hold a batch's records, decompressed, where they start there, where they end)."""
+    p: cython.p_uchar = pointer(data)
+    codec: cython.int = p[at + 22] & _CODEC_MASK
+    if not codec:
+        return data, at + _HEADER, at + size
+    try:
+        body = body_of(data, at, size, codec, limit)
+    except CorruptionError as error:
+        raise type(error)(error.reason, position=position, advice=error.advice) from error
+    return body, 0, len(body)
+
+
+@cython.cfunc
+def control_type(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.longlong:
+    """Return the type of the marker that a control batch's records begin with: 0 abort, 1 commit, -1 none known."""
+    field: cython.longlong
+    field, at = load_varint(p, at, end)
+    if at < 0 or field < 1:
+        return -1
+    field, at = load_varint(p, at + 1, end)
+    if at >= 0:
+        field, at = load_varint(p, at, end)
+    if at >= 0:
+        field, at = load_varint(p, at, end)
+    if at < 0 or field < 4 or field > end - at:
+        return -1
+    return load_i16(p, at + 2)
+
+
+def check_keyed(data: bytes, limit: cython.Py_ssize_t):
+    """Refuse whole, checked batches that hold a record without key. Markers of transactions have none to miss."""
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    here: cython.Py_ssize_t
+    body_end: cython.Py_ssize_t
+    record_end: cython.Py_ssize_t
+    index: cython.longlong
+    count: cython.longlong
+    field: cython.longlong
+    body: bytes
+    p: cython.p_uchar = pointer(data)
+    q: cython.p_uchar
+    while at < end:
+        size = load_i32(p, at + 8) + 12
+        count = load_i32(p, at + 57)
+        if not p[at + 22] & _CONTROL and count:
+            body, here, body_end = body_and_place(data, at, size, at, limit)
+            q = pointer(body)
+            for index in range(count):
+                field, here = load_varint(q, here, body_end)
+                if here < 0 or field < 1 or field > body_end - here:
+                    raise record_error("its length overruns the batch", index, at)
+                record_end = here + cython.cast(cython.Py_ssize_t, field)
+                field, here = load_varint(q, here + 1, record_end)
+                if here >= 0:
+                    field, here = load_varint(q, here, record_end)
+                if here >= 0:
+                    field, here = load_varint(q, here, record_end)
+                if here < 0:
+                    raise record_error("its key overruns the record", index, at)
+                if field < 0:
+                    raise InvalidRecord(f"record {index} of the batch at byte {at} has no key")
+                here = record_end
+        at += size
+    return None
+
+
+@cython.final
+@cython.cclass
+class OffsetMap:
+    """The last offset of each key of a run of batches: an open-addressing table in one flat buffer.
+
+    Keys stand in it as 128-bit hashes under a secret, so no key is ever taken for another. It never grows: when
+    four fifths of its slots are taken it is full, and takes no further key.
+    """
+
+    slots = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    capacity = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    base_offset = cython.declare(cython.longlong, visibility="readonly")
+    latest_offset = cython.declare(cython.longlong, visibility="readonly")
+    _table: bytearray
+    _p: cython.p_uchar
+    _secret_low: cython.ulonglong
+    _secret_high: cython.ulonglong
+
+    def __init__(self, slots: cython.Py_ssize_t, *, base_offset: cython.longlong, secret: bytes):
+        if slots < 2 or slots > _INT32_MAX or len(secret) != 16:
+            raise ValueError(f"a map of {slots} slots, a secret of {len(secret)} bytes")
+        self.slots = slots
+        # Probing goes on over taken slots: at four fifths a key that is not there costs some 13 of them.
+        self.capacity = slots * 4 // 5
+        self.count = 0
+        self.base_offset = base_offset
+        # Every record up to here is in the map.
+        self.latest_offset = base_offset - 1
+        self._table = bytearray(slots * _MAP_SLOT)
+        self._p = buffer_pointer(self._table)
+        self._secret_low = load_little_u64(pointer(secret), 0)
+        self._secret_high = load_little_u64(pointer(secret), 8)
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def find(
+        self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+    ) -> tuple[cython.Py_ssize_t, cython.ulonglong, cython.ulonglong]:
+        """Return where a key's slot is, or the empty one that it would take, and its hash."""
+        first: cython.ulonglong
+        second: cython.ulonglong
+        p: cython.p_uchar = self._p
+        first, second = siphash(key, at, size, self._secret_low, self._secret_high)
+        # The upper half of the first number spread over the slots, without a division.
+        slot: cython.Py_ssize_t = cython.cast(
+            cython.Py_ssize_t, ((first >> 32) * cython.cast(cython.ulonglong, self.slots)) >> 32
+        )
+        place: cython.Py_ssize_t = slot * _MAP_SLOT
+        end: cython.Py_ssize_t = self.slots * _MAP_SLOT
+        while get_u32_at(p, place + 16) != 0:
+            if get_u64_at(p, place) == first and get_u64_at(p, place + 8) == second:
+                break
+            place += _MAP_SLOT
+            if place == end:
+                place = 0
+        return place, first, second
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def last_of(self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
+        """Return the last offset of a key, or -1."""
+        place: cython.Py_ssize_t
+        stored: cython.longlong
+        place = self.find(key, at, size)[0]
+        stored = get_u32_at(self._p, place + 16)
+        return self.base_offset + stored - 1 if stored else -1
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def put(
+        self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, offset: cython.longlong
+    ) -> cython.bint:
+        """Note the offset of a key, or tell that there is no room."""
+        place: cython.Py_ssize_t
+        first: cython.ulonglong
+        second: cython.ulonglong
+        place, first, second = self.find(key, at, size)
+        if get_u32_at(self._p, place + 16) == 0:
+            if self.count >= self.capacity:
+                return False
+            self.count += 1
+            put_u64_at(self._p, place, first)
+            put_u64_at(self._p, place + 8, second)
+        put_u32_at(self._p, place + 16, offset - self.base_offset + 1)
+        return True
+
+    def get(self, key: bytes):
+        """Return the last offset of a key, or None if the map does not have it."""
+        found = self.last_of(pointer(key), 0, len(key))
+        return None if found < 0 else found
+
+    def add_batches(
+        self,
+        data: bytes,
+        at: cython.Py_ssize_t,
+        origin: cython.longlong,
+        start: cython.longlong,
+        limit: cython.Py_ssize_t,
+        judge,
+    ):
+        """Note the keys of consecutive whole batches, from offset `start` on, every CRC checked.
+
+        Returns (index behind the batches taken, full): full if there was no room for all of a batch. Part of its
+        keys may then be in the map, which is no harm, because nothing above `latest_offset` is ever dropped.
+        `judge(base_offset, last_offset, attributes, producer_id, marker)` is asked of batches of transactions, and
+        tells whether a batch counts for nothing.
+        """
+        p: cython.p_uchar = pointer(data)
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        last: cython.longlong
+        attributes: cython.int
+        body: bytes
+        here: cython.Py_ssize_t
+        body_end: cython.Py_ssize_t
+        while at < end:
+            size = batch_size(p, at, end)
+            if size == 0:
+                break
+            if size < 0:
+                raise header_error(p, at, origin + at)
+            last = check_offsets(p, at, 0, False, origin + at)
+            if last - self.base_offset > _RELATIVE_MAX:
+                return at, True
+            check_crc(data, p, at, size, origin + at)
+            check_counts(p, at, size, origin + at)
+            attributes = load_i16(p, at + 21)
+            body, here, body_end = body_and_place(data, at, size, origin + at, limit)
+            if attributes & _TRANSACTIONAL_OR_CONTROL:
+                marker = control_type(pointer(body), here, body_end) if attributes & _CONTROL else -1
+                if judge(load_i64(p, at), last, attributes, load_i64(p, at + 43), marker) or attributes & _CONTROL:
+                    body_end = -1
+            if body_end >= 0 and last >= start:
+                if not self.add_records(p, at, body, here, body_end, origin + at, start):
+                    return at, True
+            if last > self.latest_offset:
+                self.latest_offset = last
+            at += size
+        return at, False
+
+    @cython.cfunc
+    def add_records(
+        self,
+        header: cython.p_uchar,
+        header_at: cython.Py_ssize_t,
+        body: bytes,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        position: cython.longlong,
+        start: cython.longlong,
+    ) -> cython.bint:
+        p: cython.p_uchar = pointer(body)
+        base_offset: cython.longlong = load_i64(header, header_at)
+        last_delta: cython.longlong = load_i32(header, header_at + 23)
+        count: cython.longlong = load_i32(header, header_at + 57)
+        index: cython.longlong
+        field: cython.longlong
+        offset_delta: cython.longlong
+        previous_delta: cython.longlong = -1
+        record_end: cython.Py_ssize_t
+        for index in range(count):
+            field, at = load_varint(p, at, end)
+            if at < 0 or field < 1 or field > end - at:
+                raise record_error("its length overruns the batch", index, position)
+            record_end = at + cython.cast(cython.Py_ssize_t, field)
+            field, at = load_varint(p, at + 1, record_end)
+            if at < 0:
+                raise record_error("its timestamp is no varint", index, position)
+            offset_delta, at = load_varint(p, at, record_end)
+            if at < 0 or offset_delta <= previous_delta or offset_delta > last_delta:
+                raise record_error("its offset does not lie in the batch", index, position)
+            previous_delta = offset_delta
+            field, at = load_varint(p, at, record_end)
+            if at < 0 or field < -1 or field > record_end - at:
+                raise record_error("its key overruns the record", index, position)
+            if field >= 0 and base_offset + offset_delta >= start:
+                if not self.put(p, at, field, base_offset + offset_delta):
+                    return False
+            at = record_end
+        if at != end:
+            raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)
+        return True
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def get_u32_at(p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.longlong:
+    """The unsigned number at any address, as it stands in this machine's memory."""
+    if cython.compiled:
+        return cython.cast(cython.uint, native_i32(p + at))
+    else:
+        return int.from_bytes(p[at : at + 4], sys.byteorder)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def put_u32_at(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong) -> cython.void:
+    if cython.compiled:
+        word: cython.uint = cython.cast(cython.uint, value)
+        memcpy(p + at, cython.address(word), 4)
+    else:
+        p[at : at + 4] = value.to_bytes(4, sys.byteorder)
+
+
+@cython.final
+@cython.cclass
+class BatchFilter:
+    """Copies of batches what compaction keeps, by Kafka's rules. Batches that lose nothing are copied as they are.
+
+    A record stays if the map has no later offset of its key, or if it lies behind what was mapped; one without key
+    goes. A tombstone stays until the delete horizon of its batch, which is set `delete_retention_ms` ahead when a
+    batch with tombstones is first copied: attribute bit 6, and the horizon in place of the base timestamp. A batch
+    that loses all its records goes, unless it is the last of a producer (`last_offsets`) or the last of its file:
+    then its header stays. Producers are asked for, by `last_offsets.get(producer_id, -1)`, only then. Offsets,
+    sequences and the codec of a batch never change.
+    """
+
+    records_read = cython.declare(cython.longlong, visibility="readonly")
+    records_kept = cython.declare(cython.longlong, visibility="readonly")
+    keyless = cython.declare(cython.longlong, visibility="readonly")
+    """Records that were dropped because they have no key."""
+    changed = cython.declare(cython.bint, visibility="readonly")
+    """Whether any batch was dropped or written anew."""
+    _tail: bytearray
+    _has_tail: cython.bint
+    _is_tail_bare: cython.bint
+    _map: OffsetMap
+    _now_ms: cython.longlong
+    _delete_retention_ms: cython.longlong
+    _limit: cython.Py_ssize_t
+    _last_offsets: object
+    _judge: object
+    _out: bytearray
+    _used: cython.Py_ssize_t
+    _kept: bytearray
+    _room: cython.Py_ssize_t
+
+    def __init__(
+        self,
+        offset_map: OffsetMap,
+        *,
+        now_ms: cython.longlong,
+        delete_retention_ms: cython.longlong,
+        last_offsets,
+        limit: cython.Py_ssize_t,
+        judge,
+    ):
+        self.records_read = 0
+        self.records_kept = 0
+        self.keyless = 0
+        self.changed = False
+        # The header of the batch that went last, which `finish` brings back, and whether it had been no more before.
+        self._tail = new_buffer(_HEADER)
+        self._has_tail = False
+        self._is_tail_bare = False
+        self._map = offset_map
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self._limit = limit
+        self._last_offsets = last_offsets
+        self._judge = judge
+        self._out = new_buffer(0)
+        self._used = 0
+        # Of each kept record of a batch: where it starts, where its offset delta starts, where it ends, its time.
+        self._kept = new_buffer(32 * 64)
+        self._room = 64
+
+    def begin(self):
+        """Begin a file: it is not `changed` yet."""
+        self.changed = False
+        self._has_tail = False
+        self._used = 0
+
+    def finish(self):
+        """End a file: if its last batch went, the header comes back, so that the file ends where it did."""
+        if self._has_tail:
+            self._has_tail = False
+            self.changed = self.changed or not self._is_tail_bare
+            self.write_bare(bytes(self._tail), 0)
+
+    def add_batches(self, data: bytes, at: cython.Py_ssize_t, origin: cython.longlong):
+        """Take consecutive whole batches, every CRC checked; return the index behind them."""
+        p: cython.p_uchar = pointer(data)
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        while at < end:
+            size = batch_size(p, at, end)
+            if size == 0:
+                break
+            if size < 0:
+                raise header_error(p, at, origin + at)
+            check_offsets(p, at, 0, False, origin + at)
+            check_crc(data, p, at, size, origin + at)
+            check_counts(p, at, size, origin + at)
+            self.add_batch(data, at, size, origin + at)
+            at += size
+        return at
+
+    def take(self):
+        """Return the batches copied so far, and forget them."""
+        if not self._used:
+            return b""
+        with memoryview(self._out) as view:
+            taken = bytes(view[: self._used])
+        self._used = 0
+        return taken
+
+    @cython.cfunc
+    def reserve(self, size: cython.Py_ssize_t) -> cython.p_uchar:
+        """Return where the output starts, with room for `size` more bytes."""
+        if size > len(self._out) - self._used:
+            resize(self._out, 2 * len(self._out) + size)
+        return buffer_pointer(self._out)
+
+    @cython.cfunc
+    def add_batch(
+        self, data: bytes, at: cython.Py_ssize_t, size: cython.Py_ssize_t, position: cython.longlong
+    ) -> cython.int:
+        p: cython.p_uchar = pointer(data)
+        attributes: cython.int = load_i16(p, at + 21)
+        last: cython.longlong = load_i64(p, at) + load_i32(p, at + 23)
+        base_timestamp: cython.longlong = load_i64(p, at + 27)
+        max_timestamp: cython.longlong = load_i64(p, at + 35)
+        producer: cython.longlong = load_i64(p, at + 43)
+        count: cython.longlong = load_i32(p, at + 57)
+        has_horizon: cython.bint = (attributes & _DELETE_HORIZON) != 0
+        horizon: cython.longlong = base_timestamp if has_horizon else _INT64_MAX
+        discard: cython.bint = False
+        sets_horizon: cython.bint = False
+        kept: cython.longlong = 0
+        tombstones: cython.longlong = 0
+        newest: cython.longlong = NO_TIMESTAMP
+        body: bytes
+        here: cython.Py_ssize_t
+        body_end: cython.Py_ssize_t
+        body, here, body_end = body_and_place(data, at, size, position, self._limit)
+        if attributes & _TRANSACTIONAL_OR_CONTROL:
+            marker = control_type(pointer(body), here, body_end) if attributes & _CONTROL else -1
+            discard = self._judge(load_i64(p, at), last, attributes, producer, marker)
+            if attributes & _CONTROL:
+                # A marker whose transaction has no records left waits for its horizon, as a tombstone does.
+                sets_horizon = discard
+                discard = discard and has_horizon and horizon <= self._now_ms
+        self.records_read += count
+        if self._has_tail:
+            self._has_tail = False
+            self.changed = True
+        if not discard and count:
+            kept, tombstones, newest = self.choose(p, at, body, here, body_end, position)
+            sets_horizon = sets_horizon or tombstones > 0
+        self.records_kept += kept
+        if kept:
+            sets_horizon = sets_horizon and not has_horizon
+            if kept == count and not sets_horizon:
+                q = self.reserve(size)
+                copy(q, self._used, p, at, size)
+                self._used += size
+                return 0
+            if sets_horizon:
+                attributes |= _DELETE_HORIZON
+                base_timestamp = self._now_ms + self._delete_retention_ms
+            elif not has_horizon:
+                base_timestamp = get_i64(buffer_pointer(self._kept), 3)
+            if attributes & _LOG_APPEND_TIME:
+                newest = max_timestamp
+            self.write(data, at, body, attributes, base_timestamp, newest, kept)
+        elif producer >= 0 and self._last_offsets.get(producer, -1) == last:
+            self.write_bare(data, at)
+            if count == 0 and size == _HEADER:
+                return 0
+        else:
+            copy(buffer_pointer(self._tail), 0, p, at, _HEADER)
+            self._has_tail = True
+            self._is_tail_bare = count == 0 and size == _HEADER
+            return 0
+        self.changed = True
+        return 0
+
+    @cython.cfunc
+    def write_bare(self, data: bytes, at: cython.Py_ssize_t) -> cython.int:
+        """Write the header of a batch without its records, and without what only they need: codec and horizon.
+
+        The largest timestamp stays, as in Kafka.
+        """
+        p: cython.p_uchar = pointer(data)
+        attributes: cython.int = load_i16(p, at + 21) & ~(_CODEC_MASK | _DELETE_HORIZON)
+        return self.write(data, at, data, attributes, -1, load_i64(p, at + 35), 0)
+
+    @cython.cfunc
+    def choose(
+        self,
+        header: cython.p_uchar,
+        header_at: cython.Py_ssize_t,
+        body: bytes,
+        at: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        position: cython.longlong,
+    ) -> tuple[cython.longlong, cython.longlong, cython.longlong]:
+        """Note which records of a batch stay; return (how many, how many tombstones among them, the newest time)."""
+        p: cython.p_uchar = pointer(body)
+        base_offset: cython.longlong = load_i64(header, header_at)
+        attributes: cython.int = load_i16(header, header_at + 21)
+        last_delta: cython.longlong = load_i32(header, header_at + 23)
+        base_timestamp: cython.longlong = load_i64(header, header_at + 27)
+        max_timestamp: cython.longlong = load_i64(header, header_at + 35)
+        count: cython.longlong = load_i32(header, header_at + 57)
+        # Without a horizon in the batch none has passed: it is set when the batch is copied.
+        drops_tombstones: cython.bint = (attributes & _DELETE_HORIZON) != 0 and base_timestamp <= self._now_ms
+        latest: cython.longlong = self._map.latest_offset
+        kept: cython.longlong = 0
+        tombstones: cython.longlong = 0
+        newest: cython.longlong = NO_TIMESTAMP
+        index: cython.longlong
+        offset_delta: cython.longlong
+        previous_delta: cython.longlong = -1
+        key_size: cython.longlong
+        key_at: cython.Py_ssize_t
+        field: cython.longlong
+        timestamp: cython.longlong
+        start: cython.Py_ssize_t
+        rest: cython.Py_ssize_t
+        record_end: cython.Py_ssize_t
+        stays: cython.bint
+        places: cython.p_uchar
+        if count > self._room:
+            self._room = 2 * count
+            self._kept = new_buffer(32 * self._room)
+        places = buffer_pointer(self._kept)
+        for index in range(count):
+            start = at
+            field, at = load_varint(p, at, end)
+            if at < 0 or field < 1 or field > end - at:
+                raise record_error("its length overruns the batch", index, position)
+            record_end = at + cython.cast(cython.Py_ssize_t, field)
+            timestamp, rest = load_varint(p, at + 1, record_end)
+            if rest < 0:
+                raise record_error("its timestamp is no varint", index, position)
+            timestamp = max_timestamp if attributes & _LOG_APPEND_TIME else wrapped(base_timestamp + timestamp)
+            offset_delta, at = load_varint(p, rest, record_end)
+            if at < 0 or offset_delta <= previous_delta or offset_delta > last_delta:
+                raise record_error("its offset does not lie in the batch", index, position)
+            previous_delta = offset_delta
+            key_size, key_at = load_varint(p, at, record_end)
+            if key_at < 0 or key_size < -1 or key_size > record_end - key_at:
+                raise record_error("its key overruns the record", index, position)
+            at = key_at + (cython.cast(cython.Py_ssize_t, key_size) if key_size > 0 else 0)
+            field, at = load_varint(p, at, record_end)
+            if at < 0 or field < -1 or field > record_end - at:
+                raise record_error("its value overruns the record", index, position)
+            if base_offset + offset_delta > latest or attributes & _CONTROL:
+                stays = True
+            elif key_size < 0:
+                stays = False
+                self.keyless += 1
+            elif field < 0 and drops_tombstones:
+                stays = False
+            else:
+                stays = self._map.last_of(p, key_at, key_size) <= base_offset + offset_delta
+            if stays:
+                put_i64(places, 4 * kept, start)
+                put_i64(places, 4 * kept + 1, rest)
+                put_i64(places, 4 * kept + 2, record_end)
+                put_i64(places, 4 * kept + 3, timestamp)
+                kept += 1
+                if field < 0 and not attributes & _CONTROL:
+                    tombstones += 1
+                if timestamp > newest:
+                    newest = timestamp
+            at = record_end
+        if at != end:
+            raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)
+        return kept, tombstones, newest
+
+    @cython.cfunc
+    def write(
+        self,
+        data: bytes,
+        at: cython.Py_ssize_t,
+        body: bytes,
+        attributes: cython.int,
+        base_timestamp: cython.longlong,
+        max_timestamp: cython.longlong,
+        kept: cython.longlong,
+    ) -> cython.int:
+        """Write a batch anew with the records that were chosen."""
+        source: cython.p_uchar = pointer(data)
+        p: cython.p_uchar = pointer(body)
+        places: cython.p_uchar = buffer_pointer(self._kept)
+        is_same_base: cython.bint = base_timestamp == load_i64(source, at + 27)
+        codec: cython.int = attributes & _CODEC_MASK
+        begin: cython.Py_ssize_t = self._used
+        q: cython.p_uchar
+        index: cython.longlong
+        start: cython.Py_ssize_t
+        rest: cython.Py_ssize_t
+        end: cython.Py_ssize_t
+        delta: cython.longlong
+        body_size: cython.Py_ssize_t
+        q = self.reserve(_HEADER)
+        copy(q, begin, source, at, _HEADER)
+        self._used = begin + _HEADER
+        for index in range(kept):
+            start = get_i64(places, 4 * index)
+            rest = get_i64(places, 4 * index + 1)
+            end = get_i64(places, 4 * index + 2)
+            # A new length and a new timestamp delta take at most 5 and 10 bytes.
+            q = self.reserve(end - start + 16)
+            if is_same_base:
+                copy(q, self._used, p, start, end - start)
+                self._used += end - start
+                continue
+            delta = wrapped(get_i64(places, 4 * index + 3) - base_timestamp)
+            body_size = 1 + varint_size(delta) + end - rest
+            self._used = store_varint(q, self._used, body_size)
+            q[self._used] = 0
+            self._used = store_varint(q, self._used + 1, delta)
+            copy(q, self._used, p, rest, end - rest)
+            self._used += end - rest
+        if codec and kept:
+            with memoryview(self._out) as view:
+                packed: bytes = compress(codec, view[begin + _HEADER : self._used])
+            self._used = begin + _HEADER
+            q = self.reserve(len(packed))
+            copy(q, self._used, pointer(packed), 0, len(packed))
+            self._used += len(packed)
+        q = buffer_pointer(self._out)
+        store_i32(q, begin + 8, self._used - begin - 12)
+        q[begin + 21] = (attributes >> 8) & 0xFF
+        q[begin + 22] = attributes & 0xFF
+        store_i64(q, begin + 27, base_timestamp)
+        store_i64(q, begin + 35, max_timestamp)
+        store_i32(q, begin + 57, kept)
+        store_i32(q, begin + 17, crc_of(self._out, q, begin + 21, self._used - begin - 21, 0))
+        return 0
+
+
 # ---------------------------------------------------------------- the running state of a segment
 
 

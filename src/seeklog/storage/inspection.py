@@ -397,7 +397,12 @@ def _seal_findings(subject: Subject, state: SegmentState, seal: Seal | None) -> 
     if seal is None or subject.size < seal.size:
         return []
     expected = seal_of(state, sealed_at_ms=seal.sealed_at_ms, may_have_gaps=not seal.contiguous)
-    expected = replace(expected, offset_index_crc=seal.offset_index_crc, time_index_crc=seal.time_index_crc)
+    expected = replace(
+        expected,
+        offset_index_crc=seal.offset_index_crc,
+        time_index_crc=seal.time_index_crc,
+        clean_offset=seal.clean_offset,
+    )
     if seal == expected:
         return []
     different = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -33,8 +33,9 @@ from seeklog.files import Files, OsFiles, absolute, local_path
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
 from seeklog.record.kernel import Record
-from seeklog.storage import reading, transaction
+from seeklog.storage import compaction, reading, transaction
 from seeklog.storage.columns import scan_arrow
+from seeklog.storage.compaction import Compacted
 from seeklog.storage.flusher import Flusher
 from seeklog.storage.host import Host
 from seeklog.storage.observer import Observer
@@ -313,15 +314,35 @@ class Log:
     def _read_again(
         self, offset: int, stop: int, max_records: int, max_bytes: int, error: Exception
     ) -> Iterator[Record]:
-        """Tell a deleted segment, or a tail that a writer in another process has rewritten, from damage."""
+        """Tell a segment that was deleted or compacted, or a tail that another process has rewritten, from damage."""
         if isinstance(error, OSError):
-            raise self._unreadable(offset, error) from error
+            return iter(
+                self._in_view(
+                    self._partition.view,
+                    offset,
+                    lambda view: reading.read_records(view, offset, stop, max_records, max_bytes, self._limit),
+                )
+            )
         if not isinstance(self._partition, Observer):
             raise error
         self._partition.reload()
         stop = min(stop, self._partition.log_end_offset)
         records = reading.read_records(self._partition.view, offset, stop, max_records, max_bytes, self._limit)
         return iter(records)
+
+    def _in_view(self, view: View, offset: int, work: Callable[[View], Item]) -> Item:
+        """Do something in a view, and again in the newest one where compaction has replaced a file of it."""
+        for _ in range(reading.RENEWALS_MOST):
+            try:
+                return work(view)
+            except FileNotFoundError as error:
+                try:
+                    view = reading.renewed(view, offset, error)
+                except OSError:
+                    raise self._unreadable(offset, error) from error
+            except OSError as error:
+                raise self._unreadable(offset, error) from error
+        return work(view)
 
     def _checked_stop(self, offset: int) -> int:
         """Return the high watermark, or refuse an offset outside of the log."""
@@ -422,10 +443,9 @@ class Log:
     def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
         """Return the same batches as ranges of open files, for `os.sendfile`."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
-        try:
-            return reading.read_ranges(self._partition.view, offset, stop, max_bytes=max_bytes)
-        except OSError as error:
-            raise self._unreadable(offset, error) from error
+        return self._in_view(
+            self._partition.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
+        )
 
     def _batch_stop(self, offset: int, *, uncommitted: bool) -> int:
         stop = self._checked_stop(offset)
@@ -467,25 +487,18 @@ class Log:
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
             raise self._out_of_range(offset)
-        try:
-            return reading.seek(partition.view, offset)
-        except OSError as error:
-            raise self._unreadable(offset, error) from error
+        return self._in_view(partition.view, offset, lambda view: reading.seek(view, offset))
 
     def offset_at_time(self, timestamp_ms: int) -> int | None:
         """Return the offset of the first record stamped at or after a time, or None if there is none."""
         self._check_open()
         partition = self._fresh()
-        try:
-            return reading.offset_at_time(
-                partition.view,
-                timestamp_ms,
-                partition.log_start_offset,
-                partition.high_watermark,
-                limit=self._limit,
-            )
-        except OSError as error:
-            raise self._unreadable(partition.log_start_offset, error) from error
+        start, stop = partition.log_start_offset, partition.high_watermark
+        return self._in_view(
+            partition.view,
+            start,
+            lambda view: reading.offset_at_time(view, timestamp_ms, start, stop, limit=self._limit),
+        )
 
     def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
         """Return the newest record with this key in [start, end), by default of all that are visible, or None.
@@ -553,6 +566,27 @@ class Log:
     def make_key_indexes(self) -> int:
         """Make the key indexes that sealed segments lack, if `LogConfig.key_index` asks for it; return how many."""
         return (self._writing or self._writer_only()).make_key_indexes()
+
+    def compact(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
+        """Keep, of what is sealed, the latest record of each key; return what that did. Offsets do not change.
+
+        Appends and readers go on meanwhile. `buffer_bytes` bounds the memory for keys: what does not fit in it takes
+        more rounds. Only where `cleanup_policy` holds "compact".
+        """
+        return self._compact(buffer_bytes, only_if_due=False)
+
+    def compact_if_due(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
+        """Compact if `min_cleanable_dirty_ratio` or `max_compaction_lag_ms` ask for it; else `rounds` is 0."""
+        return self._compact(buffer_bytes, only_if_due=True)
+
+    def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
+        partition = self._writing or self._writer_only()
+        if not self.config.compacts:
+            raise UsageError(f'{self.path} is not compacted: its cleanup_policy is "{self.config.cleanup_policy}"')
+        try:
+            return compaction.compact(partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)
+        except OSError as error:
+            raise NotAccessible(f"{self.path} cannot be compacted: {error}") from error
 
     # ------------------------------------------------------------ leader epochs
 

@@ -20,6 +20,7 @@ from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory, list_beside_writer
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host
 from seeklog.storage.keys import KeyLookup
 from seeklog.storage.reading import ADVICE
@@ -65,6 +66,10 @@ class TailSegment(Segment):
                 contiguous=saved[6] != 0,
             )
         )
+
+    def _is_own(self, handle: Handle) -> bool:
+        """What a clean close said of its size does not last."""
+        return True
 
     def file_size(self) -> int:
         handle = self.handle()  # held: another thread may let the segment's own go meanwhile
@@ -137,6 +142,8 @@ class Observer:
         self.recovery = RecoveryReport()
         self.keys = KeyLookup(config, writer=None)
         self._shared = Shared(files, directory, config, writable=False, host=host)
+        myself = weakref.ref(self)
+        self._shared.renew = lambda: _reloaded(myself())
         self._inherited = host.inherited if host is not None else None
         self._lock = threading.Lock()
         self._is_closed = False
@@ -157,6 +164,8 @@ class Observer:
         while len(segments) > 1 and segments[1].base_offset <= first_kept:
             segments.pop(0)
         for segment in segments[:-1]:
+            if segment.path.endswith(names.SWAP):
+                continue  # the seal under its number is that of the segment it replaces
             segment.is_unread = True
             if not isinstance(self.files, RemoteFiles):
                 # Where each costs a request they are left for when they are needed.
@@ -303,6 +312,13 @@ class Observer:
     def close(self) -> None:
         self._is_closed = True
         self._shared.clear()
+
+
+def _reloaded(observer: Observer | None) -> View | None:
+    if observer is None or observer.is_over:
+        return None
+    observer.reload()
+    return observer.view
 
 
 def _renew_locks() -> None:

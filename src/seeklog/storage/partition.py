@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -22,6 +22,7 @@ from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import (
     DiskFull,
+    InvalidRecord,
     LogClosed,
     LogFailed,
     OffsetOutOfRange,
@@ -73,15 +74,18 @@ class Partition:
         "_checkpointed_at",
         "_codec",
         "_commit",
+        "_compacting",
         "_contiguous_from",
         "_epochs",
         "_follows_write",
         "_generation",
+        "_is_closing",
         "_largest",
         "_lock",
         "_lock_handle",
         "_makes_key_indexes",
         "_names_dirty",
+        "_needs_keys",
         "_notifies",
         "_now_ms",
         "_publisher",
@@ -126,6 +130,9 @@ class Partition:
         self._lock = threading.Lock()
         self._sync_lock = threading.RLock()
         self._arrived = threading.Condition(threading.Lock())
+        self._compacting = threading.Lock()
+        self._is_closing = False
+        self._needs_keys = config.compacts
         self._waiting = 0
         self._refusal: SeeklogError | None = None
         self._codec = CODEC_IDS[config.compression_type]
@@ -167,6 +174,8 @@ class Partition:
         """Recover what is there and take it in; return the names that were in the directory."""
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True, host=host)
+        myself = weakref.ref(self)
+        self._shared.renew = lambda: getattr(myself(), "view", None)
         own = self._saved = read_checkpoint(files, directory)
         checkpoint = own if own is not None or host is None else host.inherited
         listing = files.list(directory)
@@ -212,7 +221,7 @@ class Partition:
         ):
             files.sync_directory(directory)
         self._generation = own.generation if own is not None else 0
-        self._generation += 1 if mended.report.cut_bytes else 0
+        self._generation += 1 if mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self._checkpoint() != replace(own, active=None):
             self._write_checkpoint()
         # Otherwise the clean marker stays until the next checkpoint. It speaks of a file of a certain size with
@@ -243,7 +252,8 @@ class Partition:
         """Sync everything, mark the log as cleanly closed and let it go. Closing twice is nothing."""
         if self._background is not None:
             self._background.stop()
-        with self._sync_lock:
+        self._is_closing = True
+        with self._compacting, self._sync_lock:
             if isinstance(self._refusal, LogClosed):
                 return
             with self._lock:
@@ -288,6 +298,7 @@ class Partition:
         self._refusal = LogClosed(f"{self.directory} belongs to the process that this one was forked from")
         self._lock = threading.Lock()
         self._sync_lock = threading.RLock()
+        self._compacting = threading.Lock()
         # Its thread is not in the child, but a lock of its events that was held at the fork is held for good.
         self._background = None
 
@@ -318,6 +329,8 @@ class Partition:
         timestamp_ms: int | None,
     ) -> int:
         """Append one record as a batch of its own; return its offset."""
+        if key is None and self._needs_keys:
+            raise self._without_key()
         if self._codec:
             return self.append_records([Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)]).start
         with self._lock:
@@ -352,6 +365,8 @@ class Partition:
         """
         batch = b""
         records = records if isinstance(records, list) else list(records)
+        if self._needs_keys:
+            self.check_keys(records)
         if self._codec:
             # Compression is slow enough to keep it outside the lock; the offset is stamped inside.
             batch = self._encode(records, 0, producer)
@@ -370,6 +385,14 @@ class Partition:
         if wait and self._syncs_each:
             self._commit.wait_for(end)
         return range(first, end)
+
+    def check_keys(self, records: Sequence[Record]) -> None:
+        """Refuse records without key where the latest of each key is kept: they could never be told apart."""
+        if self._needs_keys and any(isinstance(record, Record) and record.key is None for record in records):
+            raise self._without_key()
+
+    def _without_key(self) -> InvalidRecord:
+        return InvalidRecord(f"{self.directory} is compacted: a record needs a key; nothing was written")
 
     def _check_readable(self, records: list[Record]) -> None:
         """Refuse what would be small enough to write, compressed, but too large to be read again."""
@@ -394,6 +417,11 @@ class Partition:
         count, span = kernel.check_batches(raw, self.config.max_message_bytes)
         if not count:
             raise UsageError("no batch to append")
+        if self._needs_keys:
+            try:
+                kernel.check_keyed(raw, self.config.max_decompressed_bytes)
+            except InvalidRecord as error:
+                raise InvalidRecord(f"{self.directory} is compacted: {error}; nothing was written") from None
         if span - 1 > INT32_MAX:
             raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; append them apart")
         # Each batch was held against max_message_bytes; together they must fit in a segment.
@@ -678,8 +706,9 @@ class Partition:
             found = reading.seek(self.view, offset)
             place = self.view.find(found.segment)
             segment = self.view.segments[place]
-            end = kernel.read_header(segment.read(kernel.HEADER_SIZE, found.position), 0, found.position)[0]
             kept = segment.scan_to(found.position)
+            # Where compaction has left a hole before the batch, the log ends with what is there.
+            end = kept.next_offset
             producers = self.producers.rebuilt(self.view, end=end)
             recovery_point, high_watermark = min(self.recovery_point, end), min(self.high_watermark, end)
             # Less is promised before less is there: a crash in between is then no loss.
@@ -760,6 +789,57 @@ class Partition:
             raise self._fail("deleting segments", error) from error
         return len(doomed)
 
+    @property
+    def shared(self) -> Shared:
+        """What the segments share: for compaction, which reads them and writes others beside them."""
+        return self._shared
+
+    @contextlib.contextmanager
+    def compacting(self) -> Iterator[None]:
+        """Hold this for a compaction: there is one at a time."""
+        with self._compacting:
+            self.check_not_closing()
+            yield
+
+    def check_not_closing(self) -> None:
+        """Stop a compaction that a close waits for."""
+        if self._is_closing:
+            raise LogClosed(f"{self.directory} is closed")
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment, *, install: Callable[[], None]) -> bool:
+        """Put `new`, whose files `install` brings into place, where `old` are, which follow each other.
+
+        False, and nothing was done, if they are no longer all there: retention or a truncation was quicker.
+        """
+        with self._sync_lock:
+            self.check_usable()
+            if not all(segment in self.view.segments for segment in old):
+                return False
+            before, end = self._contiguous_from, old[-1].next_offset
+            if before < end:
+                # Gaps are lawful before there are any: an open would otherwise take them for damage.
+                self._contiguous_from = end
+                try:
+                    self._must_checkpoint(self._checkpoint())
+                except DiskFull:
+                    self._contiguous_from = before
+                    raise
+            with self._shared.replacing:
+                for segment in old:
+                    segment.is_replaced = True
+            try:
+                install()
+            except OSError as error:
+                raise self._fail("replacing segments", error) from error
+            with self._lock:
+                self.view = self.view.with_merged(old, new)
+            for segment in old:
+                segment.release()
+            # Readers in other processes, whose last segment may be one of the old, start over.
+            self._generation += 1
+            self._try_checkpoint()
+            return True
+
     def _remove_files(self, segment: Segment) -> None:
         """Take a segment's name away first, then its files; readers that hold it open read on."""
         segment.release()
@@ -782,7 +862,7 @@ class Partition:
             if state.max_timestamp < 0:
                 return False  # no record has a time
             has_expired = config.deletes and 0 <= config.retention_ms < now_ms - state.max_timestamp
-            if not has_expired and now_ms - state.first_timestamp <= config.segment_ms:
+            if not has_expired and now_ms - state.first_timestamp <= config.roll_ms:
                 return False
             self.roll()
             return True

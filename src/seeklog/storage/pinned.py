@@ -1,17 +1,24 @@
 """A part of a log that was pinned in one process, to be read in another that lists no directory and reads no seal.
 
 A pin names the segments that a range of offsets touches, as they were when it was made, and the index entry to start
-from. It is small and picklable. What a pin covers never changes on disk: segments only grow, and are deleted whole.
+from. It is small and picklable. What a pin covers never changes on disk: segments only grow, and are deleted whole. The
+one exception is compaction, which puts another file in the place of some: whoever meets one lists the directory and
+goes on from there, to the same records but for those that compaction has left out.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from functools import partial
 from typing import NamedTuple
 
+from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.files import Files
+from seeklog.storage.handle import Handle
 from seeklog.storage.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
+from seeklog.storage.recovery import list_segments
+from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import Indexes, Segment, Shared
 from seeklog.storage.view import View
 
@@ -24,6 +31,8 @@ class PinnedSegment(NamedTuple):
     size: int
     contiguous: bool
     is_exact: bool
+    is_final: bool
+    """Whether it was sealed: a file of another size is another file."""
 
 
 class Pin(NamedTuple):
@@ -43,7 +52,10 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     entry = _entry_before(touched[0], start) if touched else b""
     return Pin(
         tuple(
-            PinnedSegment(one.base_offset, one.next_offset, one.size, one.contiguous, one.is_exact) for one in touched
+            PinnedSegment(
+                one.base_offset, one.next_offset, one.size, one.contiguous, one.is_exact, one.seal is not None
+            )
+            for one in touched
         ),
         entry,
     )
@@ -73,6 +85,10 @@ class _GivenSegment(Segment):
         self.contiguous = pinned.contiguous
         self.is_exact = pinned.is_exact
         self._entry = entry
+        self._is_final = pinned.is_final
+
+    def _is_own(self, handle: Handle) -> bool:
+        return not self._is_final or self.shared.files.size(handle.number) == self.size
 
     def load_indexes(self) -> Indexes:
         return Indexes(OffsetIndex(self.base_offset, self._entry), TimeIndex(self.base_offset, b""))
@@ -82,4 +98,17 @@ def pinned_view(files: Files, directory: str, pin: Pin) -> View:
     """Return the view that a pin was made of. No file is opened until it is read."""
     # A scan goes forward: two open files are the one that is read and the one before it.
     shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
+    shared.renew = partial(_listed_view, files, directory)
     return View(_GivenSegment(shared, one, pin.entry if place == 0 else b"") for place, one in enumerate(pin.segments))
+
+
+def _listed_view(files: Files, directory: str) -> View:
+    """Return the segments as the directory has them by now; a reader knows by its offsets where to stop."""
+    shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
+    segments = list_segments(shared, files.list(directory))
+    for segment in segments[:-1]:
+        seal = None if segment.path.endswith(names.SWAP) else read_seal(files, directory, segment.base_offset)
+        if seal is not None:
+            segment.attach(seal)
+    shared.renew = partial(_listed_view, files, directory)
+    return View(segments)

@@ -33,6 +33,8 @@ TIME_CHUNK = 16 << 10
 LARGE_BATCH = 8192
 RECORDS_PER_CHUNK = 8192
 ALL_RECORDS = 2**62
+# A reader that is overtaken by compaction so often without getting any further has another problem.
+RENEWALS_MOST = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +106,30 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     return (position, base, data) if base >= 0 else None
 
 
-class Cursor:
-    """A place in a view that moves forward, with the bytes around it."""
+def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
+    """Return the segments as they are by now, in which compaction may have replaced some, or raise the error.
 
-    __slots__ = ("at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
+    It is raised where nothing was replaced, or where what holds the offset is really gone.
+    """
+    renew = view.segments[0].shared.renew
+    fresh = renew() if renew is not None else None
+    if fresh is None or fresh is view or offset < fresh.bases[0]:
+        raise error
+    place = fresh.find(offset)
+    segment = fresh.segments[place]
+    # Compaction keeps the last batch of a file, if only its header: a file that ends before is another one.
+    if place + 1 < len(fresh.segments) and seek(View([segment]), offset).position >= segment.size:
+        raise error
+    return fresh
+
+
+class Cursor:
+    """A place in a view that moves forward, with the bytes around it.
+
+    Where compaction replaces the segment that it comes to, it goes on at its offset in the newest view.
+    """
+
+    __slots__ = ("_renewals", "at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
     at: int
     data: bytes
     next_offset: int
@@ -116,15 +138,41 @@ class Cursor:
     segment: Segment
 
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
-        self.view = view
         self.chunk = chunk
+        self._renewals = 0
+        try:
+            self._go_to(view, offset)
+        except FileNotFoundError as error:
+            self._resume(view, offset, error)
+
+    def _go_to(self, view: View, offset: int) -> None:
+        self.view = view
         self._enter(view.find(offset))
         # In a compacted log the batch that held the offset may be gone from the end of its segment.
         while offset >= self.segment.next_offset and self.place + 1 < len(view.segments):
             self._enter(self.place + 1)
         if offset >= self.segment.base_offset and self.segment.size:
-            self.origin, self.next_offset, data = locate(self.segment, offset, chunk)
+            self.origin, self.next_offset, data = locate(self.segment, offset, self.chunk)
             self.data = data[: self.segment.size - self.origin]
+
+    def _resume(self, view: View, offset: int, error: FileNotFoundError) -> None:
+        """Go to the batch that holds an offset, or the next one, in the newest view."""
+        self._renewals += 1
+        if self._renewals > RENEWALS_MOST:
+            raise error
+        view = renewed(view, offset, error)
+        try:
+            self._go_to(view, offset)
+            while True:
+                self.at, self.next_offset, _ = kernel.skip_batches(
+                    self.data, self.at, self.origin, self.next_offset, offset, self.segment.contiguous
+                )
+                if self.has_batch() or not self._fill():
+                    return
+        except FileNotFoundError as again:
+            self._resume(view, offset, again)
+        except CorruptionError as damage:
+            raise located(damage, self.segment) from damage
 
     @property
     def position(self) -> int:
@@ -141,6 +189,15 @@ class Cursor:
 
         False at the end of the view. Called when the batch ahead is not all in `data`.
         """
+        try:
+            is_filled = self._fill()
+        except FileNotFoundError as error:
+            self._resume(self.view, self.next_offset, error)
+            return self.has_batch()
+        self._renewals = 0
+        return is_filled
+
+    def _fill(self) -> bool:
         segment = self.segment
         position = self.origin + self.at
         while position >= segment.size:
@@ -306,7 +363,11 @@ def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[R
             return
         low = max(start, segment.base_offset)
         stop = min(stop, segment.next_offset)
-        offsets = segment.indexes.offsets
+        try:
+            offsets = segment.indexes.offsets
+        except FileNotFoundError as error:
+            view = renewed(view, stop - 1, error)
+            continue
         while stop > low:
             # Go back by index entries until a chunk's worth of log lies between there and `stop`.
             number = offsets.floor(stop - 1)

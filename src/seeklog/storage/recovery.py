@@ -20,6 +20,7 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
+from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 from seeklog.storage.epochs import Entry as EpochEntry
 from seeklog.storage.handle import Handle
@@ -78,6 +79,8 @@ class RecoveryReport:
     batches_behind_cut: int = 0
     """Whole batches found in what was cut."""
     records_behind_cut: int = 0
+    completed_swaps: int = 0
+    """Compacted segments that a crash had kept from their place."""
 
 
 @dataclass(slots=True)
@@ -130,55 +133,58 @@ def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
     One whose base is at or above that of the smallest `.cleaned` file was not complete when the crash came,
     so the originals still stand.
     """
-    swaps = [name for name in listing if name.endswith(names.LOG + names.SWAP)]
+    swapped = [name for name in listing if name.endswith(names.LOG + names.SWAP)]
     limit = min((_base_of(name) for name in listing if name.endswith(names.CLEANED)), default=INT64_MAX)
     segments = []
-    for name in sorted(swaps, key=_base_of):
+    for name in sorted(swapped, key=_base_of):
         if _base_of(name) < limit:
-            size = shared.files.file_size(f"{shared.directory}/{name}")
-            swap = Segment(shared, _base_of(name), size=size, next_offset=INT64_MAX, seal=None)
-            swap.path += names.SWAP
-            segments.append(swap)
+            try:
+                size = shared.files.file_size(f"{shared.directory}/{name}")
+            except FileNotFoundError:
+                continue  # a writer in another process has just given it its name
+            segment = Segment(shared, _base_of(name), size=size, next_offset=INT64_MAX, seal=None)
+            segment.path += names.SWAP
+            segments.append(segment)
     return segments
 
 
-def replaced_by(swap: Segment, segments: Iterable[Segment]) -> list[Segment]:
+def replaced_by(swapped: Segment, segments: Iterable[Segment]) -> list[Segment]:
     """Return the segments whose records a swap holds: it may stand for several that were merged."""
-    end = swap.scan_all().next_offset
-    swap.release()
-    return [s for s in segments if s.base_offset == swap.base_offset or swap.base_offset <= s.base_offset < end]
+    end = swapped.scan_all().next_offset
+    swapped.release()
+    first = swapped.base_offset
+    return [segment for segment in segments if segment.base_offset == first or first <= segment.base_offset < end]
 
 
 def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
     """Return the segments that count: a finished compaction counts, though its files are not renamed yet."""
     segments = load_segments(shared, listing)
-    for swap in find_swaps(shared, listing):
-        replaced = replaced_by(swap, segments)
-        segments = sorted([*(s for s in segments if s not in replaced), swap], key=lambda s: s.base_offset)
+    for swapped in find_swaps(shared, listing):
+        try:
+            replaced = replaced_by(swapped, segments)
+        except FileNotFoundError:
+            # A writer in another process has just given it its name: what was listed is no more.
+            return list_segments(shared, shared.files.list(shared.directory))
+        segments = sorted([*(s for s in segments if s not in replaced), swapped], key=lambda s: s.base_offset)
         for segment, following in pairwise(segments):
             segment.end_before(following.base_offset)
     return segments
 
 
-def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> None:
-    """Finish a compaction that a crash interrupted: give the segments their names."""
-    files, directory = shared.files, shared.directory
+def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> int:
+    """Finish compactions that a crash interrupted: give the segments their names; return how many there were.
+
+    Every one of them is scanned, so that its indexes and its seal are made anew.
+    """
     originals = load_segments(shared, listing)
-    for swap in segments:
-        if not swap.path.endswith(names.SWAP):
-            continue
-        # What the swap stands for must be gone for good before it has the name: nothing would tell them apart.
-        for base_offset in {swap.base_offset, *(old.base_offset for old in replaced_by(swap, originals))}:
-            for suffix in names.SEGMENT_SUFFIXES:
-                with contextlib.suppress(FileNotFoundError):
-                    files.remove(shared.path(base_offset, suffix))
-        files.sync_directory(directory)
-        stem = f"{directory}/{swap.base_offset:020d}"
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.LOG):
-            with contextlib.suppress(FileNotFoundError):
-                files.rename(f"{stem}{suffix}{names.SWAP}", f"{stem}{suffix}")
-        swap.path = shared.path(swap.base_offset, names.LOG)
-        files.sync_directory(directory)
+    count = 0
+    for segment in segments:
+        if segment.path.endswith(names.SWAP):
+            replaced = [old.base_offset for old in replaced_by(segment, originals)]
+            swap.complete(shared, segment.base_offset, replaced, has_sides=False)
+            segment.path = shared.path(segment.base_offset, names.LOG)
+            count += 1
+    return count
 
 
 def _base_of(name: str) -> int:
@@ -341,7 +347,7 @@ def mend(
     """
     files, directory = shared.files, shared.directory
     report = RecoveryReport(clean=found.clean_active is not None and not found.scanned)
-    complete_swaps(shared, listing, found.segments)
+    report.completed_swaps = complete_swaps(shared, listing, found.segments)
     for name in found.leftovers:
         with contextlib.suppress(FileNotFoundError):
             files.remove(f"{directory}/{name}")

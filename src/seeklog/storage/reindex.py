@@ -154,8 +154,7 @@ def _rebuild(segment: Segment) -> Indexes:
 
 def _write(segment: Segment, state: SegmentState) -> None:
     if segment.seal is not None:
-        gaps = not segment.seal.contiguous
-        segment.write_sealed(state, sealed_at_ms=segment.seal.sealed_at_ms, may_have_gaps=gaps)
+        segment.write_sealed_again(state, segment.seal)
     else:
         segment.write_indexes_of(state)
     segment.shared.files.sync_directory(segment.shared.directory)
@@ -180,7 +179,12 @@ def _seal_tells(segment: Segment, state: SegmentState) -> bool:
     seal = segment.seal
     if seal is None:
         return True
-    return seal == seal_of(state, sealed_at_ms=seal.sealed_at_ms, may_have_gaps=not seal.contiguous)
+    return seal == seal_of(
+        state,
+        sealed_at_ms=seal.sealed_at_ms,
+        may_have_gaps=not seal.contiguous,
+        clean_offset=seal.clean_offset,
+    )
 
 
 def _tables(segment: Segment) -> tuple[bytes | None, bytes | None]:

@@ -12,8 +12,9 @@ import contextlib
 import errno
 import logging
 import os
-from collections.abc import Iterator
-from typing import NamedTuple
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
@@ -26,6 +27,9 @@ from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.seal import Seal, read_seal, write_seal
 
+if TYPE_CHECKING:
+    from seeklog.storage.view import View
+
 logger = logging.getLogger("seeklog")
 
 ADVICE = "Run verify for the extent; nothing was changed on disk."
@@ -35,6 +39,16 @@ SCAN_CHUNK = 512 << 10
 # Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
 # tables in memory have them at once; a process that only reads walks at most so much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
+
+
+class SegmentReplaced(FileNotFoundError):
+    """The file that a segment was made of is gone: compaction has put another in its place.
+
+    Never reaches a caller: a reader takes a newer view and goes on from its offset.
+    """
+
+    def __init__(self, path: str) -> None:
+        super().__init__(errno.ENOENT, "replaced by compaction", path)
 
 
 class Indexes(NamedTuple):
@@ -64,6 +78,10 @@ class Shared:
         """What records that are read say they come from."""
         self._open_segments = host.open_segments if host is not None else OpenSegments(config.max_open_segments)
         self.opened = self._open_segments.opened
+        self.renew: Callable[[], View | None] | None = None
+        """Returns the segments as they are by now, for a reader that has met one that was replaced."""
+        self.replacing = threading.Lock()
+        """Held while index files of a segment are written anew, and while segments are marked as replaced."""
 
     def clear(self) -> None:
         """Let every segment go."""
@@ -78,7 +96,7 @@ class Shared:
             interval_bytes=self.config.index_interval_bytes,
             interval_records=self.config.index_interval_records,
             segment_bytes=self.config.segment_bytes,
-            segment_ms=self.config.segment_ms,
+            segment_ms=self.config.roll_ms,
             segment_index_bytes=self.config.segment_index_bytes,
         )
 
@@ -104,6 +122,8 @@ class Segment:
         """Whether the index entries are seeklog's own, each for one batch."""
         self.is_unread = False
         """Whether the seal was left where it lies until the segment is used."""
+        self.is_replaced = False
+        """Whether compaction, in this process, has put another file in its place."""
         if seal is not None:
             self.attach(seal)
 
@@ -150,9 +170,25 @@ class Segment:
         handle = self._handle
         if handle is None:
             self.fetch_seal()
-            self._handle = handle = Handle(self.shared.files, self.path)
+            handle = Handle(self.shared.files, self.path)
+            # Segments are marked before any file is renamed, so what was opened before the mark is the old file.
+            if self.is_replaced or not self._is_own(handle):
+                raise SegmentReplaced(self.path)
+            self._handle = handle
             self.shared.opened(self)
         return handle
+
+    def _is_own(self, handle: Handle) -> bool:
+        """Tell whether a file that was just opened is the one that was listed, whoever may write here."""
+        if self.shared.writable or self.seal is None or self.shared.renew is None:
+            return True
+        return self.shared.files.size(handle.number) == self._size
+
+    def _has_own_seal(self) -> bool:
+        """Tell whether the seal on disk is still the one that was read."""
+        return (
+            self.shared.writable or read_seal(self.shared.files, self.shared.directory, self.base_offset) == self.seal
+        )
 
     def release(self) -> None:
         """Let the open file and the maps go; the last reader that still uses them closes them."""
@@ -180,6 +216,8 @@ class Segment:
 
     def load_indexes(self) -> Indexes:
         """Map the index files and hold them against the seal; rebuild them where they are not its own."""
+        if self.is_replaced:
+            raise SegmentReplaced(self.path)
         tables = []
         for suffix, entry_size in (
             (names.OFFSET_INDEX, OFFSET_ENTRY.size),
@@ -194,6 +232,8 @@ class Segment:
         if self.seal is not None:
             proofs = (self.seal.offset_index_crc, self.seal.time_index_crc)
             if tuple(crc32c(table) for table in tables) != proofs:
+                if not self._has_own_seal():
+                    raise SegmentReplaced(self.path)
                 return self.rebuild_indexes("an index is not the one that was sealed")
         return Indexes(OffsetIndex(self.base_offset, tables[0]), TimeIndex(self.base_offset, tables[1]))
 
@@ -207,15 +247,27 @@ class Segment:
             TimeIndex(self.base_offset, bytes(state.time_table)),
         )
         if self.shared.writable and self.seal is not None and state.problem is None:
-            gaps = not self.seal.contiguous
-            self.write_sealed(state, sealed_at_ms=self.seal.sealed_at_ms, may_have_gaps=gaps)
+            with self.shared.replacing:
+                if not self.is_replaced:
+                    self.write_sealed_again(state, self.seal)
         self.loaded = indexes
         return indexes
 
-    def write_sealed(self, state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False) -> None:
+    def write_sealed_again(self, state: SegmentState, seal: Seal) -> None:
+        """Replace both index files and the seal by what `state` says, the rest as an older seal has it."""
+        self.write_sealed(
+            state,
+            sealed_at_ms=seal.sealed_at_ms,
+            may_have_gaps=not seal.contiguous,
+            clean_offset=seal.clean_offset,
+        )
+
+    def write_sealed(
+        self, state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False, clean_offset: int = 0
+    ) -> None:
         """Replace both index files and the seal by what `state` says. The caller syncs the directory."""
         self.write_indexes_of(state)
-        seal = seal_of(state, sealed_at_ms=sealed_at_ms, may_have_gaps=may_have_gaps)
+        seal = seal_of(state, sealed_at_ms=sealed_at_ms, may_have_gaps=may_have_gaps, clean_offset=clean_offset)
         write_seal(self.shared.files, self.shared.directory, seal)
         self.attach(seal)
 
@@ -410,7 +462,7 @@ class ActiveSegment(Segment):
         self.write_indexes()
 
 
-def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False) -> Seal:
+def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False, clean_offset: int = 0) -> Seal:
     """Return the seal of a segment whose batches add up to `state`."""
     return Seal(
         base_offset=state.base_offset,
@@ -424,6 +476,7 @@ def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = Fal
         offset_index_crc=crc32c(bytes(state.offset_table)),
         time_index_crc=crc32c(bytes(state.time_table)),
         contiguous=state.contiguous and not may_have_gaps,
+        clean_offset=clean_offset,
     )
 
 

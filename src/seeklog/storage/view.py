@@ -7,7 +7,7 @@ readable while a handle refers to them.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from seeklog.storage.segment import Segment
 
@@ -37,3 +37,7 @@ class View:
     def with_replaced(self, old: Segment, new: Segment) -> View:
         """Return the view in which `new` stands for `old`."""
         return View(new if segment is old else segment for segment in self.segments)
+
+    def with_merged(self, old: Sequence[Segment], new: Segment) -> View:
+        """Return the view in which `new` stands for all of `old`, which follow each other."""
+        return View(new if segment is old[0] else segment for segment in self.segments if segment not in old[1:])

@@ -42,6 +42,7 @@ class LogWriter:
             raise UsageError("batch_bytes >= 1 and buffer_bytes >= batch_bytes must hold")
         log.check_usable()
         self._now_ms = log.clock.now_ms
+        self._check_keys = log.check_keys
         largest = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
         self._lane = Lane(_WholeLog(log), batch_bytes=largest)
         self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
@@ -71,6 +72,8 @@ class LogWriter:
         if timestamp_ms is None:
             timestamp_ms = self._now_ms()
         record = make_record(value, key, headers, timestamp_ms, -1, None)
+        if key is None:
+            self._check_keys((record,))
         return self._put(self._lane, record, record_bound(record), AppendFuture)
 
     def flush(self) -> None:

@@ -1,0 +1,346 @@
+"""The map of last offsets, and the filter that copies what compaction keeps of a batch."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import struct
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from record.batches import CODECS, HEADER_SIZE, LIMIT, Row, Sketch, T, seal
+from seeklog.errors import CorruptBatch, InvalidRecord
+from seeklog.record import kernel
+from seeklog.record.batch import (
+    CONTROL,
+    DELETE_HORIZON,
+    LOG_APPEND_TIME,
+    TRANSACTIONAL,
+    Batch,
+    decode_records,
+    encode_batch,
+    split_batches,
+)
+from seeklog.record.kernel import BatchFilter, OffsetMap, Record
+
+SECRET = bytes(range(16))
+DAY_MS = 24 * 3600 * 1000
+NOW = T + 10 * DAY_MS
+
+
+def never(*_: int) -> bool:
+    return False
+
+
+def map_of(raw: bytes, *, slots: int = 1000, start: int = 0, module: Any = kernel) -> OffsetMap:
+    offset_map = module.OffsetMap(slots, base_offset=start, secret=SECRET)
+    offset_map.add_batches(raw, 0, 0, start, LIMIT, never)
+    return offset_map
+
+
+def filtered(
+    raw: bytes,
+    offset_map: OffsetMap | None = None,
+    *,
+    now_ms: int = NOW,
+    ends: bool = False,
+    last_offsets: dict[int, int] | None = None,
+    judge: Any = never,
+    module: Any = kernel,
+) -> tuple[bytes, BatchFilter]:
+    sieve = module.BatchFilter(
+        offset_map or map_of(raw, module=module),
+        now_ms=now_ms,
+        delete_retention_ms=DAY_MS,
+        last_offsets=last_offsets or {},
+        limit=LIMIT,
+        judge=judge,
+    )
+    sieve.begin()
+    assert sieve.add_batches(raw, 0, 0) == len(raw)
+    if ends:
+        sieve.finish()
+    return sieve.take(), sieve
+
+
+def batch(keys: Iterable[bytes | None], *, base_offset: int = 0, value: bytes | None = b"v", **words: Any) -> bytes:
+    records = [Record(value, key=key, timestamp_ms=T + number) for number, key in enumerate(keys)]
+    return encode_batch(records, base_offset=base_offset, **words)
+
+
+def only(raw: bytes) -> Batch:
+    (one,) = split_batches(raw)
+    return one
+
+
+def test_the_map_has_the_last_offset_of_each_key() -> None:
+    offset_map = map_of(batch([b"a", b"b", b"a", b""]) + batch([b"b", b"c"], base_offset=10))
+
+    assert [offset_map.get(key) for key in (b"a", b"b", b"c", b"", b"d")] == [2, 10, 11, 3, None]
+    assert (offset_map.count, offset_map.latest_offset) == (4, 11)
+
+
+def test_the_map_holds_as_many_keys_as_a_dict() -> None:
+    chance = random.Random(5)
+    expected: dict[bytes, int] = {}
+    raw = b""
+    for base in range(0, 5000, 50):
+        keys = [chance.randbytes(chance.randrange(4)) for _ in range(50)]
+        expected |= {key: base + number for number, key in enumerate(keys)}
+        raw += batch(keys, base_offset=base)
+    offset_map = map_of(raw, slots=len(expected) * 5 // 4 + 2)
+
+    assert {key: offset_map.get(key) for key in expected} == expected
+    assert offset_map.count == len(expected)
+
+
+def test_a_full_map_stops_before_the_batch_that_does_not_fit() -> None:
+    raw = batch([b"a", b"b", b"c"]) + batch([b"a", b"d", b"e", b"f"], base_offset=3)
+    offset_map = OffsetMap(7, base_offset=0, secret=SECRET)
+    size = len(batch([b"a", b"b", b"c"]))
+
+    assert offset_map.capacity == 5
+    assert offset_map.add_batches(raw, 0, 0, 0, LIMIT, never) == (size, True)
+    assert offset_map.latest_offset == 2
+    # Part of the second batch is in the map; nothing of it is dropped, and what it supersedes is.
+    kept, _ = filtered(raw, offset_map)
+    assert [record.offset for record in decode_records(kept)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_offsets_further_apart_than_a_slot_holds_fill_the_map() -> None:
+    raw = batch([b"a"]) + batch([b"b"], base_offset=2**32 - 3) + batch([b"c"], base_offset=2**32 - 2)
+    offset_map = OffsetMap(100, base_offset=0, secret=SECRET)
+
+    assert offset_map.add_batches(raw, 0, 0, 0, LIMIT, never) == (2 * len(raw) // 3, True)
+    assert offset_map.get(b"b") == 2**32 - 3
+
+
+def test_records_below_the_start_are_not_mapped() -> None:
+    offset_map = map_of(batch([b"a", b"b", b"c"]), start=1)
+
+    assert [offset_map.get(key) for key in (b"a", b"b", b"c")] == [None, 1, 2]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_kept_is_what_a_dict_keeps(codec: int, seed: int) -> None:
+    chance = random.Random(seed)
+    rows: dict[int, Record] = {}
+    raw, base = b"", chance.randrange(1000)
+    for _ in range(30):
+        records = [
+            Record(
+                chance.choice([b"", chance.randbytes(20)]),
+                key=b"%d" % chance.randrange(40),
+                headers=(("h", chance.choice([None, b"x"])),) * chance.randrange(3),
+                timestamp_ms=chance.choice([-1, 0, T, T + chance.randrange(10**6)]),
+            )
+            for _ in range(chance.randrange(1, 9))
+        ]
+        raw += encode_batch(records, base_offset=base, codec=codec)
+        base += len(records) + chance.randrange(3)
+    rows = {record.offset: record for record in decode_records(raw)}
+    last = {record.key: offset for offset, record in rows.items()}
+
+    kept, sieve = filtered(raw)
+
+    assert decode_records(kept) == [rows[offset] for offset in sorted(last.values())]
+    assert (sieve.records_read, sieve.records_kept) == (len(rows), len(last))
+    before = {each.base_offset: each for each in split_batches(raw)}
+    for each in split_batches(kept):
+        old = before[each.base_offset].header
+        assert (each.last_offset, each.header.attributes, each.header.base_sequence) == (
+            old.last_offset,
+            old.attributes,
+            old.base_sequence,
+        )
+        stamps = [record.timestamp_ms for record in each.records()]
+        assert (each.header.base_timestamp_ms, each.max_timestamp_ms) == (stamps[0], max(stamps))
+    assert filtered(kept)[0] == kept
+
+
+def test_a_batch_that_loses_nothing_is_copied_as_it_is() -> None:
+    # The kernel would write these records otherwise: no codec gives back the bytes of another library.
+    odd = Sketch((Row(b"v", key=b"a", delta=2),), fields={"last_delta": 7, "base_timestamp": T}).encode()
+    kept, sieve = filtered(odd)
+
+    assert kept == odd
+    assert not sieve.changed
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int) -> None:
+    raw = encode_batch(
+        [
+            Record(b"old", key=b"a", timestamp_ms=T),
+            Record(None, key=b"a", timestamp_ms=T + 5),
+            Record(b"x", key=b"b", timestamp_ms=T + 3),
+        ],
+        codec=codec,
+    )
+    first, _ = filtered(raw)
+    header = only(first).header
+
+    assert header.attributes == codec | DELETE_HORIZON
+    assert header.base_timestamp_ms == NOW + DAY_MS
+    assert header.max_timestamp_ms == T + 5
+    assert [(r.key, r.value, r.timestamp_ms) for r in decode_records(first)] == [
+        (b"a", None, T + 5),
+        (b"b", b"x", T + 3),
+    ]
+    assert filtered(first, now_ms=NOW + DAY_MS - 1)[0] == first
+    second, _ = filtered(first, now_ms=NOW + DAY_MS)
+    assert [(r.key, r.timestamp_ms) for r in decode_records(second)] == [(b"b", T + 3)]
+    # The horizon stays, as in Kafka: timestamps are still relative to it.
+    assert only(second).header.delete_horizon_ms == NOW + DAY_MS
+
+
+def test_an_old_tombstone_without_horizon_stays() -> None:
+    raw = batch([b"a"], value=None)
+
+    assert decode_records(filtered(raw, now_ms=T + 1000 * DAY_MS)[0]) == decode_records(raw)
+
+
+def test_log_append_time_stays_the_batch_s_own() -> None:
+    records = [Record(None, key=key) for key in (b"a", b"a", b"b")]
+    raw = encode_batch(records, now_ms=T, log_append_time=True)
+    kept, _ = filtered(raw)
+
+    assert only(kept).header.attributes == LOG_APPEND_TIME | DELETE_HORIZON
+    assert only(kept).max_timestamp_ms == T
+    assert [record.timestamp_ms for record in decode_records(kept)] == [T, T]
+
+
+def test_a_record_without_key_goes_and_is_counted() -> None:
+    kept, sieve = filtered(batch([None, b"a", None]))
+
+    assert [record.key for record in decode_records(kept)] == [b"a"]
+    assert sieve.keyless == 2
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_an_emptied_batch_goes_unless_it_is_the_last_of_a_producer_or_of_the_file(codec: int) -> None:
+    producer = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 40, "codec": codec, "leader_epoch": 5}
+    raw = batch([b"a", b"b"], **producer) + batch([b"a", b"b"], base_offset=2)
+    last = len(batch([b"a", b"b"], **producer))
+
+    assert filtered(raw)[0] == raw[last:]
+    assert filtered(raw, last_offsets={7: 0, 8: 1})[0] == raw[last:]
+    whole_map = map_of(raw)
+    for part, words in ((raw, {"last_offsets": {7: 1}}), (raw[:last], {"ends": True})):
+        kept, sieve = filtered(part, whole_map, **words)
+        assert sieve.changed
+        header = next(split_batches(kept)).header
+        assert header.size == HEADER_SIZE
+        assert header[4:] == (0, 1, -1, T + 1, 7, 3, 40, 0)
+        assert (header.base_offset, header.leader_epoch) == (0, 5)
+        assert decode_records(kept) == decode_records(part[last:])
+        again, sieve = filtered(kept, whole_map, **words)
+        assert again == kept
+        assert not sieve.changed
+        assert filtered(kept, whole_map)[0] == part[last:]
+
+
+def test_a_bare_header_in_the_middle_goes() -> None:
+    raw = batch([b"a"]) + batch([b"a"], base_offset=1) + batch([b"b"], base_offset=2) + batch([b"b"], base_offset=3)
+    size = len(batch([b"a"]))
+    whole_map = map_of(raw)
+    first, _ = filtered(raw[:size], whole_map, ends=True)
+    kept, sieve = filtered(first + raw[size:], whole_map, ends=True)
+
+    assert [each.base_offset for each in split_batches(kept)] == [1, 3]
+    assert sieve.changed
+
+
+def marker(kind: int, *, base_offset: int) -> bytes:
+    key = struct.pack(">hh", 0, kind)
+    record = Record(struct.pack(">hi", 0, 1), key=key, timestamp_ms=T)
+    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "transactional": True, "control": True}
+    return encode_batch([record], base_offset=base_offset, **words)
+
+
+def test_the_judge_decides_over_batches_of_transactions() -> None:
+    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
+    raw = batch([b"a"], **words) + batch([b"b"], base_offset=1, **words) + marker(0, base_offset=2)
+    asked: list[tuple[int, ...]] = []
+
+    def judge(*facts: int) -> bool:
+        asked.append(facts)
+        return facts[0] == 1
+
+    offset_map = OffsetMap(100, base_offset=0, secret=SECRET)
+    offset_map.add_batches(raw, 0, 0, 0, LIMIT, judge)
+    both = TRANSACTIONAL | CONTROL
+    assert asked == [(0, 0, TRANSACTIONAL, 7, -1), (1, 1, TRANSACTIONAL, 7, -1), (2, 2, both, 7, 0)]
+    assert [offset_map.get(key) for key in (b"a", b"b")] == [0, None]
+    assert offset_map.latest_offset == 2
+    kept, _ = filtered(raw, offset_map, judge=judge)
+    assert [each.base_offset for each in split_batches(kept)] == [0, 2]
+
+
+def test_a_marker_of_nothing_waits_for_its_horizon() -> None:
+    raw = marker(1, base_offset=5)
+    kept, _ = filtered(raw, judge=lambda *_: True)
+
+    assert only(kept).header.delete_horizon_ms == NOW + DAY_MS
+    assert only(kept).record_count == 1
+    assert filtered(kept, judge=lambda *_: True)[0] == kept
+    assert filtered(kept, judge=lambda *_: True, now_ms=NOW + DAY_MS)[0] == b""
+    assert filtered(kept, now_ms=NOW + DAY_MS)[0] == kept
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_check_keyed_names_the_record(codec: int) -> None:
+    kernel.check_keyed(batch([b"a", b""], codec=codec) + marker(1, base_offset=0), LIMIT)
+    with pytest.raises(InvalidRecord, match="record 1 of the batch at byte 0 has no key"):
+        kernel.check_keyed(batch([b"a", None], codec=codec), LIMIT)
+
+
+@pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 26))
+def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
+    """Goal: no byte of the records, whatever it says under a valid CRC, makes the filter read outside of them."""
+    sound = batch([b"a", b"a"])
+    for byte in range(256):
+        raw = seal(sound[:place] + bytes([byte]) + sound[place + 1 :])
+        try:
+            kept, _ = filtered(raw)
+        except CorruptBatch:
+            continue
+        assert len(kept) <= len(raw) + 32
+
+
+def test_a_wrong_crc_is_refused() -> None:
+    raw = bytearray(batch([b"a", b"b"]))
+    raw[-1] ^= 1
+    for run in (map_of, filtered):
+        with pytest.raises(CorruptBatch, match="CRC"):
+            run(bytes(raw), *([OffsetMap(9, base_offset=0, secret=SECRET)] if run is filtered else []))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
+    spec = importlib.util.spec_from_file_location("twin.kernel", Path(str(kernel.__file__)).parent / "kernel.py")
+    assert spec is not None
+    assert spec.loader is not None
+    twin: ModuleType = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(twin)
+    chance = random.Random(seed)
+    raw = b""
+    for base in range(0, 100, 10):
+        records = [
+            Record(
+                chance.choice([None, chance.randbytes(9)]),
+                key=chance.choice([None, b"%d" % chance.randrange(20)]),
+                timestamp_ms=T + chance.randrange(-(10**9), 10**9),
+            )
+            for _ in range(chance.randrange(1, 10))
+        ]
+        raw += encode_batch(records, base_offset=base, codec=chance.choice(CODECS), producer_id=chance.randrange(-1, 3))
+    words: dict[str, Any] = {"ends": chance.random() < 0.5, "last_offsets": {0: 19, 1: 99}}
+    mine, its = filtered(raw, **words), filtered(raw, module=twin, **words)
+    assert mine[0] == its[0]
+    assert (mine[1].records_kept, mine[1].keyless) == (its[1].records_kept, its[1].keyless)
