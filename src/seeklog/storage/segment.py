@@ -185,10 +185,9 @@ class Segment:
         return self.shared.files.size(handle.number) == self._size
 
     def _has_own_seal(self) -> bool:
-        """Tell whether the seal on disk is still the one that was read."""
-        return (
-            self.shared.writable or read_seal(self.shared.files, self.shared.directory, self.base_offset) == self.seal
-        )
+        """Tell whether no other seal has taken the place of the one that was read."""
+        shared = self.shared
+        return shared.writable or read_seal(shared.files, shared.directory, self.base_offset) in (None, self.seal)
 
     def release(self) -> None:
         """Let the open file and the maps go; the last reader that still uses them closes them."""
