@@ -54,7 +54,7 @@ def fill(store: Store, count: int, *, topic: str = "orders", partition: int = 0)
     with store._table.writing(TopicPartition(topic, partition)) as log:
         for first in range(log.log_end_offset, log.log_end_offset + count, 10):
             log.append_many(
-                [Record(value_of(one), timestamp_ms=START_MS + one * 1000) for one in range(first, first + 10)]
+                [Record(value_of(one), key=b"", timestamp_ms=START_MS + one * 1000) for one in range(first, first + 10)]
             )
         log.flush()
 

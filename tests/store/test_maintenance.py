@@ -123,7 +123,7 @@ def test_each_topic_is_retained_by_its_own_words(root: Path) -> None:
         store.create_topic("latest", partitions=1, config={"retention.ms": 1000, "cleanup.policy": "compact"})
         store.create_topic("usual", partitions=1)
         for name in store.topics():
-            append(store, name, [b"x"])
+            append(store, name, [b"x"], key=b"k")
         clock.advance(1001)
         assert store.maintain() == 1
         assert {name for name in store.topics() if not read(store, name)} == {"short"}

@@ -79,11 +79,17 @@ def send(
 
 
 def append(
-    store: Store, topic: str, values: Iterable[bytes], *, partition: int = 0, timestamp_ms: int | None = None
+    store: Store,
+    topic: str,
+    values: Iterable[bytes],
+    *,
+    partition: int = 0,
+    timestamp_ms: int | None = None,
+    key: bytes | None = None,
 ) -> range:
     """Write records to one partition as one batch, by the way that producers go but without their thread."""
     with store._table.writing(TopicPartition(topic, partition)) as log:
-        return log.append_many([Record(value, timestamp_ms=timestamp_ms) for value in values])
+        return log.append_many([Record(value, key=key, timestamp_ms=timestamp_ms) for value in values])
 
 
 def read(store: Store, topic: str, partition: int = 0) -> list[bytes | None]:

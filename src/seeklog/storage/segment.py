@@ -182,7 +182,10 @@ class Segment:
         """Tell whether a file that was just opened is the one that was listed, whoever may write here."""
         if self.shared.writable or self.seal is None or self.shared.renew is None:
             return True
-        return self.shared.files.size(handle.number) == self._size
+        size = self.shared.files.size(handle.number)
+        # A file that lost its end is still the segment's own, and whoever reads it must tell. But where the seal was
+        # read after the file was listed, it may speak of the one that has replaced it.
+        return size == self._size or (size != self.seal.size and self._has_own_seal())
 
     def _has_own_seal(self) -> bool:
         """Tell whether no other seal has taken the place of the one that was read."""
