@@ -30,7 +30,6 @@ from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, Us
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE, SECRET_SIZE, SLOT_SIZE, BatchFilter, OffsetMap, SegmentState
 from seeklog.storage import swap
-from seeklog.storage.headers import scan_headers
 from seeklog.storage.reading import ADVICE, locate, located
 from seeklog.storage.seal import Seal, write_seal
 from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, seal_of
@@ -252,24 +251,6 @@ def _first_timestamp(segment: Segment) -> int:
     return read_header(segment.read(HEADER_SIZE, 0)).max_timestamp_ms if segment.size else -1
 
 
-class _LastOffsets:
-    """The last offset of each producer's last batch, looked up when a batch of one has lost all its records."""
-
-    def __init__(self, partition: Partition) -> None:
-        self._partition = partition
-        self._known: dict[int, int] | None = None
-
-    def get(self, producer_id: int, default: int) -> int:
-        if self._known is None:
-            self._known = {}
-            view = self._partition.view
-            for segment in view.segments:
-                for _, header in scan_headers(segment, segment.base_offset, self._partition.log_end_offset):
-                    if header.producer_id >= 0:
-                        self._known[header.producer_id] = header.last_offset
-        return self._known.get(producer_id, default)
-
-
 def _no_transactions(base_offset: int, last_offset: int, attributes: int, producer_id: int, marker: int) -> bool:
     raise UsageError(
         f"the batch at offset {base_offset} belongs to a transaction of a broker's: such partitions are not compacted "
@@ -306,7 +287,7 @@ class _Run:
             offset_map,
             now_ms=self._partition.clock.now_ms(),
             delete_retention_ms=self._partition.config.delete_retention_ms,
-            last_offsets=_LastOffsets(self._partition),
+            last_offsets=self._partition.last_producer_offsets(),
             limit=self._limit,
             judge=_no_transactions,
         )

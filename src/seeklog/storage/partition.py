@@ -794,6 +794,11 @@ class Partition:
         """What the segments share: for compaction, which reads them and writes others beside them."""
         return self._shared
 
+    def last_producer_offsets(self) -> dict[int, int]:
+        """Return the last offset of each live producer's last batch, which compaction keeps."""
+        with self._lock:
+            return self.producers.last_offsets()
+
     @contextlib.contextmanager
     def compacting(self) -> Iterator[None]:
         """Hold this for a compaction: there is one at a time."""

@@ -24,8 +24,6 @@ from seeklog.storage.seal import Seal, encode_seal
 from seeklog.storage.segment import Shared
 
 SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACTION_INDEX)
-# Of the segment whose number the new one takes these stay: producers were the same before it.
-_OUTLIVES: Final = (names.SNAPSHOT,)
 
 
 def write_sides(shared: Shared, state: SegmentState, seal: Seal, *, aborted: bytes = b"") -> None:
@@ -90,7 +88,7 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
             with contextlib.suppress(FileNotFoundError):
                 files.rename(path + names.SWAP, path)
                 is_moved = True
-        if not is_moved and suffix not in _OUTLIVES and (has_sides or suffix != names.TRANSACTION_INDEX):
+        if not is_moved and (has_sides or suffix != names.TRANSACTION_INDEX):
             _remove(shared, base_offset, suffix)
     files.sync_directory(shared.directory)
     path = shared.path(base_offset, names.LOG)
