@@ -42,6 +42,7 @@ from seeklog.groups.groups import Groups
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record, partition_of
 from seeklog.remote import RemoteFiles
+from seeklog.storage.compaction import BUFFER_BYTES, Compacted
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.topics.archive import Archived, Rules, SourceTopic, Verify, archive
@@ -608,7 +609,7 @@ class Store:
     # ------------------------------------------------------------ maintenance
 
     def maintain(self) -> int:
-        """Roll what is due, sync, delete what retention does not keep, make key indexes, write the root's checkpoints.
+        """Roll what is due, sync, retain, compact what is due, make key indexes, write the root's checkpoints.
 
         What the thread does on its schedule, all of it now. Returns how many segments were deleted. Partitions that
         another process writes are left to it.
@@ -620,6 +621,31 @@ class Store:
         deleted = self._roll_and_retain()
         self._write_root_offsets()
         return deleted
+
+    def compact(self, topic: str | None = None, *, buffer_bytes: int = BUFFER_BYTES) -> dict[TopicPartition, Compacted]:
+        """Compact a topic, or all whose `cleanup.policy` holds "compact", due or not; return what that did to each.
+
+        A partition that another process writes raises `LogLocked`; those before it are done.
+        """
+        self._check_writable("compaction writes")
+        done: dict[TopicPartition, Compacted] = {}
+        for each in [self._topics.find(topic)] if topic is not None else self._topics.all():
+            if topic is None and each.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:
+                continue  # a broker's own, which it alone writes
+            for number in each.partitions:
+                partition = TopicPartition(each.name, number)
+                if topic is not None or self._topics.config_of(each).compacts:
+                    done[partition] = self._compact(partition, partial(Log.compact, buffer_bytes=buffer_bytes))
+        return done
+
+    def _compact(
+        self, partition: TopicPartition, work: Callable[[Log], Compacted], *, patience_s: float = 0.0
+    ) -> Compacted:
+        with self._table.lent(partition, patience_s=patience_s) as log:
+            if log not in self._table.open_writers():
+                return work(log)
+        # It stands open for who writes it, and they need not wait; should it be closed, the compaction ends.
+        return work(log)
 
     def _refresh(self) -> None:
         self._topics.refresh()
@@ -641,6 +667,8 @@ class Store:
                         deleted += log.retain()
                         if topic.name not in names.INTERNAL_TOPICS:
                             log.make_key_indexes()
+                    if log.config.compacts:
+                        self._compact(TopicPartition(topic.name, number), Log.compact_if_due, patience_s=0)
                 except LogLocked:
                     continue  # whoever writes it does this
                 except SeeklogError as error:

@@ -105,6 +105,8 @@ class Promise:
     epoch_starts: dict[int, int] = field(default_factory=dict)
     producers: dict[int, int] = field(default_factory=dict)
     """The last offset of each producer's last batch: it is known for as long as that batch would be there."""
+    superseded: dict[int, bytes | None] = field(default_factory=dict)
+    """The keys of records that compaction may take, or has taken: a later one of the key must be there instead."""
     possible: dict[int, list[Content]] = field(default_factory=dict)
     """What may be found at each offset: more than one only while a truncation is under way."""
 
@@ -126,7 +128,11 @@ class Promise:
                 if content not in self.possible.get(offset, ()):
                     yield f"offset {offset} holds what was never there, or is deleted: {content}"
         for offset in range(max(start, self.start_at_least), min(end, kept_end)):
-            if outcome.records[offset] != self.possible[offset][-1]:
+            if offset not in outcome.records:
+                key = self.superseded.get(offset, b"never")
+                if not any(at > offset and content.key == key for at, content in outcome.records.items()):
+                    yield f"offset {offset} is gone, and no later record of its key is there"
+            elif outcome.records[offset] != self.possible[offset][-1]:
                 yield f"offset {offset} holds an older record than the one promised"
         if self.watermark_at_most is not None and outcome.high_watermark > max(self.watermark_at_most, start):
             yield f"high watermark {outcome.high_watermark}, only {self.watermark_at_most} was asked for"
@@ -308,6 +314,19 @@ class Recorder:
         self.log.retain()
         self._settle()
 
+    def compact(self, *, buffer_bytes: int = 1 << 20) -> None:
+        """Keep the latest record of each key; what went may not come back."""
+        promise = self.promise
+        last = {found[-1].key: offset for offset, found in promise.possible.items()}
+        promise.superseded |= {
+            offset: found[-1].key for offset, found in promise.possible.items() if last[found[-1].key] != offset
+        }
+        self.log.compact(buffer_bytes=buffer_bytes)
+        left = {record.offset for record in read_everything(self.log)}
+        promise.possible = {offset: found for offset, found in promise.possible.items() if offset in left}
+        self._batch_starts = [batch.base_offset for batch in read_batches(self.log)]
+        self._settle()
+
     def truncate_to(self, offset: int) -> None:
         """Drop the batch that holds `offset` and all behind it."""
         promise = self.promise
@@ -478,7 +497,7 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
     start, end = log.log_start_offset, log.log_end_offset
     records = {record.offset: Content.of(record) for record in read_everything(log)}
     problem = ""
-    if list(records) != list(range(start, end)):
+    if list(records) != (sorted(records) if log.config.compacts else list(range(start, end))):
         problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
     producers = producers_of(log)
     problem = problem or _producer_problem(log, producers)
@@ -516,7 +535,7 @@ def _producer_problem(log: Log, producers: dict[int, int]) -> str:
             found[batch.header.producer_id] = batch.header
     for producer_id, header in found.items():
         place = log.place_of(producer_id)
-        expected = (header.producer_epoch, (header.base_sequence + header.record_count) % 2**31)
+        expected = (header.producer_epoch, (header.base_sequence + header.last_offset_delta + 1) % 2**31)
         if place is None or (place.epoch, place.sequence) != expected or producers[producer_id] != header.last_offset:
             return f"producer {producer_id} is to go on with {expected}, the log says {place}"
     for producer_id, last_offset in producers.items():
@@ -564,7 +583,11 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
             outcome = look(log, epochs)
             if outcome.problem:
                 return outcome
-            offset = log.append(SENTINEL, timestamp_ms=now_ms)
+            key = b"sentinel" if config.compacts else None
+            offset = log.append(SENTINEL, key=key, timestamp_ms=now_ms)
+        passing = (names.CLEANED, names.SWAP, names.DELETED, names.TEMPORARY)
+        if any(name.endswith(passing) for name in sim.list(PATH)):
+            return Outcome(problem=f"files are left over: {sorted(sim.list(PATH))}")
         if offset != outcome.log_end_offset:
             return Outcome(problem=f"appended at {offset}, the log ended at {outcome.log_end_offset}")
         # Power is lost once more: a clean close must have made everything durable.
@@ -573,7 +596,7 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
             second = look(log, epochs)
     except SeeklogError as error:
         return Outcome(problem=f"{type(error).__name__}: {error}")
-    expected = outcome.records | {offset: Content(None, SENTINEL, (), now_ms)}
+    expected = outcome.records | {offset: Content(key, SENTINEL, (), now_ms)}
     if second.problem:
         return Outcome(problem=f"second open: {second.problem}")
     if second.records != expected or second.log_start_offset != outcome.log_start_offset:

@@ -558,3 +558,40 @@ def anything(on: Recorder) -> None:
         if not on.is_open:
             on.open()
     on.close()
+
+
+@workload("compaction", flush="os", cleanup_policy="compact", **SMALL)
+@workload("compaction, flush=batch", flush="batch", cleanup_policy="compact", **SMALL)
+def compaction(on: Recorder) -> None:
+    """Segments are rewritten and merged, in one round and in many; then it goes on."""
+    on.is_observed = False
+    on.open()
+    for number in range(14):
+        on.append(on.chance.randbytes(240), key=b"%d" % on.chance.randrange(4) if number % 5 else b"once %d" % number)
+    on.flush()
+    on.is_observed = True
+    on.compact(buffer_bytes=on.chance.choice((1 << 20, 5 * 20)))
+    on.append(key=b"0")
+    on.close()
+    on.open()
+    on.append(on.chance.randbytes(900), key=b"1")
+    on.append(on.chance.randbytes(900), key=b"2")
+    on.compact()
+    on.append(key=b"3")
+    on.close()
+
+
+@workload("compaction after a kill", flush="os", cleanup_policy="compact", **SMALL)
+def compaction_after_a_kill(on: Recorder) -> None:
+    """Killed at a boundary of a compaction; then power may go at each boundary of what completes it."""
+    on.is_observed = False
+    on.open()
+    for _ in range(12):
+        on.append(on.chance.randbytes(240), key=b"%d" % on.chance.randrange(3))
+    on.flush()
+    on.kill_during(on.compact, at=on.chance.randrange(1, 40))
+    on.is_observed = True
+    on.open()
+    on.append(key=b"0")
+    on.compact()
+    on.close()
