@@ -129,6 +129,8 @@ class _Staging:
         codec = CODEC_IDS[self._options.compression or target.config.compression_type]
         largest = min(target.config.max_message_bytes, target.config.segment_bytes)
         try:
+            if target.config.compacts and ("key" not in columns or columns["key"].null_count):
+                raise InvalidRecord("it is compacted, and a row has no key; nothing was written")
             partitions = self._partitions(target, columns, batch.num_rows)
             records = rows.record_rows(**{name: column for name, column in columns.items() if name != "partition"})
             for partition, selected in rows.group_rows(partitions, count=target.partition_count):
