@@ -16,8 +16,7 @@ from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebu
 from seeklog.storage.writer import AppendFuture, LogWriter
 from seeklog.store import Store
 from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
-from seeklog.topics.archive import Archived
-from seeklog.topics.description import PartitionDescription, TopicDescription
+from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 
 __version__ = "0.1.0"
 

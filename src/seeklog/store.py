@@ -17,14 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from seeklog import names
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
 from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
-from seeklog.depot import open_depot
 from seeklog.errors import (
     DiskFull,
     InvalidConfig,
@@ -45,15 +44,17 @@ from seeklog.remote import RemoteFiles
 from seeklog.storage.compaction import BUFFER_BYTES, Compacted
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
-from seeklog.topics.archive import Archived, Rules, SourceTopic, Verify, archive
 from seeklog.topics.archived import Origin, StoredFiles, open_archive
-from seeklog.topics.description import PartitionDescription, TopicDescription
+from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.producer_ids import Identity, ProducerIds
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
+
+if TYPE_CHECKING:
+    from seeklog.topics.archive import SourceTopic, Verify
 
 logger = logging.getLogger("seeklog")
 
@@ -557,6 +558,10 @@ class Store:
         there with `ManifestMismatch`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
         deleted here before they were archived are refused, too, unless `allow_gaps=True`.
         """
+        # Loaded when it is used: it would cost every import some milliseconds.
+        from seeklog.depot import open_depot
+        from seeklog.topics.archive import Rules, archive
+
         self._check_open()
         rules = Rules(verify, allow_gaps, repair)
         depot = open_depot(
@@ -589,6 +594,8 @@ class Store:
 
     def archivable(self, topics: Iterable[str] | None = None) -> list[SourceTopic]:
         """Return what is known of the topics that an archiving with these names would copy."""
+        from seeklog.topics.archive import SourceTopic
+
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names: [{topics!r}]")
         self._topics.refresh()

@@ -41,6 +41,7 @@ from seeklog.storage.recovery import list_segments
 from seeklog.storage.seal import Seal, encode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared, scan_into
 from seeklog.topics.catalog import Topic
+from seeklog.topics.description import Archived
 from seeklog.topics.layout import partition_path
 from seeklog.topics.manifest import (
     PARTITION_FILES,
@@ -114,19 +115,6 @@ class Plan:
     @property
     def copies(self) -> list[Copy]:
         return [copy for partition in self.partitions for copy in partition.copies]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Archived:
-    """What an archiving has done."""
-
-    location: str
-    copied_segments: int
-    copied_bytes: int
-    kept_segments: int
-    """Segments that were there already, of the topics that were archived."""
-    removed_files: int
-    """Files of segments that an earlier archiving had replaced."""
 
 
 @dataclass(frozen=True, slots=True)

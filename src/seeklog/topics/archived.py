@@ -11,7 +11,7 @@ import errno
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from seeklog import names
 from seeklog.config import INT64_MAX
@@ -22,7 +22,9 @@ from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, encode_checkpoint
 from seeklog.topics.catalog import Catalog, Topic, encode_catalog
 from seeklog.topics.layout import partition_path
-from seeklog.topics.manifest import Manifest, PartitionEntry, SegmentEntry, decode_manifest
+
+if TYPE_CHECKING:
+    from seeklog.topics.manifest import Manifest, PartitionEntry, SegmentEntry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,6 +170,9 @@ def read_manifest(files: Files, root: str) -> Manifest | None:
         data = files.read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    # Loaded where there is an archive, and by nobody else: it would cost every import some milliseconds.
+    from seeklog.topics.manifest import decode_manifest
+
     return decode_manifest(data, path=path)
 
 

@@ -41,3 +41,16 @@ class TopicDescription:
     def record_count(self) -> int:
         """How many offsets are kept; compaction may have left fewer records."""
         return sum(partition.high_watermark - partition.log_start_offset for partition in self.partitions)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Archived:
+    """What an archiving has done."""
+
+    location: str
+    copied_segments: int
+    copied_bytes: int
+    kept_segments: int
+    """Segments that were there already, of the topics that were archived."""
+    removed_files: int
+    """Files of segments that an earlier archiving had replaced."""

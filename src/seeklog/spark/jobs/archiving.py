@@ -20,7 +20,6 @@ from seeklog.spark.words import readable_path
 from seeklog.store import open_store
 from seeklog.topics.archive import (
     LOOKS_MOST,
-    Archived,
     Copy,
     Plan,
     Rules,
@@ -32,6 +31,7 @@ from seeklog.topics.archive import (
     plan_archive,
 )
 from seeklog.topics.archived import Origin
+from seeklog.topics.description import Archived
 from seeklog.topics.manifest import SegmentEntry
 
 if TYPE_CHECKING:
