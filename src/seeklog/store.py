@@ -672,10 +672,12 @@ class Store:
                     with self._table.lent(TopicPartition(topic.name, number), patience_s=0) as log:
                         log.roll_if_due()
                         deleted += log.retain()
-                        if topic.name not in names.INTERNAL_TOPICS:
-                            log.make_key_indexes()
                     if log.config.compacts:
                         self._compact(TopicPartition(topic.name, number), Log.compact_if_due, patience_s=0)
+                    if log.config.indexes_keys and topic.name not in names.INTERNAL_TOPICS:
+                        # After the compaction, which takes the indexes away with the segments that it replaces.
+                        with self._table.lent(TopicPartition(topic.name, number), patience_s=0) as log:
+                            log.make_key_indexes()
                 except LogLocked:
                     continue  # whoever writes it does this
                 except SeeklogError as error:

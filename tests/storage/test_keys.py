@@ -217,7 +217,8 @@ def test_appends_alone_make_no_index(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", [{"key_index": "seal"}, {"cleanup_policy": "compact"}])
 def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, words: dict[str, Any]) -> None:
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, **words) as log:
-        fill(log, 60, keys=KEYS)
+        for number in range(60):
+            log.append(b"%d" % number, key=KEYS[number % 4])
         log.flush()
         assert len(key_files(tmp_path)) == log.segment_count - 1
         written = {file.name: file.stat().st_mtime_ns for file in key_files(tmp_path)}
@@ -586,3 +587,20 @@ def test_the_bytes_are_those_of_the_format(tmp_path: Path) -> None:
     table = KeyTable(0)
     table.add((tmp_path / "00000000000000000000.log").read_bytes()[:size], 0, True, 2**62, 1 << 20)
     assert encode_key_index(table, seal) == data
+
+
+def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
+    """Goal: the indexes of what was replaced are gone or not believed, those of the new segments are made."""
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, cleanup_policy="compact") as log:
+        for round_number in range(3):
+            for number in range(60):
+                log.append(b"%d %d" % (round_number, number), key=KEYS[number % 4])
+            log.flush()
+            before = {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
+            with open_log(tmp_path, read_only=True) as reader:
+                log.compact()
+                for _ in range(2):
+                    assert {key: log.latest_for_key(key) for key in before} == before
+                    assert {key: reader.latest_for_key(key) for key in before} == before
+                    log.make_key_indexes()
+    assert answers(tmp_path, cleanup_policy="compact") == before
