@@ -38,18 +38,6 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"there is no log at {path}: it holds no segment")
 
 
-def list_beside_writer(files: Files, path: str) -> list[str]:
-    """Return the names in a partition's directory: of its segments all up to the newest, none in between missing.
-
-    A listing that is made while a writer rolls may have a new segment and not the one before it, which is as new. All
-    that came before the end of a first listing are in a second one, which may then lack some that are newer still.
-    """
-    bases = [parsed[0] for parsed in map(names.parse_segment_name, files.list(path)) if parsed is not None]
-    newest = max(bases, default=-1)
-    parsed_names = ((name, names.parse_segment_name(name)) for name in files.list(path))
-    return [name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest]
-
-
 def lock_directory(files: Files, path: str) -> Lock:
     """Take the partition's one writer's lock, or say who has it."""
     return take_lock(files, f"{path}/{names.LOCK}", what=path)

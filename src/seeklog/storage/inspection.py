@@ -19,10 +19,9 @@ from seeklog.errors import CorruptionError
 from seeklog.files import Files, OsFiles
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
-from seeklog.storage.directory import list_beside_writer
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
-from seeklog.storage.recovery import list_segments
+from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.reindex import BatchMap, IndexProblem, offset_problems, state_of_every_batch, time_problems
 from seeklog.storage.salvage import DAMAGES_MOST, Damage, Salvage
 from seeklog.storage.seal import SIZE as SEAL_SIZE
@@ -144,8 +143,7 @@ def plan_inspection(
     except CorruptionError as error:
         path = f"{directory}/{names.CHECKPOINT}"
         findings.append(Finding(kind=Kind.CHECKPOINT, severity=Severity.ERROR, path=path, detail=error.reason))
-    listing = list_beside_writer(files, directory)
-    segments = list_segments(Shared(files, directory, config, writable=False), listing)
+    listing, segments = list_beside_writer(Shared(files, directory, config, writable=False))
     is_ours = names.CHECKPOINT in listing
     saved = None
     if checkpoint is not None:

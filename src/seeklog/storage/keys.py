@@ -22,7 +22,7 @@ from seeklog.record.kernel import KeyEntries, KeyTable, Record, SegmentState, ha
 from seeklog.storage import reading
 from seeklog.storage.keyindex import add_keys, collect_keys, encode_key_index, key_index_name, open_key_index
 from seeklog.storage.seal import Seal
-from seeklog.storage.segment import ActiveSegment, Segment
+from seeklog.storage.segment import ActiveSegment, Segment, SegmentReplaced
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -85,8 +85,14 @@ class KeyLookup:
         """In a forked child: a thread that is not in it may have held it."""
         self._lock = threading.Lock()
 
-    def latest(self, view: View, key: bytes, *, start: int, stop: int, high_watermark: int) -> Record | None:
-        """Return the newest record with the key in [start, stop), or None. No offset of it is above the watermark."""
+    def latest(
+        self, view: View, key: bytes, *, start: int, stop: int, high_watermark: int, is_last_try: bool = False
+    ) -> Record | None:
+        """Return the newest record with the key in [start, stop), or None. No offset of it is above the watermark.
+
+        Raises `SegmentReplaced`, unless it is the last try, if a record is gone that an index has named: compaction has
+        found a newer one, which the view may not reach.
+        """
         if view is not self._view:
             self._forget_all_but(view)
         first, second = hash_key(key)
@@ -111,13 +117,13 @@ class KeyLookup:
                     if record is not None:
                         return record
                 offsets = [offset] if (offset := table.offset_of(first, second)) >= 0 else []
-            record = self._follow(view, segment, key, offsets, start=start, stop=stop)
+            record = self._follow(view, segment, key, offsets, start=start, stop=stop, is_last_try=is_last_try)
             if record is not None:
                 return record
         return None
 
     def _follow(
-        self, view: View, segment: Segment, key: bytes, offsets: list[int], *, start: int, stop: int
+        self, view: View, segment: Segment, key: bytes, offsets: list[int], *, start: int, stop: int, is_last_try: bool
     ) -> Record | None:
         """Return the newest record with the key in [start, stop) of a segment whose index names these offsets."""
         is_certain = True
@@ -128,6 +134,8 @@ class KeyLookup:
                 found = reading.read_records(view, offset, offset + 1, 1, 1, self._limit)
                 if found and found[0].key == key:
                     return found[0]
+                if not found and not is_last_try:
+                    raise SegmentReplaced(segment.path)
             is_certain = False
         if is_certain:
             return None

@@ -508,19 +508,25 @@ class Log:
         """
         if not isinstance(key, bytes):
             raise UsageError(f"a key is bytes, not {type(key).__name__}")
-        first, stop = self._range(start, end)
-        for is_last_try in (False, True):
+        for is_last_try in (*(False,) * reading.RENEWALS_MOST, True):
+            first, stop = self._range(start, end)
             partition = self._partition
             view = partition.view
             try:
-                return partition.keys.latest(view, key, start=first, stop=stop, high_watermark=partition.high_watermark)
+                return partition.keys.latest(
+                    view,
+                    key,
+                    start=first,
+                    stop=stop,
+                    high_watermark=partition.high_watermark,
+                    is_last_try=is_last_try,
+                )
             except (OSError, CorruptionError) as error:
-                # A segment was deleted, or its writer in another process has rewritten the tail: look again, once.
+                # A segment was deleted or compacted, or its writer in another process has rewritten the tail.
                 if is_last_try or not self._may_have_moved(view, error):
                     if isinstance(error, OSError):
                         raise self._unreadable(first, error) from error
                     raise
-                first, stop = max(first, self.log_start_offset), min(stop, self.high_watermark)
         raise AssertionError("the last try returns or raises")
 
     def _may_have_moved(self, view: View, error: OSError | CorruptionError) -> bool:

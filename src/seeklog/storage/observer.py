@@ -18,13 +18,13 @@ from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record import kernel
 from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
-from seeklog.storage.directory import check_directory, list_beside_writer
+from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host
 from seeklog.storage.keys import KeyLookup
 from seeklog.storage.reading import ADVICE
-from seeklog.storage.recovery import RecoveryReport, list_segments
+from seeklog.storage.recovery import RecoveryReport, list_beside_writer
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
 from seeklog.storage.view import View
@@ -156,7 +156,7 @@ class Observer:
 
     def _load(self) -> None:
         self._checkpoint = self._read_checkpoint()
-        segments = list_segments(self._shared, list_beside_writer(self.files, self.directory))
+        _, segments = list_beside_writer(self._shared)
         if not segments:
             raise NotALog(f"there is no log at {self.directory}: it holds no segment")
         checkpoint = self._checkpoint

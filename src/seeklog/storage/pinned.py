@@ -17,7 +17,7 @@ from seeklog.config import LogConfig
 from seeklog.files import Files
 from seeklog.storage.handle import Handle
 from seeklog.storage.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
-from seeklog.storage.recovery import list_segments
+from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import Indexes, Segment, Shared
 from seeklog.storage.view import View
@@ -105,7 +105,7 @@ def pinned_view(files: Files, directory: str, pin: Pin) -> View:
 def _listed_view(files: Files, directory: str) -> View:
     """Return the segments as the directory has them by now; a reader knows by its offsets where to stop."""
     shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
-    segments = list_segments(shared, files.list(directory))
+    _, segments = list_beside_writer(shared)
     for segment in segments[:-1]:
         seal = None if segment.path.endswith(names.SWAP) else read_seal(files, directory, segment.base_offset)
         if seal is not None:

@@ -29,6 +29,8 @@ from seeklog.storage.segment import ActiveSegment, Segment, Shared, scan_into
 
 logger = logging.getLogger("seeklog")
 
+# A reader whose looks a compaction spoils so often goes by the last one; what it opens tells it of the rest.
+LOOKS_MOST = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
     "It can be read with read_only=True up to the damage. Restore the file from a copy, or move the log aside."
@@ -169,6 +171,34 @@ def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
         for segment, following in pairwise(segments):
             segment.end_before(following.base_offset)
     return segments
+
+
+def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
+    """Return the names in a directory that another process may be writing, and the segments of one moment.
+
+    A listing that is made while a writer rolls may have a new segment and not the one before it, which is as new. All
+    that came before the end of a first listing are in a second one, which may then lack some that are newer still. And
+    while compaction puts one file in the place of several, some of these may be gone before their sizes are asked for,
+    and the one not yet listed. So what was listed must still be there when all is known.
+    """
+    files, directory = shared.files, shared.directory
+    for _ in range(LOOKS_MOST):
+        newest = max(_log_files(files.list(directory)).values(), default=-1)
+        parsed_names = ((name, names.parse_segment_name(name)) for name in files.list(directory))
+        listing = [name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest]
+        segments = list_segments(shared, listing)
+        if _log_files(listing).keys() <= _log_files(files.list(directory)).keys():
+            break
+    return listing, segments
+
+
+def _log_files(listing: Iterable[str]) -> dict[str, int]:
+    """Return the names that decide which segments there are, with their base offsets."""
+    return {
+        name: _base_of(name)
+        for name in listing
+        if name.endswith((names.LOG, names.LOG + names.SWAP)) and names.is_known(name)
+    }
 
 
 def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> int:

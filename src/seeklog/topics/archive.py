@@ -37,7 +37,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
-from seeklog.storage.recovery import list_segments
+from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.seal import Seal, encode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared, scan_into
 from seeklog.topics.catalog import Topic
@@ -206,10 +206,10 @@ class _Planner:
         old = known.segments if known is not None else ()
         files, directory = self.files, partition_path(self.root, partition)
         checkpoint = read_checkpoint(files, directory) or source.inherited.get(partition.partition)
-        listing = files.list(directory)
         there = self.depot.sizes(str(partition))
         shared = Shared(files, directory, source.config, writable=False)
         try:
+            listing, segments = list_beside_writer(shared)
             merge = _Merge(
                 partition,
                 config=source.config,
@@ -219,7 +219,7 @@ class _Planner:
                 place=f"{partition} in {self.depot.location}",
                 allow_gaps=self.rules.allow_gaps,
             )
-            steps = merge.merged(_sealed(shared, listing, checkpoint), listing)
+            steps = merge.merged(_sealed(shared, segments, checkpoint), listing)
         finally:
             shared.clear()
         kept = [step for step in steps if isinstance(step, SegmentEntry)]
@@ -243,9 +243,8 @@ def _first(steps: Sequence[SegmentEntry | Copy]) -> int:
     return steps[0].base_offset if steps else 0
 
 
-def _sealed(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) -> list[Segment]:
+def _sealed(shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None) -> list[Segment]:
     """Return the segments that will not change: those before the last one, as far as they are settled."""
-    segments = list_segments(shared, listing)
     start = checkpoint.log_start_offset if checkpoint is not None else 0
     while len(segments) > 1 and segments[1].base_offset <= start:
         segments.pop(0)
@@ -466,7 +465,14 @@ def _source_of(path: str) -> Iterator[None]:
 
 
 def _check_whole(segment: Segment, state: SegmentState) -> None:
-    """Refuse a segment that is damaged, cut short, or not the one that its seal proves."""
+    """Refuse a segment that is damaged, cut short, or not the one that its seal proves.
+
+    One that compaction has replaced since it was looked at is neither: it is to be looked at again.
+    """
+    seal = segment.seal
+    is_sealed = seal is not None and (seal.size, seal.log_crc) == (state.size, state.crc)
+    if not is_sealed and read_seal(segment.shared.files, segment.shared.directory, segment.base_offset) != seal:
+        raise SourceChanged(f"{segment.path} was replaced")
     if state.problem is not None:
         raise state.problem.located(segment.path)
     if state.size != segment.size:
@@ -475,11 +481,7 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
             path=segment.path,
             position=state.size,
         )
-    seal = segment.seal
-    if seal is not None and (seal.size, seal.log_crc) != (state.size, state.crc):
-        now = read_seal(segment.shared.files, segment.shared.directory, segment.base_offset)
-        if now != seal:
-            raise SourceChanged(f"{segment.path} was replaced")
+    if seal is not None and not is_sealed:
         raise CorruptBatch(
             f"its CRC is {state.crc:08x}, and it was sealed with {seal.log_crc:08x}. Nothing of it was archived",
             path=segment.path,
