@@ -377,7 +377,8 @@ class _Merge:
         stem = own
         if entry is not None and self._is_same(entry, segment):
             stem = entry.stem  # lost, and put back where it was
-        elif own in self._taken:
+        elif own in self._taken or (self._compacts and f"{own}{names.LOG}" in self._there):
+            # A file that no manifest names was copied in vain, before the segment was compacted once more.
             crc = segment.seal.log_crc if segment.seal is not None else segment.scan_all().crc
             stem = f"{own}-{crc:08x}"
         return Copy(
@@ -450,9 +451,19 @@ def _log_parts(segment: Segment, state: SegmentState) -> Iterator[bytes]:
     """Yield a segment's bytes as their batches are checked; damage is raised before its bytes go on."""
     contiguous_from = segment.base_offset if segment.contiguous else INT64_MAX
     with _source_of(segment.path):
-        for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
-            yield data[:size]
+        try:
+            for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
+                yield data[:size]
+        except CorruptionError:
+            _check_same(segment)
+            raise
     _check_whole(segment, state)
+
+
+def _check_same(segment: Segment) -> None:
+    """Tell a segment that compaction has replaced since it was looked at from one that is damaged."""
+    if read_seal(segment.shared.files, segment.shared.directory, segment.base_offset) != segment.seal:
+        raise SourceChanged(f"{segment.path} was replaced")
 
 
 @contextlib.contextmanager
@@ -465,14 +476,11 @@ def _source_of(path: str) -> Iterator[None]:
 
 
 def _check_whole(segment: Segment, state: SegmentState) -> None:
-    """Refuse a segment that is damaged, cut short, or not the one that its seal proves.
-
-    One that compaction has replaced since it was looked at is neither: it is to be looked at again.
-    """
+    """Refuse a segment that is damaged, cut short, or not the one that its seal proves."""
     seal = segment.seal
     is_sealed = seal is not None and (seal.size, seal.log_crc) == (state.size, state.crc)
-    if not is_sealed and read_seal(segment.shared.files, segment.shared.directory, segment.base_offset) != seal:
-        raise SourceChanged(f"{segment.path} was replaced")
+    if not is_sealed:
+        _check_same(segment)
     if state.problem is not None:
         raise state.problem.located(segment.path)
     if state.size != segment.size:
