@@ -69,7 +69,7 @@ class TailSegment(Segment):
 
     def _is_own(self, handle: Handle) -> bool:
         """What a clean close said of its size does not last."""
-        return True
+        return not self.is_compacted()
 
     def file_size(self) -> int:
         handle = self.handle()  # held: another thread may let the segment's own go meanwhile

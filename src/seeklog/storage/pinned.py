@@ -88,7 +88,9 @@ class _GivenSegment(Segment):
         self._is_final = pinned.is_final
 
     def _is_own(self, handle: Handle) -> bool:
-        return not self._is_final or self.shared.files.size(handle.number) == self.size
+        if self._is_final:
+            return self.shared.files.size(handle.number) == self.size
+        return not self.is_compacted()
 
     def load_indexes(self) -> Indexes:
         return Indexes(OffsetIndex(self.base_offset, self._entry), TimeIndex(self.base_offset, b""))

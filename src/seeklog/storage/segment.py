@@ -187,6 +187,11 @@ class Segment:
         # read after the file was listed, it may speak of the one that has replaced it.
         return size == self._size or (size != self.seal.size and self._has_own_seal())
 
+    def is_compacted(self) -> bool:
+        """Tell whether compaction has put another file where a segment lay that was not yet sealed."""
+        seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
+        return seal is not None and seal.clean_offset > 0
+
     def _has_own_seal(self) -> bool:
         """Tell whether no other seal has taken the place of the one that was read."""
         shared = self.shared
