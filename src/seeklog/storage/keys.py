@@ -85,6 +85,14 @@ class KeyLookup:
         """In a forked child: a thread that is not in it may have held it."""
         self._lock = threading.Lock()
 
+    def clear(self) -> None:
+        """Let go of everything, and of the files of segments with it."""
+        with self._lock:
+            self._tails = {}
+            self._in_memory = {}
+            self._memory_bytes = 0
+            self._view = None
+
     def latest(
         self, view: View, key: bytes, *, start: int, stop: int, high_watermark: int, is_last_try: bool = False
     ) -> Record | None:

@@ -258,8 +258,10 @@ class Log:
     def append_part(self, part: transaction.Part) -> None:
         """Append this partition's part of a transaction that is being committed: durable, its staging removed."""
         partition = self._writing or self._writer_only()
-        transaction.append_part(partition, part)
-        transaction.close_part(partition, part)
+        # While batches are staged and in the log, they must be the same: after a crash nothing else tells them apart.
+        with partition.compacting():
+            transaction.append_part(partition, part)
+            transaction.close_part(partition, part)
 
     def writer(self, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20) -> LogWriter:
         """Return a buffering writer whose `append` returns a future at once."""

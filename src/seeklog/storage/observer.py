@@ -311,6 +311,7 @@ class Observer:
 
     def close(self) -> None:
         self._is_closed = True
+        self.keys.clear()
         self._shared.clear()
 
 

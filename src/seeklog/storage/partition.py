@@ -285,6 +285,7 @@ class Partition:
 
     def _release(self) -> None:
         """Let go of every file; a reader that is still at one keeps it open until it is done."""
+        self.keys.clear()
         self._shared.clear()
         for segment in (*self._rolled, self._active):
             segment.close_files()
