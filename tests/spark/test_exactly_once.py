@@ -248,7 +248,7 @@ def test_of_two_attempts_of_a_task_that_both_staged_their_rows_one_is_committed_
     attempts = [write_attempt(writer, rows[:60]) for _ in range(2)]
     other = write_attempt(writer, rows[60:])
     with seeklog.open(root, read_only=True) as store:
-        store.transactions.stager("job", seeklog.TopicPartition(SINK, 0))
+        store.transactions.stager(f"job to {SINK}", seeklog.TopicPartition(SINK, 0))
 
     writer.commit([attempts[winner], other])
 

@@ -86,12 +86,14 @@ class KeyLookup:
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Let go of everything, and of the files of segments with it."""
-        with self._lock:
-            self._tails = {}
-            self._in_memory = {}
-            self._memory_bytes = 0
-            self._view = None
+        """Let go of everything, and of the files of segments with it.
+
+        The lock is not taken: who holds it may be waiting for the lock that a log holds while it is closed.
+        """
+        self._tails = {}
+        self._in_memory = {}
+        self._memory_bytes = 0
+        self._view = None
 
     def latest(
         self, view: View, key: bytes, *, start: int, stop: int, high_watermark: int, is_last_try: bool = False

@@ -318,6 +318,8 @@ class Log:
     ) -> Iterator[Record]:
         """Tell a segment that was deleted or compacted, or a tail that another process has rewritten, from damage."""
         if isinstance(error, OSError):
+            if not isinstance(error, FileNotFoundError) or offset < self._partition.view.bases[0]:
+                raise self._unreadable(offset, error) from error
             return iter(
                 self._in_view(
                     self._partition.view,

@@ -67,9 +67,12 @@ class TailSegment(Segment):
             )
         )
 
+    def exact_end(self) -> int:
+        return self._next_offset
+
     def _is_own(self, handle: Handle) -> bool:
         """What a clean close said of its size does not last."""
-        return not self.is_compacted()
+        return True
 
     def file_size(self) -> int:
         handle = self.handle()  # held: another thread may let the segment's own go meanwhile

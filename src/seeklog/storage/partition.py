@@ -175,7 +175,7 @@ class Partition:
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True, host=host)
         myself = weakref.ref(self)
-        self._shared.renew = lambda: getattr(myself(), "view", None)
+        self._shared.renew = lambda: _settled_view(myself())
         own = self._saved = read_checkpoint(files, directory)
         checkpoint = own if own is not None or host is None else host.inherited
         listing = files.list(directory)
@@ -962,6 +962,14 @@ class Partition:
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1)."""
         return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
+
+
+def _settled_view(partition: Partition | None) -> View | None:
+    """Return the segments once no replacement is half done."""
+    if partition is None:
+        return None
+    with partition._sync_lock:
+        return getattr(partition, "view", None)
 
 
 def _abandon_all() -> None:

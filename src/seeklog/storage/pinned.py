@@ -52,13 +52,16 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     entry = _entry_before(touched[0], start) if touched else b""
     return Pin(
         tuple(
-            PinnedSegment(
-                one.base_offset, one.next_offset, one.size, one.contiguous, one.is_exact, one.seal is not None
-            )
+            PinnedSegment(one.base_offset, one.next_offset, one.size, one.contiguous, one.is_exact, _is_final(one))
             for one in touched
         ),
         entry,
     )
+
+
+def _is_final(segment: Segment) -> bool:
+    # The last one of an archive is sealed, too, though a reader of a log takes it for one that grows.
+    return segment.seal is not None or segment.is_compacted()
 
 
 def offset_index(segment: Segment) -> OffsetIndex:

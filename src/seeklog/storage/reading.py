@@ -112,15 +112,19 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
     It is raised where nothing was replaced, or where what holds the offset is really gone.
     """
     renew = view.segments[0].shared.renew
-    fresh = renew() if renew is not None else None
-    if fresh is None or fresh is view or offset < fresh.bases[0]:
-        raise error
-    place = fresh.find(offset)
-    segment = fresh.segments[place]
-    # Compaction keeps the last batch of a file, if only its header: a file that ends before is another one.
-    if place + 1 < len(fresh.segments) and seek(View([segment]), offset).position >= segment.size:
-        raise error
-    return fresh
+    for _ in range(RENEWALS_MOST):
+        fresh = renew() if renew is not None else None
+        if fresh is None or fresh is view or offset < fresh.bases[0]:
+            raise error
+        try:
+            end = fresh.segments[fresh.find(offset)].exact_end()
+        except FileNotFoundError:
+            continue  # and replaced once more
+        # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
+        if offset < end:
+            return fresh
+        break
+    raise error
 
 
 class Cursor:

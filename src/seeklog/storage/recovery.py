@@ -179,7 +179,7 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
     A listing that is made while a writer rolls may have a new segment and not the one before it, which is as new. All
     that came before the end of a first listing are in a second one, which may then lack some that are newer still. And
     while compaction puts one file in the place of several, some of these may be gone before their sizes are asked for,
-    and the one not yet listed. So what was listed must still be there when all is known.
+    and the one not yet listed. So the same must be there when all is known.
     """
     files, directory = shared.files, shared.directory
     for _ in range(LOOKS_MOST):
@@ -187,7 +187,8 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
         parsed_names = ((name, names.parse_segment_name(name)) for name in files.list(directory))
         listing = [name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest]
         segments = list_segments(shared, listing)
-        if _log_files(listing).keys() <= _log_files(files.list(directory)).keys():
+        now = _log_files(files.list(directory))
+        if _log_files(listing) == {name: base for name, base in now.items() if base <= newest}:
             break
     return listing, segments
 

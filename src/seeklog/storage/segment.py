@@ -187,6 +187,11 @@ class Segment:
         # read after the file was listed, it may speak of the one that has replaced it.
         return size == self._size or (size != self.seal.size and self._has_own_seal())
 
+    def exact_end(self) -> int:
+        """Return the offset behind the last batch in the file, where `next_offset` may be that of the next segment."""
+        self.fetch_seal()
+        return self.seal.next_offset if self.seal is not None else self.scan_all().next_offset
+
     def is_compacted(self) -> bool:
         """Tell whether compaction has put another file where a segment lay that was not yet sealed."""
         seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
@@ -321,6 +326,9 @@ class ActiveSegment(Segment):
         self.loaded = Indexes(
             OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
         )
+
+    def exact_end(self) -> int:
+        return self.next_offset
 
     @classmethod
     def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:

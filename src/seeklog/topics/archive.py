@@ -388,10 +388,16 @@ class _Merge:
             base_offset=segment.base_offset,
             size=segment.size,
             seal=segment.seal,
-            suffixes=suffixes,
+            suffixes=_with_seal(suffixes, is_sealed=segment.seal is not None),
             stem=stem,
             found={name: size for name, size in self._there.items() if name.rpartition(".")[0] == stem and size >= 0},
         )
+
+
+def _with_seal(suffixes: tuple[str, ...], *, is_sealed: bool) -> tuple[str, ...]:
+    """Return them as the seal that was read has it: it may have come, or gone, since they were listed."""
+    others = tuple(suffix for suffix in suffixes if suffix != names.SEAL)
+    return (*others, names.SEAL) if is_sealed else others
 
 
 def _suffixes(listing: Iterable[str]) -> dict[int, tuple[str, ...]]:
