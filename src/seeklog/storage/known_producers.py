@@ -115,6 +115,18 @@ class KnownProducers:
         if self and end not in self._snapshots.offsets:
             self.write({end: encode_snapshot(self.state.entries())})
 
+    def keep_at(self, view: View, offset: int) -> bool:
+        """Have a snapshot of what was known at an offset, before the log is deleted below it; tell if one was written.
+
+        A crash may have kept the one from being written that a roll asks for, and nothing else would tell the same.
+        """
+        if not self or offset in self._snapshots.offsets:
+            return False
+        entries = self.rebuilt(view, end=offset).entries()
+        if entries:
+            self.write({offset: encode_snapshot(entries)})
+        return bool(entries)
+
     def tidy(self, view: View, *, end: int) -> None:
         """Remove snapshots that are neither at the beginning of a segment nor the newest."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else _NOTHING_KNOWN

@@ -766,9 +766,18 @@ class Partition:
                 return 0
             self._flush()
             with self._lock:
+                self._keep_producers_at(self.view.segments[self.view.find(offset)].base_offset)
                 self._must_checkpoint(replace(self._checkpoint(), log_start_offset=offset))
                 self.log_start_offset = offset
                 return self._drop_segments_below(offset)
+
+    def _keep_producers_at(self, base_offset: int) -> None:
+        """Make durable what the segments below an offset tell of producers, while they still count."""
+        try:
+            if self.producers.keep_at(self.view, base_offset):
+                self.files.sync_directory(self.directory)
+        except OSError as error:
+            raise self._fail("keeping a snapshot of producers", error) from error
 
     def _drop_segments_below(self, offset: int) -> int:
         segments = self.view.segments
