@@ -560,6 +560,22 @@ def anything(on: Recorder) -> None:
     on.close()
 
 
+@workload("producers known by segments that are deleted", flush="os", **SMALL)
+def producers_of_deleted_segments(on: Recorder) -> None:
+    """A process that rolls and is killed leaves no snapshot behind the segment, which then is deleted."""
+    on.is_observed = False
+    on.open()
+    on.append_numbered(3)
+    while len(on.log.view.segments) == 1:
+        on.append(on.chance.randbytes(300))
+    on.kill()
+    on.open()
+    on.is_observed = True
+    on.delete_before(on.log.view.segments[-1].base_offset)
+    on.append_numbered()
+    on.close()
+
+
 @workload("compaction", flush="os", cleanup_policy="compact", **SMALL)
 @workload("compaction, flush=batch", flush="batch", cleanup_policy="compact", **SMALL)
 def compaction(on: Recorder) -> None:
