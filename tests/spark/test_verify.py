@@ -261,7 +261,11 @@ def test_ctrl_c_ends_the_spark_job(spark: SparkSession) -> None:
 def test_the_first_thing_after_ctrl_c_may_be_a_write(spark: SparkSession, store: Path) -> None:
     rows = spark.createDataFrame([(b"after",)], "value binary").coalesce(1)
     _interrupt(spark)
+
     rows.write.format("seeklog").option("path", str(store)).option("topic", "orders").mode("append").save()
+
+    read = spark.read.format("seeklog").option("path", str(store)).option("subscribe", "orders").load()
+    assert read.where("cast(value as string) = 'after'").count() == 1
 
 
 def _interrupt(spark: SparkSession) -> None:
