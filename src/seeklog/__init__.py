@@ -1,22 +1,29 @@
 """A commit log in Kafka's own file format, inside your Python process."""
 
-from seeklog.clients.consumer import Consumer
-from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
-from seeklog.config import LogConfig
-from seeklog.errors import SeeklogError
-from seeklog.groups.description import GroupDescription, PartitionLag
-from seeklog.names import TopicPartition
-from seeklog.record.batch import Batch, BatchHeader
-from seeklog.record.kernel import Record
-from seeklog.storage.log import Log
-from seeklog.storage.producers import ProducerSequence
-from seeklog.storage.reading import FileRange, Seek
-from seeklog.storage.recovery import RecoveryReport
-from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
-from seeklog.storage.writer import AppendFuture, LogWriter
-from seeklog.store import Store
-from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
-from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from seeklog import errors
+    from seeklog.clients.consumer import Consumer
+    from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
+    from seeklog.config import LogConfig
+    from seeklog.errors import SeeklogError
+    from seeklog.groups.description import GroupDescription, PartitionLag
+    from seeklog.names import TopicPartition
+    from seeklog.record.batch import Batch, BatchHeader
+    from seeklog.record.kernel import Record
+    from seeklog.storage.log import Log
+    from seeklog.storage.producers import ProducerSequence
+    from seeklog.storage.reading import FileRange, Seek
+    from seeklog.storage.recovery import RecoveryReport
+    from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
+    from seeklog.storage.writer import AppendFuture, LogWriter
+    from seeklog.store import Store
+    from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
+    from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 
 __version__ = "0.1.0"
 
@@ -45,8 +52,58 @@ __all__ = [
     "Store",
     "TopicDescription",
     "TopicPartition",
+    "errors",
     "open",
     "rebuild_index",
     "recover_or_rebuild",
     "validate_index",
 ]
+
+# Loaded when first asked for: whoever wants a part, above all the command line, does not wait for the whole.
+_HOMES = {
+    "AppendFuture": "storage.writer",
+    "Archived": "topics.description",
+    "Batch": "record.batch",
+    "BatchHeader": "record.batch",
+    "Consumer": "clients.consumer",
+    "FileRange": "storage.reading",
+    "GroupDescription": "groups.description",
+    "IndexProblem": "storage.reindex",
+    "Log": "storage.log",
+    "LogConfig": "config",
+    "LogWriter": "storage.writer",
+    "PartitionDescription": "topics.description",
+    "PartitionLag": "groups.description",
+    "Producer": "clients.producer",
+    "ProducerSequence": "storage.producers",
+    "Record": "record.kernel",
+    "RecordMetadata": "clients.producer",
+    "RecoveryReport": "storage.recovery",
+    "Seek": "storage.reading",
+    "SeeklogError": "errors",
+    "SendFuture": "clients.producer",
+    "Store": "store",
+    "TopicDescription": "topics.description",
+    "TopicPartition": "names",
+    "rebuild_index": "storage.reindex",
+    "recover_or_rebuild": "storage.reindex",
+    "validate_index": "storage.reindex",
+}
+
+
+def __getattr__(name: str) -> Any:
+    found: Any
+    if name == "errors":
+        found = import_module("seeklog.errors")
+    elif name == "open":
+        found = import_module("seeklog.store").open_store
+    elif name in _HOMES:
+        found = getattr(import_module(f"seeklog.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module 'seeklog' has no attribute {name!r}")
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -195,6 +195,12 @@ def check_topic_name(name: str) -> None:
         )
 
 
+def check_not_internal(name: str) -> None:
+    """Refuse to let a user make, change or delete one of Kafka's own topics."""
+    if name in INTERNAL_TOPICS:
+        raise InvalidName(f"{name} is Kafka's own: it is not made, changed or deleted by hand")
+
+
 def parse_partition_name(name: str) -> TopicPartition | None:
     """Return which partition a directory of this name holds, or None if it is no partition's."""
     match = _PARTITION_NAME.match(name)

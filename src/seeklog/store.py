@@ -243,7 +243,7 @@ class Store:
         `config` has Kafka's words, with dots or underscores; those not given are the store's.
         """
         names.check_topic_name(name)
-        _check_not_internal(name)
+        names.check_not_internal(name)
         self._topics.create(name, partitions=partitions, config=config or {})
         return self.describe_topic(name)
 
@@ -268,20 +268,20 @@ class Store:
 
         Holds at once in this process; another that writes the topic learns of it within a second or two.
         """
-        _check_not_internal(name)
+        names.check_not_internal(name)
         self._topics.alter(name, config)
         self._table.drop_changed()
         return self.describe_topic(name)
 
     def add_partitions(self, name: str, *, partitions: int) -> TopicDescription:
         """Give a topic more partitions, so that it has `partitions` in all. Keys may go to others from then on."""
-        _check_not_internal(name)
+        names.check_not_internal(name)
         self._topics.grow(name, partitions=partitions)
         return self.describe_topic(name)
 
     def delete_topic(self, name: str) -> None:
         """Take a topic away with all of its records, and with what groups have committed for it."""
-        _check_not_internal(name)
+        names.check_not_internal(name)
         self._topics.find(name)
         self._table.drop(name)
         self._topics.delete(name)
@@ -771,11 +771,6 @@ def open_store(
         background=background,
         storage_options=storage_options,
     )
-
-
-def _check_not_internal(name: str) -> None:
-    if name in names.INTERNAL_TOPICS:
-        raise UsageError(f"{name} is Kafka's own: it is not made, changed or deleted by hand")
 
 
 def _describe(log: Log, *, partition: int) -> PartitionDescription:

@@ -16,7 +16,8 @@ from typing import Final, Literal, TypeAlias
 
 from seeklog.errors import InvalidOption
 from seeklog.names import TopicPartition, is_topic_name
-from seeklog.spark.words import INT64_MAX, Words, parse_json, parse_span_ms, timestamp_ms, wrong
+from seeklog.spark.words import INT64_MAX, Words, parse_json, timestamp_ms, wrong
+from seeklog.times import parse_span_ms
 
 LATEST_MARK: Final = -1
 EARLIEST_MARK: Final = -2

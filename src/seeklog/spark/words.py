@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from seeklog.errors import InvalidOption
 from seeklog.names import is_url
+from seeklog.times import parse_span_ms
 
 NO_BROKER: Final = "there is no broker to ask"
 # Words of Spark's Kafka connector, with why they mean nothing here and what to use.
@@ -35,18 +36,6 @@ _SIZES: Final[Mapping[str, int]] = {
     "": 1,
     "b": 1,
     **{unit: 1 << (10 * (place + 1)) for place, letter in enumerate("kmgt") for unit in (letter, letter + "b")},
-}
-_MILLISECONDS: Final[Mapping[str, int]] = {
-    unit: scale
-    for scale, units in (
-        (1, "ms millisecond milliseconds"),
-        (1000, "s sec second seconds"),
-        (60_000, "m min minute minutes"),
-        (3_600_000, "h hour hours"),
-        (86_400_000, "d day days"),
-        (604_800_000, "w week weeks"),
-    )
-    for unit in units.split()
 }
 _FILE_ADDRESS: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)\Z", re.IGNORECASE | re.DOTALL)
 _OTHER_ADDRESS: Final = re.compile(r"(file:|[a-z][a-z0-9+.-]+://)", re.IGNORECASE | re.ASCII)
@@ -192,16 +181,6 @@ def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key stands twice")
     return found
-
-
-def parse_span_ms(value: str) -> int | None:
-    """Return a time span such as `15m` or `10 minutes` in milliseconds, or None if it is none."""
-    match = _AMOUNT.match(value)
-    scale = _MILLISECONDS.get(match[2].lower()) if match else None
-    if match is None or scale is None:
-        return None
-    span = int(match[1]) * scale
-    return span if span <= INT64_MAX else None
 
 
 def timestamp_ms(name: str, value: object) -> int:

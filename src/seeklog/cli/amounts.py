@@ -1,0 +1,48 @@
+"""Numbers, sizes and times as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+_UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+
+
+def count(value: Any) -> str:
+    """Return 1234567 as `1,234,567`."""
+    return "" if value is None else f"{value:,}"
+
+
+def size(value: Any) -> str:
+    """Return an amount of bytes with three digits and a unit, of 1024."""
+    if value is None:
+        return ""
+    amount = float(value)
+    for unit in _UNITS:
+        if amount < 1000 or unit == _UNITS[-1]:
+            break
+        amount /= 1024
+    return f"{amount:.0f} {unit}" if unit == "B" or amount >= 100 else f"{amount:.{1 if amount >= 10 else 2}f} {unit}"
+
+
+def moment(timestamp_ms: int | None, *, utc: bool) -> str | None:
+    """Return a time as ISO 8601 with milliseconds and zone, local or UTC; None for what has none."""
+    if timestamp_ms is None or timestamp_ms < 0:
+        return None
+    try:
+        at = datetime.fromtimestamp(timestamp_ms // 1000, tz=UTC).replace(microsecond=timestamp_ms % 1000 * 1000)
+        at = at if utc else at.astimezone()
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)  # beyond the year 9999
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def span(seconds: float) -> str:
+    """Return how long something took: `3 µs`, `1.2 ms`, `4.5 s`, `2 min 3 s`."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.0f} µs"
+    if seconds < 1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    return f"{int(seconds // 60)} min {int(seconds % 60)} s"

@@ -1,0 +1,170 @@
+"""The command and its verbs: options that all of them share, help, and where errors end."""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import sys
+import traceback
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any
+
+import click
+
+import seeklog
+from seeklog.cli import settings
+from seeklog.cli.catalogue import GROUPS, VERBS
+from seeklog.cli.exits import Exit, exit_code, line
+from seeklog.cli.neutral import neutral
+from seeklog.cli.terminal import Terminal
+from seeklog.errors import SeeklogError
+
+_CONTEXT = {"help_option_names": ["-h", "--help"]}
+DIRECTORY = "directory"
+
+
+class Verb(click.Command):
+    """One verb: an example before all else in its help, the shared options, DIR from the surroundings."""
+
+    def __init__(self, name: str | None, **words: Any) -> None:
+        super().__init__(name, **{"context_settings": _CONTEXT, **words})
+        self.params += _shared_options()
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        entry = VERBS.get(self.name or "")
+        if entry is not None:
+            formatter.write(f"Example: {entry.example}\n\n")
+        super().format_help(ctx, formatter)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, self._with_directory(ctx, args))
+
+    def _with_directory(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the directory of the surroundings before the other words, if none stands there."""
+        words = [param for param in self.params if isinstance(param, click.Argument)]
+        preset = settings.directory()
+        if preset is None or not words or words[0].name != DIRECTORY or "-h" in args or "--help" in args:
+            return args
+        given = _positional(self, ctx, args)
+        is_full = not any(word.nargs == -1 for word in words) and len(given) >= len(words)
+        if is_full or (given and _is_path(given[0])):
+            return args
+        return [preset, *args]
+
+
+def _positional(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
+    """Return the words that are neither options nor their values."""
+    options = click.Command(None, params=[param for param in command.params if isinstance(param, click.Option)])
+    try:
+        return options.make_parser(ctx).parse_args(args=list(args))[1]
+    except click.UsageError:
+        return []  # it is told when the whole is parsed
+
+
+def _is_path(word: str) -> bool:
+    return "/" in word or word in (".", "..")
+
+
+def _shared_options() -> list[click.Parameter]:
+    def set_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+        if value and isinstance(ctx.obj, Terminal):
+            setattr(ctx.obj, str(param.name), True)
+
+    return [
+        click.Option([*spelt, name], is_flag=True, expose_value=False, is_eager=True, callback=set_flag, help=help_line)
+        for spelt, name, help_line in (
+            (("-q", "--quiet"), "is_quiet", "Say nothing but errors."),
+            (("-v", "--verbose"), "is_verbose", "Say more, and show tracebacks."),
+            (("--no-color",), "is_plain", "Use no colours."),
+        )
+    ]
+
+
+class Verbs(click.Group):
+    """The command itself. A verb's module is loaded when the verb is asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = VERBS.get(cmd_name)
+        if entry is None:
+            return None
+        found: click.Command = getattr(import_module(entry.module), entry.name)
+        return found
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            nearest = difflib.get_close_matches(args[0], VERBS, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else "see seeklog --help"
+            raise click.UsageError(f"there is no verb {args[0]}; {hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write("Example: seeklog demo, then seeklog ls demo-data/store\n\n")
+        formatter.write_usage(ctx.command_path, "VERB [DIR] … (each has -h)")
+        formatter.write_paragraph()
+        formatter.write_text(
+            "A commit log in Kafka's own file format. DIR is a store: a directory of topics, a broker's data "
+            "directory, or a URL of an archive; SEEKLOG_DIR stands in for it where it is left out."
+        )
+        for heading, entries in GROUPS:
+            with formatter.section(heading):
+                formatter.write_dl([(entry.name, entry.line) for entry in entries])
+        self.format_options_only(ctx, formatter)
+
+    def format_options_only(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        records = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx)) is not None]
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+
+
+@click.group(
+    cls=Verbs, context_settings=_CONTEXT, invoke_without_command=False, no_args_is_help=True, params=_shared_options()
+)
+@click.version_option(seeklog.__version__, "--version", prog_name="seeklog")
+def app() -> None:
+    pass
+
+
+def verb(function: Callable[..., Any]) -> Verb:
+    """Make a verb of a function, which gets the `Terminal` first; its docstring is the help."""
+    name = function.__module__.rpartition(".")[2]
+    return click.command(name=name, cls=Verb)(click.pass_obj(function))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; nothing but a bug leaves it as an exception."""
+    terminal = Terminal()
+    logging.getLogger("seeklog").addHandler(terminal.log_handler())
+    try:
+        settings.check()
+        code = app.main(arguments, prog_name="seeklog", standalone_mode=False, obj=terminal)
+    except click.exceptions.NoArgsIsHelpError as error:
+        terminal.tell(error.format_message())
+        return Exit.USAGE
+    except click.UsageError as error:
+        terminal.tell(f"seeklog: {neutral(error.format_message().rstrip('.'))}{_where_to_look(error)}")
+        return Exit.USAGE
+    except click.ClickException as error:
+        terminal.tell(f"seeklog: {neutral(error.format_message())}")
+        return Exit.FAILED
+    except (KeyboardInterrupt, click.Abort):
+        terminal.tell("")
+        return Exit.INTERRUPTED
+    except (BrokenPipeError, SystemExit):
+        return Exit.PIPE_CLOSED  # Click ends the process itself then
+    except (SeeklogError, OSError, MemoryError) as error:
+        if terminal.is_verbose:
+            traceback.print_exception(error, file=sys.stderr)
+        terminal.tell(f"seeklog: {neutral(line(error))}")
+        return exit_code(error)
+    return code if isinstance(code, int) else Exit.OK
+
+
+def _where_to_look(error: click.UsageError) -> str:
+    command = error.ctx.command_path if error.ctx is not None else "seeklog"
+    return "" if "did you mean" in error.format_message() else f"; see {command} -h"

@@ -1,0 +1,31 @@
+"""The verbs in the order in which help shows them: a name, a line, an example.
+
+They stand here and not beside their code, so that `seeklog --help` need not load all of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+
+class Entry(NamedTuple):
+    name: str
+    line: str
+    example: str
+
+    @property
+    def module(self) -> str:
+        return f"seeklog.cli.verbs.{self.name}"
+
+
+GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
+    (
+        "Topics",
+        (
+            Entry("ls", "list the topics of a store", "seeklog ls data"),
+            Entry("create", "make a topic", "seeklog create data orders -p 4 --set retention.ms=604800000"),
+        ),
+    ),
+)
+
+VERBS: Final = {entry.name: entry for _, entries in GROUPS for entry in entries}

@@ -1,0 +1,29 @@
+"""The entry point: runs a verb and turns what goes wrong into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from seeklog.cli.exits import Exit
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command with these arguments, by default the process's own, and return its exit code."""
+    try:
+        from seeklog.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name != "click":
+            raise
+        print('seeklog: the command line needs click and rich: pip install "seeklog[cli]"', file=sys.stderr)
+        return Exit.FAILED
+    code = run(list(sys.argv[1:] if arguments is None else arguments))
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        code = Exit.PIPE_CLOSED
+    if code == Exit.PIPE_CLOSED:
+        # Python flushes stdout once more when it ends, and would complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return code

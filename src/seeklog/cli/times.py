@@ -1,0 +1,119 @@
+"""Moments and places in a log as a user writes them.
+
+1234            an offset                   start, end      the ends of the log
+-100            a hundred before the end    @TIME           the first record at or after a time
+@2026-01-02T03:04, @2026-01-02              local time, or UTC with --utc, unless a zone is given
+@-15m, @-2h, @-7d                           so long ago
+@today, @yesterday, @now                    midnight of the day, or this moment
+@1700000000000                              milliseconds since 1970
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import click
+
+from seeklog.cli import settings
+from seeklog.clock import Clock, SystemClock
+from seeklog.errors import OffsetOutOfRange, UsageError
+from seeklog.times import parse_span_ms
+
+if TYPE_CHECKING:
+    from seeklog.storage.log import Log
+
+_WHOLE: Final = re.compile(r"\d{1,19}\Z", re.ASCII)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+INT64_MAX: Final = 2**63 - 1
+
+
+def utc_option(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the option `--utc`: times are read and shown in UTC."""
+    return click.option("--utc", is_flag=True, default=settings.utc, help="Times in UTC, not in local time.")(function)
+
+
+def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
+    """Return the moment that a word behind `@` names, in milliseconds since 1970."""
+    clock = clock or SystemClock()
+    word = text.strip()
+    now = _EPOCH + timedelta(milliseconds=clock.now_ms())
+    here = now if utc else now.astimezone()
+    midnight = here.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC if utc else None)
+    if word.lower() == "now":
+        return clock.now_ms()
+    if word.lower() == "today":
+        return _since_1970(midnight)
+    if word.lower() == "yesterday":
+        return _since_1970(midnight - timedelta(days=1))
+    if word.startswith("-") and (span := parse_span_ms(word[1:])) is not None and not _WHOLE.match(word[1:]):
+        return max(0, clock.now_ms() - span)
+    if _WHOLE.match(word) and len(word) != len("20260102") and int(word) <= INT64_MAX:
+        return int(word)
+    try:
+        moment = datetime.fromisoformat(word)
+    except ValueError:
+        raise UsageError(
+            f"@{text} is no time; write @2026-01-02T03:04, @-15m, @today or @1700000000000 (milliseconds)"
+        ) from None
+    if moment.tzinfo is None and utc:
+        moment = moment.replace(tzinfo=UTC)
+    milliseconds = _since_1970(moment)
+    if milliseconds < 0:
+        raise UsageError(f"@{text} is before 1970, where the times of records begin")
+    return milliseconds
+
+
+def _since_1970(moment: datetime) -> int:
+    # A time without a zone is local: so it is midnight here also on the days when the clocks change.
+    try:
+        since = moment.astimezone(UTC) - _EPOCH
+    except (OverflowError, OSError):
+        raise UsageError(f"{moment} is out of range") from None
+    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in a log, before it is known which log."""
+
+    kind: Literal["offset", "before_end", "start", "end", "time"]
+    number: int = 0
+
+    def offset_in(self, log: Log) -> int:
+        """Return the offset of this place in one log: what lies before the first or behind the last is at the edge.
+
+        An offset that the log does not have is `OffsetOutOfRange`.
+        """
+        start, end = log.log_start_offset, log.high_watermark
+        if self.kind == "start":
+            return start
+        if self.kind == "end":
+            return end
+        if self.kind == "before_end":
+            return max(start, end - self.number)
+        if self.kind == "time":
+            found = log.offset_at_time(self.number)
+            return end if found is None else found
+        if not start <= self.number <= end:
+            raise OffsetOutOfRange(self.number, log_start_offset=start, log_end_offset=end)
+        return self.number
+
+
+def parse_place(text: str, *, utc: bool, clock: Clock | None = None) -> Place:
+    """Return the place that a word names."""
+    word = text.strip()
+    if word.startswith("@"):
+        return Place("time", parse_time_ms(word[1:], utc=utc, clock=clock))
+    if word.lower() in ("start", "beginning", "earliest"):
+        return Place("start")
+    if word.lower() in ("end", "latest"):
+        return Place("end")
+    is_before_end = word.startswith("-")
+    digits = word[1:] if is_before_end else word
+    if _WHOLE.match(digits) and int(digits) <= INT64_MAX:
+        return Place("before_end" if is_before_end else "offset", int(digits))
+    raise UsageError(f"{text!r} is no place in a log; write an offset, -N, start, end or @TIME, such as @-15m")

@@ -1,0 +1,1 @@
+"""One module a verb; its command has the verb's name."""

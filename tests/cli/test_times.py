@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import pytest
+
+from seeklog.cli.times import Place, parse_place, parse_time_ms
+from seeklog.errors import UsageError
+
+NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
+MINUTE_MS = 60_000
+
+
+class Noon:
+    def now_ms(self) -> int:
+        return NOON_MS
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    def sleep(self, seconds: float) -> None:
+        raise AssertionError
+
+
+@pytest.mark.parametrize(
+    ("text", "milliseconds"),
+    [
+        ("now", NOON_MS),
+        ("today", NOON_MS - 720 * MINUTE_MS),
+        ("yesterday", NOON_MS - 2160 * MINUTE_MS),
+        ("-15m", NOON_MS - 15 * MINUTE_MS),
+        ("-2h", NOON_MS - 120 * MINUTE_MS),
+        ("1767268800000", NOON_MS),
+        ("0", 0),
+        ("2026-01-01T12:00", NOON_MS),
+        ("2026-01-01T12:00:00.250", NOON_MS + 250),
+        ("2026-01-01T13:00+01:00", NOON_MS),
+        ("2026-01-01", NOON_MS - 720 * MINUTE_MS),
+        ("20260101", NOON_MS - 720 * MINUTE_MS),
+    ],
+)
+def test_times(text: str, milliseconds: int) -> None:
+    assert parse_time_ms(text, utc=True, clock=Noon()) == milliseconds
+
+
+@pytest.mark.parametrize("text", ["", "noon", "-15", "-15x", "1969-12-31", "2026-13-01", "99999999999999999999"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_time_ms(text, utc=True, clock=Noon())
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("12", Place("offset", 12)),
+        ("-12", Place("before_end", 12)),
+        ("start", Place("start")),
+        ("end", Place("end")),
+        ("@now", Place("time", NOON_MS)),
+    ],
+)
+def test_places(text: str, found: Place) -> None:
+    assert parse_place(text, utc=True, clock=Noon()) == found
+
+
+@pytest.mark.parametrize("text", ["", "-", "--1", "1.5", "begin", "9223372036854775808", "0x10"])
+def test_what_is_no_place_is_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_place(text, utc=True, clock=Noon())
