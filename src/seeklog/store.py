@@ -556,7 +556,8 @@ class Store:
         copy is read back and compared by its CRC, or by its size alone with `verify="size"`. What an archive has
         otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
         there with `ManifestMismatch`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
-        deleted here before they were archived are refused, too, unless `allow_gaps=True`.
+        deleted here before they were archived are refused, too, unless `allow_gaps=True`: then the archive declares
+        them to be missing, and its readers go over them.
         """
         # Loaded when it is used: it would cost every import some milliseconds.
         from seeklog.depot import open_depot

@@ -16,11 +16,14 @@ from pyspark.sql import DataFrame, SparkSession
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
+from cold.test_archive import fill
+from cold.test_gaps import declare, with_a_gap
 from seeklog.errors import (
     ArchiveIncomplete,
     ArchiveMismatch,
     CorruptionError,
     InvalidOption,
+    LostRecords,
     NotAccessible,
     NotALog,
     UsageError,
@@ -29,7 +32,7 @@ from seeklog.spark import jobs
 from seeklog.topics.archived import Origin
 from spark.workbench import Place, everything, load, make_store, message_of, places
 from storage.workbench import START_MS, segment_bases
-from store.workbench import snapshot
+from store.workbench import open_store, snapshot
 
 SEGMENT_BYTES = 4_000
 SECRET = "secret-word"
@@ -163,6 +166,39 @@ def test_a_stream_of_an_archive_reads_all_of_it_and_stands_still(
     )
     assert query.awaitTermination(60)
     assert sorted(seen) == sealed(directory, "orders")
+
+
+def test_gaps_that_an_archive_declares_are_no_loss(spark: SparkSession, tmp_path: Path) -> None:
+    """Goal: a batch, a stream with small steps and verify go over them, as over what compaction left out."""
+    archive = tmp_path / "archive"
+    with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
+        store.create_topic("orders", partitions=1)
+        fill(store, 300)
+        missing = with_a_gap(store, archive)
+    with seeklog.open(archive, read_only=True) as cold:
+        there = [record.offset for record in cold.log("orders", 0).scan()]
+    assert len(there) == there[-1] + 1 - len(missing)
+    assert [place.offset for place in places(load(spark, archive, subscribe="orders", splitBytes=2_000))] == there
+    inside = f'{{"orders": {{"0": {missing[1]}}}}}'
+    late = load(spark, archive, subscribe="orders", startingOffsets=inside)
+    assert [place.offset for place in places(late)] == [offset for offset in there if offset >= missing.stop]
+    seen: list[int] = []
+    query = (
+        spark.readStream.format("seeklog")
+        .options(path=str(archive), subscribe="orders", startingOffsets="earliest", maxOffsetsPerTrigger=400)
+        .load()
+        .writeStream.foreachBatch(lambda frame, _: seen.extend(place.offset for place in places(frame)))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(60)
+    assert seen == there
+    assert {row["severity"] for row in jobs.verify(spark, archive, progress=False).collect()} == {"note"}
+    declare(archive, [])
+    told = message_of(lambda: load(spark, archive, subscribe="orders").count(), LostRecords)
+    assert f"offsets {missing[0]} to {missing[-1]} are missing" in told
+    assert "error" in {row["severity"] for row in jobs.verify(spark, archive, progress=False).collect()}
 
 
 # ---------------------------------------------------------------- what is refused, and what is not shown

@@ -10,6 +10,7 @@
     generation 2               grows whenever the end of the log is cut, so that readers start over
     producers 1                whether any producer is known; 0: none is, below the recovery point
     epochs 0 0 3 700           leader epochs as pairs: epoch 0 begins at offset 0, epoch 3 at offset 700
+    gaps 200 300               only of an archive: offsets from 200 on, below 300, are known to be missing
     active 0 1000 ...          only after a clean close: the base offset and state of the last segment
     crc32c 5d1c9ad2
 
@@ -49,6 +50,8 @@ class Checkpoint:
     active: tuple[int, ...] | None = None
     has_producers: bool | None = None
     """Whether any producer was known at the recovery point; None: a checkpoint that does not say."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Offsets between segments that an archive declares to be missing: the first one, and the first behind them."""
     foreign: bool = False
     """Made of what a broker's own checkpoints say: gaps are lawful, epochs and the end are told by the files."""
 
@@ -60,6 +63,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     if checkpoint.has_producers is not None:
         lines.append(f"producers {checkpoint.has_producers:d}")
     lines.append(f"epochs {' '.join(f'{epoch} {start}' for epoch, start in checkpoint.epochs)}".rstrip())
+    if checkpoint.gaps:
+        lines.append(f"gaps {' '.join(f'{first} {behind}' for first, behind in checkpoint.gaps)}")
     if checkpoint.active is not None:
         lines.append(f"active {' '.join(map(str, checkpoint.active))}")
     body = "".join(f"{line}\n" for line in lines).encode("ascii")
@@ -80,10 +85,12 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
         numbers = {name: int(words[name]) for name in _NUMBERS}
         pairs = iter(map(int, words["epochs"].split()))
         epochs = tuple(zip(pairs, pairs, strict=True))
+        pairs = iter(map(int, words.get("gaps", "").split()))
+        gaps = tuple(zip(pairs, pairs, strict=True))
         producers = bool(int(words["producers"])) if "producers" in words else None
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
-    return Checkpoint(**numbers, epochs=epochs, active=active, has_producers=producers, foreign=False)
+    return Checkpoint(**numbers, epochs=epochs, active=active, has_producers=producers, gaps=gaps, foreign=False)
 
 
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:

@@ -27,6 +27,7 @@ from seeklog.storage.salvage import DAMAGES_MOST, Damage, Salvage
 from seeklog.storage.seal import SIZE as SEAL_SIZE
 from seeklog.storage.seal import Seal, decode_seal
 from seeklog.storage.segment import Segment, Shared, seal_of
+from seeklog.storage.view import mark_gaps
 
 # More wrong entries of one index are not told one by one.
 ENTRIES_MOST = 100
@@ -42,6 +43,8 @@ class Subject:
     size: int
     next_base_offset: int | None
     """Where the next segment starts; None: this is the last one."""
+    gap_from: int | None
+    """From where on an archive declares offsets to be missing, up to the next segment. None: nowhere."""
     recovery_point: int | None
     """Records below it were promised durable. None: nobody tells."""
     contiguous_from: int
@@ -61,7 +64,7 @@ class Subject:
         """The offset that the segment should end before, where anything tells."""
         if self.next_base_offset is None and self.saved is not None:
             return self.saved[1]
-        return self.next_base_offset
+        return self.next_base_offset if self.gap_from is None else self.gap_from
 
     def is_promised(self, offset: int) -> bool:
         """Tell whether the record with this offset was promised durable."""
@@ -156,6 +159,8 @@ def plan_inspection(
         saved = None
     # After the sizes: a writer that was in the middle of a batch then is still at it, or its file has grown.
     is_live = is_ours and _is_locked(files, f"{directory}/{names.LOCK}")
+    if checkpoint is not None:
+        mark_gaps(segments, checkpoint.gaps)
     followers: list[Segment | None] = [*segments[1:], None]
     subjects = tuple(
         Subject(
@@ -164,6 +169,7 @@ def plan_inspection(
             path=segment.path,
             size=segment.size,
             next_base_offset=following.base_offset if following is not None else None,
+            gap_from=segment.next_offset if segment.precedes_gap else None,
             recovery_point=checkpoint.recovery_point if checkpoint is not None else None,
             contiguous_from=checkpoint.contiguous_from if checkpoint is not None else INT64_MAX,
             is_ours=is_ours,
@@ -258,7 +264,8 @@ def _inspect(subject: Subject, shared: Shared, result: Inspection) -> None:
     if not salvage.damages:
         state.finish_times()
         findings += _seal_findings(subject, state, seal)
-        findings += _gap_notes(subject, state)
+        if not lost_end:
+            findings += _gap_notes(subject, state)
     if not subject.path.endswith(names.SWAP):
         check = _IndexCheck(subject, segment, salvage, contiguous_from, has_lost_end=bool(lost_end))
         findings += check.findings(seal)
@@ -347,6 +354,8 @@ def _end_findings(subject: Subject, salvage: Salvage, seal: Seal | None) -> list
     elif following is not None and end > following:
         kind = Kind.OVERLAP
         detail = f"the segment ends with offset {end - 1}, but the next one starts at {following}"
+    elif end == subject.gap_from:
+        return []
     elif following is not None and end < following and (salvage.segment.contiguous or end >= subject.contiguous_from):
         kind = Kind.GAP
         detail = f"offsets {end} to {following - 1} are missing behind this segment"
@@ -357,12 +366,17 @@ def _end_findings(subject: Subject, salvage: Salvage, seal: Seal | None) -> list
 
 def _gap_notes(subject: Subject, state: SegmentState) -> list[Finding]:
     """Note offsets without records where that is lawful."""
+    notes = []
     end = state.next_offset if subject.next_base_offset is None else subject.next_base_offset
+    if subject.gap_from is not None:
+        detail = f"offsets {subject.gap_from} to {end - 1} are missing behind, as the archive's manifest declares"
+        notes.append(subject.finding(Kind.GAP, Severity.NOTE, detail, offset=subject.gap_from))
+        end = subject.gap_from
     missing = end - subject.base_offset - state.record_count
     if subject.contiguous_from <= subject.base_offset or missing <= 0:
-        return []
+        return notes
     detail = f"{missing} of {end - subject.base_offset} offsets have no record, as compaction leaves them"
-    return [subject.finding(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset)]
+    return [*notes, subject.finding(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset)]
 
 
 # ---------------------------------------------------------------- the seal

@@ -27,7 +27,7 @@ from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import RecoveryReport, list_beside_writer
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
-from seeklog.storage.view import View
+from seeklog.storage.view import View, mark_gaps
 from seeklog.storage.watermark import EXPLICIT, read_watermark
 
 # How long a follower sleeps between two looks: at first, and at most.
@@ -173,6 +173,8 @@ class Observer:
             if not isinstance(self.files, RemoteFiles):
                 # Where each costs a request they are left for when they are needed.
                 segment.fetch_seal()
+        if checkpoint is not None:
+            mark_gaps(segments, checkpoint.gaps)
         last = segments[-1]
         trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
         self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)

@@ -33,6 +33,8 @@ class PinnedSegment(NamedTuple):
     is_exact: bool
     is_final: bool
     """Whether it was sealed: a file of another size is another file."""
+    precedes_gap: bool = False
+    """Whether an archive declares that offsets are missing behind it."""
 
 
 class Pin(NamedTuple):
@@ -48,11 +50,20 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     first = view.find(start)
     while first + 1 < len(view.segments) and view.segments[first].next_offset <= start:
         first += 1
-    touched = view.segments[first : bisect_left(view.bases, stop)]
-    entry = _entry_before(touched[0], start) if touched else b""
+    # A range that lies in a gap touches none; the segment behind it says so.
+    touched = view.segments[first : max(first + 1, bisect_left(view.bases, stop))]
+    entry = _entry_before(touched[0], start)
     return Pin(
         tuple(
-            PinnedSegment(one.base_offset, one.next_offset, one.size, one.contiguous, one.is_exact, _is_final(one))
+            PinnedSegment(
+                one.base_offset,
+                one.next_offset,
+                one.size,
+                one.contiguous,
+                one.is_exact,
+                _is_final(one),
+                one.precedes_gap,
+            )
             for one in touched
         ),
         entry,
@@ -87,6 +98,7 @@ class _GivenSegment(Segment):
         super().__init__(shared, pinned.base_offset, size=pinned.size, next_offset=pinned.next_offset, seal=None)
         self.contiguous = pinned.contiguous
         self.is_exact = pinned.is_exact
+        self.precedes_gap = pinned.precedes_gap
         self._entry = entry
         self._is_final = pinned.is_final
 

@@ -210,7 +210,9 @@ class Cursor:
             ended_at = self.next_offset
             self._enter(self.place + 1)
             segment, position = self.segment, 0
-            if ended_at != segment.base_offset and self.view.segments[self.place - 1].contiguous:
+            before = self.view.segments[self.place - 1]
+            is_declared = before.precedes_gap and ended_at == before.next_offset
+            if ended_at != segment.base_offset and before.contiguous and not is_declared:
                 raise LostRecords(
                     f"offsets {ended_at} to {segment.base_offset - 1} are missing before this segment",
                     path=segment.path,

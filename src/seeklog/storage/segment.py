@@ -122,6 +122,8 @@ class Segment:
         """Whether the index entries are seeklog's own, each for one batch."""
         self.is_unread = False
         """Whether the seal was left where it lies until the segment is used."""
+        self.precedes_gap = False
+        """Whether an archive declares that offsets are missing from `next_offset` on, up to the next segment."""
         self.is_replaced = False
         """Whether compaction, in this process, has put another file in its place."""
         if seal is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 from seeklog.storage.segment import Segment
 
@@ -41,3 +42,13 @@ class View:
     def with_merged(self, old: Sequence[Segment], new: Segment) -> View:
         """Return the view in which `new` stands for all of `old`, which follow each other."""
         return View(new if segment is old[0] else segment for segment in self.segments if segment not in old[1:])
+
+
+def mark_gaps(segments: Sequence[Segment], gaps: Iterable[tuple[int, int]]) -> None:
+    """Let segments end where an archive declares that offsets behind them are missing."""
+    first_missing = {behind: first for first, behind in gaps}
+    for segment, following in pairwise(segments):
+        first = first_missing.get(following.base_offset)
+        if first is not None:
+            segment.end_before(first)
+            segment.precedes_gap = True

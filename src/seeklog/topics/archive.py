@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Final, Literal, NamedTuple
 
 from seeklog import names
@@ -98,6 +99,8 @@ class PartitionPlan:
     epochs: tuple[tuple[int, int], ...]
     files: Mapping[str, bytes]
     steps: tuple[SegmentEntry | Copy, ...]
+    gaps: frozenset[tuple[int, int]] = frozenset()
+    """What may be missing between segments, and is declared where it is."""
 
     @property
     def copies(self) -> list[Copy]:
@@ -219,7 +222,9 @@ class _Planner:
                 place=f"{partition} in {self.depot.location}",
                 allow_gaps=self.rules.allow_gaps,
             )
-            steps = merge.merged(_sealed(shared, segments, checkpoint), listing)
+            sealed = _sealed(shared, segments, checkpoint)
+            steps = merge.merged(sealed, listing)
+            gaps = {*(known.gaps if known is not None else ()), *merge.gap_before(sealed)}
         finally:
             shared.clear()
         kept = [step for step in steps if isinstance(step, SegmentEntry)]
@@ -231,6 +236,7 @@ class _Planner:
             epochs=_epochs(files, directory, checkpoint),
             files={name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing},
             steps=tuple(steps),
+            gaps=frozenset(gaps.union(checkpoint.gaps if checkpoint is not None else ())),
         )
 
     def _taken(self, partition: TopicPartition, old: Sequence[SegmentEntry]) -> set[str]:
@@ -313,7 +319,7 @@ class _Merge:
         first = sealed[0].base_offset
         before = [one for one in self._old if one.base_offset < first]
         since = {one.base_offset: one for one in self._old if one.base_offset >= first}
-        self._check_follows(before, first)
+        self._check_follows(before, sealed)
         self._check_covers(since, sealed)
         suffixes = _suffixes(listing)
         steps: list[SegmentEntry | Copy] = [*before]
@@ -325,15 +331,24 @@ class _Merge:
                 steps.append(self._copy(segment, entry, suffixes[segment.base_offset]))
         return steps
 
-    def _check_follows(self, before: Sequence[SegmentEntry], first: int) -> None:
-        if not before or self._compacts:
-            return
-        end = before[-1].next_offset
-        if end > first:
+    def gap_before(self, sealed: Sequence[Segment]) -> list[tuple[int, int]]:
+        """Return the offsets that are missing between what the archive has and the source's first segment."""
+        first = sealed[0].base_offset if sealed else 0
+        before = [one for one in self._old if one.base_offset < first]
+        # Where the archive has the first one, too, what is missing before it was decided when that was copied.
+        if not before or before[-1].next_offset >= first or any(one.base_offset == first for one in self._old):
+            return []
+        return [(before[-1].next_offset, first)]
+
+    def _check_follows(self, before: Sequence[SegmentEntry], sealed: Sequence[Segment]) -> None:
+        first = sealed[0].base_offset
+        if before and before[-1].next_offset > first and not self._compacts:
             raise ArchiveMismatch(f"{self._place} holds offset {first} inside of another segment; {_ELSEWHERE}")
-        if end < first and not self._allow_gaps:
+        # A broker's cleaner may leave out the last offsets of a segment: nothing tells them from lost ones.
+        is_lawful = self._allow_gaps or (self._compacts and bool(before) and before[-1].seal_bytes is None)
+        for end, behind in () if is_lawful else self.gap_before(sealed):
             raise ArchiveMismatch(
-                f"{self._place} ends before offset {end}, and the source begins at {first}: what is between was "
+                f"{self._place} ends before offset {end}, and the source begins at {behind}: what is between was "
                 "deleted before it was archived. Archive to another place, or with allow_gaps=True; nothing was changed"
             )
 
@@ -625,6 +640,7 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
             epochs=tuple(epoch for epoch in one.epochs if epoch[1] < end),
             files={name: StoredFile(len(data), crc32c(data)) for name, data in one.files.items()},
             segments=segments,
+            gaps=tuple(gap for gap in _holes(segments) if gap in one.gaps),
         )
         for name, data in one.files.items():
             depot.put(f"{one.partition}/{name}", [data])
@@ -656,3 +672,10 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
         kept_segments=kept,
         removed_files=len(removed),
     )
+
+
+def _holes(segments: Sequence[SegmentEntry]) -> Iterator[tuple[int, int]]:
+    """Yield what no segment holds between the first and the last: where it begins, and where it ends, exclusive."""
+    for first, second in pairwise(segments):
+        if first.next_offset < second.base_offset:
+            yield first.next_offset, second.base_offset

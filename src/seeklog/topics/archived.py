@@ -198,6 +198,7 @@ def _checkpoint(partition: PartitionEntry) -> Checkpoint:
         high_watermark=end,
         contiguous_from=_contiguous_from(partition.segments),
         epochs=partition.epochs,
+        gaps=partition.gaps,
         active=None if last is None else _closed(last),
     )
 

@@ -7,7 +7,7 @@
     crc32c     8 hex digits: the CRC-32C of `content` as JSON with sorted keys and no spaces
     content    complete     false from before the first file is copied until the first archiving has ended
                replaced     paths that earlier manifests named and this one does not; the next archiving removes them
-               topics       what there is; see `Manifest`
+               topics       what there is, and what is known to be missing; see `Manifest`
 
 It is written last, whole, in the place of the one before. So whatever a kill leaves, the manifest names files that are
 all there; what it does not name does not count.
@@ -81,6 +81,8 @@ class PartitionEntry:
     """Leader epochs: each with the offset that it begins at."""
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     segments: tuple[SegmentEntry, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    """What is known to be missing between segments: the first offset, and the first behind, where a segment begins."""
 
     @property
     def end_offset(self) -> int:
@@ -159,6 +161,7 @@ def _partition_out(partition: PartitionEntry) -> dict[str, Any]:
         "epochs": [list(epoch) for epoch in partition.epochs],
         "files": _files_out(partition.files),
         "segments": [_segment_out(segment) for segment in partition.segments],
+        "gaps": [list(gap) for gap in partition.gaps],
     }
 
 
@@ -235,6 +238,10 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
     segments = tuple(map(_segment_in, entry["segments"]))
     if any(first.next_offset > second.base_offset for first, second in pairwise(segments)):
         raise ValueError("segments lie over each other")
+    gaps = tuple((_number(first), _number(behind)) for first, behind in entry["gaps"])
+    holes = {(first.next_offset, second.base_offset) for first, second in pairwise(segments)}
+    if any(first >= behind or (first, behind) not in holes for first, behind in gaps):
+        raise ValueError("it declares offsets to be missing where no segments enclose them")
     unknown = set(entry["files"]).difference(PARTITION_FILES)
     if unknown:
         raise ValueError(f"{min(unknown)!r} is no file of a partition")
@@ -244,6 +251,7 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
         epochs=tuple((_number(epoch), _number(start)) for epoch, start in entry["epochs"]),
         files=_files_in(entry["files"]),
         segments=segments,
+        gaps=gaps,
     )
 
 
