@@ -8,7 +8,7 @@ KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/s
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-slow check bench bench-large clean
+.PHONY: help setup java demo test test-slow check docs bench bench-large clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -49,6 +49,12 @@ check: $(READY) ## format, lint, types, the kernel's stub, the arrows between ro
 	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist seeklog.record.kernel
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 docs build/site
+
+docs: $(READY) ## the site, into build/site, with the pages that are made from the code
+	$(BIN)/python docs/reference.py
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs build/site
+	@echo "open build/site/index.html"
 
 bench: $(READY) java ## the figures, beside their peers: a table, and JSON in bench/results
 	$(BIN)/python -m bench

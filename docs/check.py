@@ -5,12 +5,17 @@
   `tests/….py::test_…`;
 - every row of docs/lineage.md names a test, or says that it is later work;
 - every block marked `python` runs. The blocks of one page share their names and run in order, in one
-  process, in an empty directory.
+  process, in an empty directory;
+- every block marked `console` runs there, too, in its turn: each line with `$ ` before it is given to a shell, and must
+  say what stands below it, where `…` stands for anything, and nothing below it for whatever it says;
+- docs/cli.md and docs/configuration.md are what docs/reference.py makes of the code;
+- docs/spark.md names every option.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +23,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+import reference  # beside this file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,14 +105,45 @@ def check_lineage_rows(prose: str) -> Iterator[str]:
             yield f"{number}: this row names no test and is not later work"
 
 
+# Stands before the blocks of a page, on its first line: their numbers of lines stay those of the page.
+SHELL = (
+    "import fnmatch as _f, subprocess as _s\n"
+    "def _shell(line, expected):\n"
+    "    done = _s.run(['bash', '-c', line], stdin=_s.DEVNULL, stdout=_s.PIPE, stderr=_s.STDOUT, text=True)\n"
+    "    said = done.stdout.rstrip()\n"
+    "    wanted = ''.join(f'[{c}]' if c in '*?[' else c for c in expected.rstrip()).replace('…', '*')\n"
+    "    if not expected.strip():\n"
+    "        assert done.returncode == 0, f'$ {line}\\n{said}'\n"
+    "    else:\n"
+    "        assert _f.fnmatchcase(said, wanted), f'$ {line}\\nsaid:\\n{said}\\nbut the page says:\\n{expected}'\n"
+)
+
+
 def program_of(text: str) -> str:
-    """Return a page's Python blocks, each on its own lines, so that a traceback points into the page."""
+    """Return what a page's blocks do as a program, each on its own lines, so that a traceback points into the page."""
     program = ""
     for block in FENCE.finditer(text):
+        first_line = line_of(text, block.start(4))
         if block[3] == "python":
-            first_line = line_of(text, block.start(4))
             program += "\n" * (first_line - 1 - program.count("\n")) + block[4]
+        elif block[3] == "console":
+            for at, line, expected in commands_of(block[4]):
+                program += "\n" * (first_line + at - 1 - program.count("\n")) + f"_shell({line!r}, {expected!r})\n"
     return program
+
+
+def commands_of(block: str) -> Iterator[tuple[int, str, str]]:
+    """Yield the commands of a `console` block: on which of its lines they stand, and what stands below them."""
+    at, line, expected = 0, "", ""
+    for number, text in enumerate(block.splitlines()):
+        if text.startswith("$ "):
+            if line:
+                yield at, line, expected
+            at, line, expected = number, text[2:], ""
+        else:
+            expected += text + "\n"
+    if line:
+        yield at, line, expected
 
 
 def run_blocks(page: Path, text: str) -> Iterator[str]:
@@ -112,8 +151,17 @@ def run_blocks(page: Path, text: str) -> Iterator[str]:
     if not program:
         return
     name = str(page.relative_to(ROOT))
-    runner = f"exec(compile({program!r}, {name!r}, 'exec'), {{'__name__': '__main__'}})"
-    with tempfile.TemporaryDirectory() as directory:
+    runner = (
+        f"names = {{'__name__': '__main__'}}\nexec({SHELL!r}, names)\n"
+        f"exec(compile({program!r}, {name!r}, 'exec'), names)"
+    )
+    with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as tools:
+        # The command of this tree, whether or not it is installed, and nothing of the user's settings.
+        command = Path(tools) / "seeklog"
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m seeklog.cli "$@"\n')
+        command.chmod(0o755)
+        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("SEEKLOG_")}
+        surroundings |= {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": tools, "COLUMNS": "110", "TZ": "UTC"}
         try:
             done = subprocess.run(
                 [sys.executable, "-c", runner],
@@ -122,12 +170,30 @@ def run_blocks(page: Path, text: str) -> Iterator[str]:
                 text=True,
                 timeout=PAGE_SECONDS,
                 check=False,
+                env=surroundings,
             )
         except subprocess.TimeoutExpired:
-            yield f"its Python blocks took more than {PAGE_SECONDS} s"
+            yield f"its blocks took more than {PAGE_SECONDS} s"
             return
     if done.returncode != 0:
-        yield f"its Python blocks failed:\n{done.stderr.rstrip()}"
+        yield f"its blocks failed:\n{done.stderr.rstrip()}"
+
+
+def check_generated() -> Iterator[str]:
+    for path, made in reference.pages():
+        if path.read_text() != made:
+            yield f"{path.relative_to(ROOT)} is not what the code says; run: python docs/reference.py"
+
+
+def check_spark_options() -> Iterator[str]:
+    text = (ROOT / "docs" / "spark.md").read_text()
+    yield from (f"docs/spark.md does not name the option {name}" for name in spark_options() if f"`{name}`" not in text)
+
+
+def spark_options() -> list[str]:
+    from seeklog.spark import options, write_options
+
+    return sorted({*options.OPTIONS, *write_options.OPTIONS})
 
 
 def main() -> int:
@@ -141,6 +207,9 @@ def main() -> int:
         for finding in findings:
             print(f"{page.relative_to(ROOT)}:{finding}", file=sys.stderr)
         wrong += len(findings)
+    for finding in (*check_generated(), *check_spark_options()):
+        print(finding, file=sys.stderr)
+        wrong += 1
     print(f"docs: {len(pages())} pages, {wrong} wrong" if wrong else f"docs: {len(pages())} pages, all in order")
     return 1 if wrong else 0
 

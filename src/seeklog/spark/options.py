@@ -56,6 +56,7 @@ _STREAM_ONLY: Final = (
     "maxBytesPerTrigger",
 )
 _TABLE_WORDS: Final = ("path", "storageOptions", "table", "assign", "subscribe", "subscribePattern")
+OPTIONS: Final = (*_SHARED, *_STREAM_ONLY, *KEY_WORDS)
 _REFUSED: Final[Mapping[str, str]] = {"topic": "it says where rows are written to; use subscribe to read"}
 
 
@@ -120,7 +121,7 @@ class TableOptions:
 
 def parse_columns(options: Mapping[str, str]) -> tuple[str, ...]:
     """Return the columns of the records that are read, whether by a batch or by a stream."""
-    return _columns(Words(options, known=(*_SHARED, *_STREAM_ONLY, *KEY_WORDS), refused=_REFUSED))
+    return _columns(Words(options, known=OPTIONS, refused=_REFUSED))
 
 
 def parse_read_options(options: Mapping[str, str]) -> ReadOptions:

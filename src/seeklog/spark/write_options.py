@@ -24,6 +24,7 @@ _SHARED: Final = (
     "lockTimeout",
 )
 _BATCH_ONLY: Final = ("txnAppId", "txnVersion")
+OPTIONS: Final = (*_SHARED, *_BATCH_ONLY)
 # What Spark itself puts into the map of a stream.
 _FROM_SPARK: Final = ("checkpointLocation", "queryName")
 _REFUSED_ALL: Final[Mapping[str, str]] = {
