@@ -286,7 +286,7 @@ def damage(lake: Path, how: str, store: Path) -> None:
     [
         ("a bit of the manifest", CorruptionError, "fails its CRC"),
         ("half a manifest", CorruptionError, "fails its CRC"),
-        ("a manifest of a newer version", CorruptionError, "not in a version that this seeklog reads"),
+        ("a manifest of a newer version", CorruptionError, "a newer seeklog wrote it"),
         ("a manifest that names another's file", CorruptionError, "is no file of orders-0"),
         ("no manifest", LakeMismatch, "no manifest at _seeklog/manifest: restore the manifest"),
         ("a file is gone", LakeMismatch, "is in the manifest and cannot be read"),

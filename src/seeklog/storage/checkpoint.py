@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from seeklog import names
 from seeklog.errors import CorruptionError
 from seeklog.files import Files
-from seeklog.record.kernel import crc32c
+from seeklog.record.framed import decode_framed, encode_framed
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"
@@ -58,8 +58,7 @@ class Checkpoint:
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the bytes of the file."""
-    lines = [_FIRST_LINE]
-    lines += [f"{name} {getattr(checkpoint, name)}" for name in _NUMBERS]
+    lines = [f"{name} {getattr(checkpoint, name)}" for name in _NUMBERS]
     if checkpoint.has_producers is not None:
         lines.append(f"producers {checkpoint.has_producers:d}")
     lines.append(f"epochs {' '.join(f'{epoch} {start}' for epoch, start in checkpoint.epochs)}".rstrip())
@@ -67,20 +66,14 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         lines.append(f"gaps {' '.join(f'{first} {behind}' for first, behind in checkpoint.gaps)}")
     if checkpoint.active is not None:
         lines.append(f"active {' '.join(map(str, checkpoint.active))}")
-    body = "".join(f"{line}\n" for line in lines).encode("ascii")
-    return body + b"crc32c %08x\n" % crc32c(body)
+    return encode_framed(_FIRST_LINE, lines)
 
 
 def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     """Return what the bytes say, or raise `CorruptionError`."""
-    body, separator, last = data.rpartition(b"crc32c ")
-    if not separator or last != b"%08x\n" % crc32c(body):
-        raise CorruptionError("the checkpoint fails its CRC", path=path, advice=_DAMAGED)
+    lines = decode_framed(data, _FIRST_LINE, what="the checkpoint", path=path, advice=_DAMAGED)
     try:
-        first, *lines = body.decode("ascii").splitlines()
         words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
-        if first != _FIRST_LINE:
-            raise CorruptionError(f"{first!r} is not {_FIRST_LINE!r}; a newer seeklog wrote it", path=path)
         active = tuple(map(int, words["active"].split())) if "active" in words else None
         numbers = {name: int(words[name]) for name in _NUMBERS}
         pairs = iter(map(int, words["epochs"].split()))

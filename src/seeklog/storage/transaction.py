@@ -31,7 +31,8 @@ from seeklog import names
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.files import Files
 from seeklog.record.batch import BatchHeader, split_batches
-from seeklog.record.kernel import crc32c, stamp_append_time
+from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.kernel import stamp_append_time
 from seeklog.storage import reading, staging
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.staging import StagedFile
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-_FIRST_LINE = b"seeklog-transaction 1\n"
+_FIRST_LINE = "seeklog-transaction 1"
 _DAMAGED = (
     "Restore the file from a copy. Removing it forgets whether the application's last transaction was committed: its "
     "records may then be missing, or come twice."
@@ -100,19 +101,14 @@ def encode_transaction(transaction: Transaction) -> bytes:
         "parts": parts,
         "kept": transaction.is_kept,
     }
-    body = _FIRST_LINE + json.dumps(fields).encode("ascii") + b"\n"
-    return body + b"crc32c %08x\n" % crc32c(body)
+    return encode_framed(_FIRST_LINE, [json.dumps(fields)])
 
 
 def decode_transaction(data: bytes, *, path: str) -> Transaction:
     """Return what the bytes say, or raise `CorruptionError`."""
-    body, separator, last = data.rpartition(b"crc32c ")
-    if not separator or last != b"%08x\n" % crc32c(body):
-        raise CorruptionError("the transaction fails its CRC", path=path, advice=_DAMAGED)
-    if not body.startswith(_FIRST_LINE):
-        raise CorruptionError("a newer seeklog wrote this transaction", path=path)
+    lines = decode_framed(data, _FIRST_LINE, what="the transaction", path=path, advice=_DAMAGED)
     try:
-        fields = json.loads(body[len(_FIRST_LINE) :])
+        fields = json.loads("".join(lines))
         parts = tuple(
             Part(
                 partition=part["partition"],

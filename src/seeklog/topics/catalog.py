@@ -29,11 +29,11 @@ from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import Files
-from seeklog.record.kernel import crc32c
+from seeklog.record.framed import decode_framed, encode_framed
 from seeklog.storage.checkpoint import replace_file
 
 VERSION = 1
-_FIRST_LINE = f"seeklog-topics {VERSION}\n".encode()
+_FIRST_LINE = f"seeklog-topics {VERSION}"
 _DAMAGED = (
     "Restore the file from a copy. Without it the topics are found by their directories, but the configurations "
     "in it are gone."
@@ -77,7 +77,7 @@ def new_topic_id() -> str:
 
 def encode_catalog(catalog: Catalog) -> bytes:
     """Return the bytes of the file."""
-    lines = [_FIRST_LINE]
+    lines = []
     for _, topic in sorted(catalog.items()):
         entry: dict[str, Any] = {
             "topic": topic.name,
@@ -87,20 +87,15 @@ def encode_catalog(catalog: Catalog) -> bytes:
         }
         if topic.change is not None:
             entry |= {"change": topic.change, "partitions_changing": topic.partitions_changing}
-        lines.append(json.dumps(entry).encode("ascii") + b"\n")
-    body = b"".join(lines)
-    return body + b"crc32c %08x\n" % crc32c(body)
+        lines.append(json.dumps(entry))
+    return encode_framed(_FIRST_LINE, lines)
 
 
 def decode_catalog(data: bytes, *, path: str) -> Catalog:
     """Return what the bytes say, or raise `CorruptionError`."""
-    body, separator, last = data.rpartition(b"crc32c ")
-    if not separator or last != b"%08x\n" % crc32c(body):
-        raise CorruptionError("the catalog of topics fails its CRC", path=path, advice=_DAMAGED)
-    if not body.startswith(_FIRST_LINE):
-        raise CorruptionError("the catalog is not in a version that this seeklog reads", path=path)
+    lines = decode_framed(data, _FIRST_LINE, what="the catalog of topics", path=path, advice=_DAMAGED)
     try:
-        topics = [_topic(json.loads(line)) for line in body[len(_FIRST_LINE) :].splitlines()]
+        topics = [_topic(json.loads(line)) for line in lines]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"the catalog does not parse: {error}", path=path, advice=_DAMAGED) from error
     return {topic.name: topic for topic in topics}

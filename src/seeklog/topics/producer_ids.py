@@ -23,14 +23,14 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.errors import CorruptionError, UsageError
 from seeklog.files import Files
-from seeklog.record.kernel import crc32c
+from seeklog.record.framed import decode_framed, encode_framed
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.directory import take_lock
 from seeklog.storage.handle import Lock
 from seeklog.storage.producers import EPOCH_MOST, ProducerSequence
 from seeklog.topics.patience import MOMENT_S, patiently
 
-_FIRST_LINE = b"seeklog-producer 1\n"
+_FIRST_LINE = "seeklog-producer 1"
 _ID_BITS = 62
 _DAMAGED = "Remove the file: the producer gets a new id then, and cannot tell any more what it has written before."
 
@@ -57,19 +57,14 @@ class Identity:
 def encode_identity(identity: Identity) -> bytes:
     """Return the bytes of the file."""
     fields = {"name": identity.name, "id": identity.producer_id, "epoch": identity.epoch}
-    body = _FIRST_LINE + json.dumps(fields).encode("ascii") + b"\n"
-    return body + b"crc32c %08x\n" % crc32c(body)
+    return encode_framed(_FIRST_LINE, [json.dumps(fields)])
 
 
 def decode_identity(data: bytes, *, path: str) -> Identity:
     """Return what the bytes say, or raise `CorruptionError`."""
-    body, separator, last = data.rpartition(b"crc32c ")
-    if not separator or last != b"%08x\n" % crc32c(body):
-        raise CorruptionError("the producer's file fails its CRC", path=path, advice=_DAMAGED)
-    if not body.startswith(_FIRST_LINE):
-        raise CorruptionError("a newer seeklog wrote this producer's file", path=path)
+    lines = decode_framed(data, _FIRST_LINE, what="the producer's file", path=path, advice=_DAMAGED)
     try:
-        fields = json.loads(body[len(_FIRST_LINE) :])
+        fields = json.loads("".join(lines))
         return Identity(int(fields["id"]), int(fields["epoch"]), str(fields["name"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"the producer's file does not parse: {error}", path=path, advice=_DAMAGED) from error

@@ -23,9 +23,9 @@ from typing import Any, Final, NamedTuple
 from seeklog import names
 from seeklog.errors import CorruptionError
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import crc32c
+from seeklog.record.framed import decode_framed, encode_framed
 
-_FIRST_LINE: Final = b"seeklog-lake 1\n"
+_FIRST_LINE: Final = "seeklog-lake 1"
 _DAMAGED: Final = "Restore it from a copy, or write a new lake to another directory; nothing was changed."
 
 
@@ -105,19 +105,14 @@ def encode_manifest(manifest: Manifest) -> bytes:
                 "files": [each._asdict() for each in one.files],
             }
         )
-    body = _FIRST_LINE + b"".join(json.dumps(line).encode("ascii") + b"\n" for line in lines)
-    return body + b"crc32c %08x\n" % crc32c(body)
+    return encode_framed(_FIRST_LINE, map(json.dumps, lines))
 
 
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
     """Return what the bytes say, or raise `CorruptionError`. Nothing is believed that no job would write."""
-    body, separator, last = data.rpartition(b"crc32c ")
-    if not separator or last != b"%08x\n" % crc32c(body):
-        raise CorruptionError("the manifest of the lake fails its CRC", path=path, advice=_DAMAGED)
-    if not body.startswith(_FIRST_LINE):
-        raise CorruptionError("the manifest is not in a version that this seeklog reads", path=path, advice=_DAMAGED)
+    framed = decode_framed(data, _FIRST_LINE, what="the manifest of the lake", path=path, advice=_DAMAGED)
     try:
-        about, *lines = (json.loads(line) for line in body[len(_FIRST_LINE) :].splitlines())
+        about, *lines = map(json.loads, framed)
         partitions = dict(_partition(line) for line in lines)
         if len(partitions) != len(lines):
             raise ValueError("a partition stands there twice")
