@@ -8,17 +8,20 @@ import sys
 import traceback
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import seeklog
-from seeklog.cli import settings
+from seeklog.cli import completing, settings
 from seeklog.cli.catalogue import GROUPS, VERBS
 from seeklog.cli.exits import Exit, exit_code, line
 from seeklog.cli.neutral import neutral
 from seeklog.cli.terminal import Terminal
 from seeklog.errors import SeeklogError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
 DIRECTORY = "directory"
@@ -94,6 +97,15 @@ class Verbs(click.Group):
         found: click.Command = getattr(import_module(entry.module), entry.name)
         return found
 
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        from click.shell_completion import CompletionItem
+
+        # Click would load every verb to learn what its line is.
+        verbs = [
+            CompletionItem(entry.name, help=entry.line) for entry in VERBS.values() if entry.name.startswith(incomplete)
+        ]
+        return verbs + click.Command.shell_complete(self, ctx, incomplete)
+
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
@@ -138,6 +150,8 @@ def verb(function: Callable[..., Any]) -> Verb:
 
 def run(arguments: list[str]) -> int:
     """Run one command line and return its exit code; nothing but a bug leaves it as an exception."""
+    if completing.is_asked():
+        return completing.complete(app)
     terminal = Terminal()
     logging.getLogger("seeklog").addHandler(terminal.log_handler())
     try:

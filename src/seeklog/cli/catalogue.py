@@ -24,7 +24,23 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         (
             Entry("ls", "list the topics of a store", "seeklog ls data"),
             Entry("create", "make a topic", "seeklog create data orders -p 4 --set retention.ms=604800000"),
+            Entry(
+                "config", "show or change a topic's configuration", "seeklog config data orders --set segment.ms=60000"
+            ),
+            Entry("delete", "delete a topic with all of its records", "seeklog delete data orders --dry-run"),
         ),
+    ),
+    (
+        "Groups",
+        (
+            Entry("groups", "list consumer groups, or show or delete one", "seeklog groups data billing"),
+            Entry("lag", "show how far groups are behind", "seeklog lag data"),
+            Entry("reset", "set where a group reads on", "seeklog reset data billing orders --to @-15m --dry-run"),
+        ),
+    ),
+    (
+        "More",
+        (Entry("completion", "print what makes a shell complete words with Tab", "seeklog completion bash"),),
     ),
 )
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog import names
-from seeklog.errors import NotALog, SeeklogError
+from seeklog.cli import completing
+from seeklog.errors import NotALog, SeeklogError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,12 +19,27 @@ if TYPE_CHECKING:
 
 def directory(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb the argument DIR."""
-    return click.argument("directory", metavar="DIR")(function)
+    return click.argument("directory", metavar="DIR", shell_complete=completing.directories)(function)
 
 
 def topic(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a verb the argument TOPIC."""
-    return click.argument("topic", metavar="TOPIC")(function)
+    return click.argument("topic", metavar="TOPIC", shell_complete=completing.topics)(function)
+
+
+def optional_topic(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the argument TOPIC, which may be left out."""
+    return click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=completing.topics)(function)
+
+
+def group(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the argument GROUP."""
+    return click.argument("group", metavar="GROUP", shell_complete=completing.groups)(function)
+
+
+def optional_group(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a verb the argument GROUP, which may be left out."""
+    return click.argument("group", metavar="[GROUP]", required=False, shell_complete=completing.groups)(function)
 
 
 def open_to_read(path: str) -> Store:
@@ -37,11 +53,18 @@ def open_to_read(path: str) -> Store:
         raise
 
 
+def check_can_be_written(path: str) -> None:
+    """Refuse an archive before anybody is asked anything."""
+    if names.is_url(path):
+        raise UsageError(f"{path} is a URL, which is only read; name a directory")
+
+
 def open_to_write(path: str, *, create: bool = False) -> Store:
     """Open a store to write; with `create` it may be made."""
     from seeklog.store import open_store
 
-    if not create and not names.is_url(path) and not os.path.isdir(path):
+    check_can_be_written(path)
+    if not create and not os.path.isdir(path):
         raise NotALog(f"there is no store at {path}; make one with: seeklog create {path} TOPIC")
     try:
         return open_store(path, background=False)
