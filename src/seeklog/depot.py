@@ -3,15 +3,23 @@
 In a directory it is written under a temporary name, synced and renamed. An object store shows an object when it is
 complete. Other file systems behind a URL may show half a file after a kill: whoever archives holds what it finds
 against what it has, and names in its manifest only what it has checked.
+
+Of two that archive to one place at once, one is told. A directory is locked for as long as it takes. S3 is asked to
+write only over what was read (`If-Match`), or over nothing (`If-None-Match`); elsewhere, what is there is looked at
+right before and right after.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Final, Protocol
+from contextlib import AbstractContextManager
+from typing import Any, Final, NamedTuple, Protocol
 
 from seeklog import names
+from seeklog.errors import LogLocked
 from seeklog.files import Files, OsFiles, absolute
 from seeklog.remote import as_os_errors, open_filesystem
 
@@ -19,6 +27,23 @@ from seeklog.remote import as_os_errors, open_filesystem
 PART: Final = 8 << 20
 # File systems that have no directories to make; asked to make one, they might make a bucket.
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs"})
+
+
+# Those that take conditions for a write.
+_CONDITIONAL: Final = frozenset({"s3", "s3a"})
+# What they answer where one does not hold, or where two writes were at it at once.
+_REFUSALS: Final = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
+
+
+_TAKEN: Final = "it is being archived to; archive when that has ended"
+
+
+class Version(NamedTuple):
+    """A small file as it was found."""
+
+    data: bytes
+    tag: str | None
+    """What the store calls this version of it, where it has words for that."""
 
 
 class Depot(Protocol):
@@ -37,8 +62,23 @@ class Depot(Protocol):
         """Yield a file's bytes, a part at a time."""
         ...
 
-    def put(self, path: str, parts: Iterable[bytes]) -> None:
-        """Write a file, durable on return, in the place of one that may have the name."""
+    def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
+        """Write a file, durable on return, in the place of one that may have the name.
+
+        With `is_new` there should be none: where the place can tell, `FileExistsError` is raised, and the other stays.
+        """
+        ...
+
+    def version(self, path: str) -> Version | None:
+        """Return a small file as it is, or None if it is not there."""
+        ...
+
+    def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
+        """Write a small file in the place of just that version; raise `FileExistsError` if another one is there."""
+        ...
+
+    def held(self) -> AbstractContextManager[None]:
+        """Be the only one who changes what is there, if the place can see to that; else raise `LogLocked`."""
         ...
 
     def remove(self, path: str) -> None:
@@ -83,7 +123,7 @@ class DirectoryDepot:
         finally:
             self._files.close(handle)
 
-    def put(self, path: str, parts: Iterable[bytes]) -> None:
+    def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         files, target = self._files, f"{self.location}/{path}"
         directory = target.rpartition("/")[0]
         if directory not in self._made:
@@ -105,6 +145,35 @@ class DirectoryDepot:
             files.close(handle)
         files.rename(temporary, target)
         files.sync_directory(directory)
+
+    def version(self, path: str) -> Version | None:
+        try:
+            return Version(b"".join(self.read(path)), None)
+        except FileNotFoundError:
+            return None
+
+    def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
+        # Whoever holds the place is alone with it: between the look and the rename nothing changes.
+        if self.version(path) != over:
+            raise _exists(f"{self.location}/{path}")
+        self.put(path, [data])
+        return Version(data, None)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        self._make(self.location)
+        lock = f"{self.location}/{names.ARCHIVE_LOCK}"
+        try:
+            handle = self._files.lock(lock, str(os.getpid()))
+        except BlockingIOError:
+            owner = None
+            with contextlib.suppress(OSError, ValueError):
+                owner = int(self._files.read_file(lock))
+            raise LogLocked(self.location, owner, advice=_TAKEN) from None
+        try:
+            yield
+        finally:
+            self._files.close(handle)
 
     def _make(self, directory: str) -> None:
         """Make a directory, its name durable, and those of parents that may be as new."""
@@ -128,6 +197,7 @@ class RemoteDepot:
         self._system = system
         self._place = place
         self._has_directories = not _BUCKETS.intersection(_protocols(system))
+        self._takes_conditions = bool(_CONDITIONAL.intersection(_protocols(system)))
 
     def sizes(self, directory: str) -> dict[str, int]:
         place = f"{self._place}/{directory}".rstrip("/")
@@ -156,13 +226,14 @@ class RemoteDepot:
             position += len(part)
             yield part
 
-    def put(self, path: str, parts: Iterable[bytes]) -> None:
+    def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         place = f"{self._place}/{path}"
         name = f"{self.location}/{path}"
         with as_os_errors(name):
             if self._has_directories:
                 self._system.makedirs(place.rpartition("/")[0], exist_ok=True)
-            file = self._system.open(place, "wb", block_size=PART)
+            mode = "xb" if is_new and self._takes_conditions else "wb"
+            file = self._system.open(place, mode, block_size=PART)
         try:
             for part in parts:
                 with as_os_errors(name):
@@ -170,8 +241,62 @@ class RemoteDepot:
         except BaseException:
             _give_up(file)
             raise
-        with as_os_errors(name):
-            file.close()
+        try:
+            with as_os_errors(name):
+                file.close()
+        except OSError as error:
+            _give_up(file)
+            if _is_refusal(error):
+                raise _exists(name) from error
+            raise
+
+    def version(self, path: str) -> Version | None:
+        try:
+            # The tag first: if the file is replaced before it is read, the tag is not that of what is there.
+            with as_os_errors(f"{self.location}/{path}"):
+                tag = self._system.info(f"{self._place}/{path}").get("ETag") if self._takes_conditions else None
+            return Version(b"".join(self.read(path)), tag)
+        except FileNotFoundError:
+            return None
+
+    def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
+        name = f"{self.location}/{path}"
+        if self._seen(path) != (over and over.data):
+            raise _exists(name)
+        try:
+            self._write_over(path, data, over)
+        except OSError:
+            # It may have arrived all the same, and be the reason why a second try was refused.
+            if self._seen(path) not in (data, over and over.data):
+                raise _exists(name) from None
+            if self._seen(path) != data:
+                raise
+        found = self.version(path)
+        if found is None or found.data != data:
+            raise _exists(name)
+        return found
+
+    def _seen(self, path: str) -> bytes | None:
+        found = self.version(path)
+        return found and found.data
+
+    def _write_over(self, path: str, data: bytes, over: Version | None) -> None:
+        condition: dict[str, Any] = {"mode": "create"} if over is None else {}
+        if self._takes_conditions and over is not None and over.tag is not None:
+            condition["IfMatch"] = over.tag
+        try:
+            with as_os_errors(f"{self.location}/{path}"):
+                if self._has_directories:
+                    self._system.makedirs(f"{self._place}/{path}".rpartition("/")[0], exist_ok=True)
+                self._system.pipe_file(f"{self._place}/{path}", data, **condition)
+        except OSError as error:
+            if error.errno != errno.ENOSYS or not condition:
+                raise
+            # A store that speaks S3 and knows no conditions.
+            self.put(path, [data])
+
+    def held(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError), as_os_errors(f"{self.location}/{path}"):
@@ -184,6 +309,22 @@ def _give_up(file: Any) -> None:
         file.discard()
     with contextlib.suppress(Exception):
         file.closed = True
+
+
+def _exists(path: str) -> FileExistsError:
+    return FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path)
+
+
+def _is_refusal(error: BaseException | None) -> bool:
+    """Tell whether a store has refused a write because its condition does not hold."""
+    while error is not None:
+        answer = getattr(error, "response", None)
+        if isinstance(error, FileExistsError):
+            return True
+        if isinstance(answer, Mapping) and answer.get("Error", {}).get("Code") in _REFUSALS:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _protocols(system: Any) -> frozenset[str]:

@@ -26,6 +26,7 @@ is no partition:
     seeklog-producer-<name>       the id and epoch of a named producer
     seeklog-producer-<name>.lock  held while the former changes, and by a producer that resumes
     seeklog-archive.json          in the root of an archive: what has been copied there
+    seeklog-archive.lock          held while somebody archives to a directory
 
 In a lake, which is a directory of its own: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
 `topic=<topic>/date=<day>/part-<partition>-<start>-<next>-<number>.parquet`, hidden until their job is committed.
@@ -62,6 +63,7 @@ STAGED: Final = "seeklog-staged-"
 
 TOPICS: Final = "seeklog-topics"
 ARCHIVE: Final = "seeklog-archive.json"
+ARCHIVE_LOCK: Final = "seeklog-archive.lock"
 TOPICS_LOCK: Final = "seeklog-topics.lock"
 TRANSACTION: Final = "seeklog-transaction-"
 PRODUCER: Final = "seeklog-producer-"

@@ -75,6 +75,8 @@ def as_os_errors(path: str) -> Iterator[None]:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
     except NotADirectoryError as error:
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
+    except FileExistsError as error:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
     except PermissionError as error:
         raise PermissionError(errno.EACCES, f"{one_line(error)}; {_ADVICE}", path) from error
     except OSError as error:

@@ -232,7 +232,7 @@ class CountingDepot(DirectoryDepot):
         self.removed: list[str] = []
         self.fail_at = fail_at
 
-    def put(self, path: str, parts: Iterable[bytes]) -> None:
+    def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         if len(self.puts) == self.fail_at:
             raise OSError(5, "the network went away", path)
         self.puts.append(path)
@@ -307,7 +307,7 @@ def test_offsets_that_were_deleted_before_they_were_archived_are_refused_or_allo
 
 def test_a_segment_that_retention_takes_while_it_is_copied_is_passed_over(store: Store, tmp_path: Path) -> None:
     class Taking(CountingDepot):
-        def put(self, path: str, parts: Iterable[bytes]) -> None:
+        def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
             super().put(path, parts)
             if path.endswith(f"{0:020d}.log"):
                 with store._table.writing(TopicPartition("orders", 0)) as log:
@@ -466,7 +466,7 @@ def test_a_damaged_index_at_the_source_is_made_anew_in_the_archive(store: Store,
 
 def test_a_copy_that_arrives_damaged_is_noticed(store: Store, tmp_path: Path) -> None:
     class Flipping(CountingDepot):
-        def put(self, path: str, parts: Iterable[bytes]) -> None:
+        def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
             super().put(path, parts)
             if path.endswith(".timeindex"):
                 file = Path(self.location, path)
@@ -516,7 +516,7 @@ def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_p
     depot = CountingDepot(archive)
     rules = archiving.Rules()
     plan = archiving.plan_archive(store._files, store.location, topics, depot, rules)
-    archiving.begin_archive(plan, depot)
+    plan = archiving.begin_archive(plan, depot)
     entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)
     with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
@@ -666,7 +666,7 @@ after, root, target = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 count = 0
 passing = depot.DirectoryDepot.put
 
-def put(self, path, parts):
+def put(self, path, parts, *, is_new=False):
     def dying():
         global count
         for part in parts:

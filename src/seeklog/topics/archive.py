@@ -9,11 +9,16 @@ Nothing at the source is locked or changed: it may be written meanwhile, by this
 archive is overwritten but what an earlier run left half copied. Where compaction has rewritten a segment, the new one
 is stored under a name of its own beside the old one, which the next archiving removes: readers that opened the archive
 before have that long.
+
+Of two archivings to one place at once, one gets an error, and the manifest never drops what the other has named: a
+directory is locked (`alone`), and elsewhere the manifest is written over the one that the plan was made by, or not at
+all.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -23,7 +28,7 @@ from typing import Final, Literal, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.depot import Depot
+from seeklog.depot import Depot, Version
 from seeklog.errors import (
     ArchiveMismatch,
     CorruptBatch,
@@ -112,6 +117,8 @@ class Plan:
     """What is to be done, and the manifest that it was decided by."""
 
     manifest: Manifest | None
+    version: Version | None
+    """The manifest's file. None: there is none yet."""
     topics: tuple[Topic, ...]
     partitions: tuple[PartitionPlan, ...]
 
@@ -139,17 +146,26 @@ class SourceChanged(Exception):
 
 def archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Archived:
     """Do all three steps in this process."""
-    for look in range(LOOKS_MOST):
-        plan = plan_archive(files, root, topics, depot, rules)
-        begin_archive(plan, depot)
-        try:
-            entries = [copy_segment(copy, files, depot, rules) for copy in plan.copies]
-        except SourceChanged as error:
-            if look + 1 == LOOKS_MOST:
-                raise NotAccessible(f"{root} changes faster than it can be copied: {error}") from error
-            continue  # what was copied is found to be there
-        return finish_archive(plan, entries, depot)
+    with alone(depot):
+        for look in range(LOOKS_MOST):
+            plan = begin_archive(plan_archive(files, root, topics, depot, rules), depot)
+            try:
+                entries = [copy_segment(copy, files, depot, rules) for copy in plan.copies]
+            except SourceChanged as error:
+                if look + 1 == LOOKS_MOST:
+                    raise NotAccessible(f"{root} changes faster than it can be copied: {error}") from error
+                continue  # what was copied is found to be there
+            return finish_archive(plan, entries, depot)
     raise AssertionError("not reached")
+
+
+@contextlib.contextmanager
+def alone(depot: Depot) -> Iterator[None]:
+    """Be the only one who archives to a place, where it can be locked; else raise `LogLocked`."""
+    # Before the lock: nothing is put beside the files of strangers.
+    _check_place(depot, depot.version(names.ARCHIVE))
+    with depot.held():
+        yield
 
 
 # ---------------------------------------------------------------- what to do
@@ -157,29 +173,33 @@ def archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot
 
 def plan_archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Plan:
     """Decide what is to be copied. Nothing is written; what does not fit together is refused."""
-    manifest = read_depot_manifest(depot)
-    if manifest is None:
-        strangers = [name for name in depot.sizes("") if not name.endswith(names.TEMPORARY)]
-        if strangers:
-            raise ArchiveMismatch(
-                f"{depot.location} is no archive and not empty: it holds {min(strangers)!r}; {_ELSEWHERE}"
-            )
+    version = depot.version(names.ARCHIVE)
+    manifest = _check_place(depot, version)
     planner = _Planner(files, root, depot, rules, manifest or Manifest())
     plans = [
         planner.plan(source, TopicPartition(source.topic.name, number))
         for source in topics
         for number in planner.checked(source).topic.partitions
     ]
-    return Plan(manifest=manifest, topics=tuple(source.topic for source in topics), partitions=tuple(plans))
+    return Plan(
+        manifest=manifest,
+        version=version,
+        topics=tuple(source.topic for source in topics),
+        partitions=tuple(plans),
+    )
 
 
-def read_depot_manifest(depot: Depot) -> Manifest | None:
-    """Return what an archive holds, or None if there is none yet."""
-    try:
-        data = b"".join(depot.read(names.ARCHIVE))
-    except FileNotFoundError:
-        return None
-    return decode_manifest(data, path=f"{depot.location}/{names.ARCHIVE}")
+def _check_place(depot: Depot, version: Version | None) -> Manifest | None:
+    """Return what an archive holds, or None if there is none yet; refuse a place that has other things in it."""
+    if version is not None:
+        return decode_manifest(version.data, path=f"{depot.location}/{names.ARCHIVE}")
+    own = (names.ARCHIVE, names.ARCHIVE_LOCK)
+    strangers = [name for name in depot.sizes("") if name not in own and not name.endswith(names.TEMPORARY)]
+    if strangers:
+        raise ArchiveMismatch(
+            f"{depot.location} is no archive and not empty: it holds {min(strangers)!r}; {_ELSEWHERE}"
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +445,28 @@ def _suffixes(listing: Iterable[str]) -> dict[int, tuple[str, ...]]:
     return {base: tuple(suffixes) for base, suffixes in found.items()}
 
 
-def begin_archive(plan: Plan, depot: Depot) -> None:
-    """Mark a place as an archive before the first file: what is half copied must not be taken for a store."""
-    if plan.manifest is None:
-        depot.put(names.ARCHIVE, [encode_manifest(Manifest(is_complete=False))])
+def begin_archive(plan: Plan, depot: Depot) -> Plan:
+    """Mark a place as an archive before the first file: what is half copied must not be taken for a store.
+
+    Returns the plan as it stands with that.
+    """
+    if plan.manifest is not None:
+        return plan
+    manifest = Manifest(is_complete=False)
+    return replace(plan, manifest=manifest, version=_write_manifest(manifest, depot, over=None))
+
+
+def _write_manifest(manifest: Manifest, depot: Depot, *, over: Version | None) -> Version:
+    try:
+        return depot.swap(names.ARCHIVE, encode_manifest(manifest), over=over)
+    except FileExistsError as error:
+        raise _overtaken(depot) from error
+
+
+def _overtaken(depot: Depot) -> ArchiveMismatch:
+    return ArchiveMismatch(
+        f"somebody else has archived to {depot.location} meanwhile; what that named is left as it is. Archive again"
+    )
 
 
 # ---------------------------------------------------------------- one segment
@@ -558,7 +596,22 @@ def _put(
                 f"{crc:08x}); {_ELSEWHERE}"
             )
     meter = _Meter()
-    depot.put(path, meter.passing(parts()))
+    try:
+        depot.put(path, meter.passing(parts()), is_new=left_size is None)
+    except FileExistsError as error:
+        # Somebody else archives there, too. The same bytes are as good as ours.
+        crc = _checksum(parts())
+        if _checksum(depot.read(path)) != crc:
+            raise ArchiveMismatch(
+                f"{depot.location}/{path} was put there by somebody else meanwhile, and is another file; archive again"
+            ) from error
+        return StoredFile(size, crc)
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            raise
+        # A store that speaks S3 and knows no conditions for a write.
+        meter = _Meter()
+        depot.put(path, meter.passing(parts()))
     _check_arrived(path, meter, depot, rules)
     return StoredFile(meter.size, meter.crc)
 
@@ -620,10 +673,8 @@ def _checksums(parts: Iterable[bytes], prefix_size: int) -> tuple[int, int]:
 def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) -> Archived:
     """Remove what was replaced the time before; then write the manifest, which names what was copied."""
     before = plan.manifest or Manifest(is_complete=False)
-    if read_depot_manifest(depot) != before:
-        raise ArchiveMismatch(
-            f"somebody else has archived to {depot.location} meanwhile; what that named is left as it is. Archive again"
-        )
+    if depot.version(names.ARCHIVE) != plan.version:
+        raise _overtaken(depot)
     arrived = iter(entries)
     partitions: dict[str, dict[int, PartitionEntry]] = {}
     kept = 0
@@ -662,7 +713,7 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
     for path in removed:
         depot.remove(path)
     replaced = sorted(path for path in before.paths() if path not in named)
-    depot.put(names.ARCHIVE, [encode_manifest(replace(after, replaced=tuple(replaced)))])
+    _write_manifest(replace(after, replaced=tuple(replaced)), depot, over=plan.version)
     copies = plan.copies
     logger.info("%s: archived %d segments, %d were there", depot.location, len(copies), kept)
     return Archived(

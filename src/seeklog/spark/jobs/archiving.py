@@ -25,6 +25,7 @@ from seeklog.topics.archive import (
     Rules,
     SourceChanged,
     Verify,
+    alone,
     begin_archive,
     copy_segment,
     finish_archive,
@@ -71,12 +72,12 @@ def archive(
         store.check_archive_target(depot.location)
         sources = store.archivable(topics)
         try:
-            for _ in range(LOOKS_MOST):
-                plan = plan_archive(store.files, store.location, sources, depot, to.rules)
-                begin_archive(plan, depot)
-                entries = _copied(spark, plan, store.origin, to, is_shown=progress)
-                if entries is not None:
-                    return finish_archive(plan, entries, depot)
+            with alone(depot):
+                for _ in range(LOOKS_MOST):
+                    plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
+                    entries = _copied(spark, plan, store.origin, to, is_shown=progress)
+                    if entries is not None:
+                        return finish_archive(plan, entries, depot)
         except OSError as error:
             raise NotAccessible(f"{store.location} cannot be archived to {depot.location}: {error}") from error
     raise NotAccessible(f"{source} changes faster than it can be copied; archive again")

@@ -1,0 +1,251 @@
+"""Two archivings to one place at once: one of them is told, and nothing that either has named is lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cold.s3_server import BUCKET, S3Server
+from cold.test_archive import SEGMENT_BYTES, check_same, fill, manifest_of
+from seeklog import Store, names
+from seeklog.depot import Depot, RemoteDepot, Version, open_depot
+from seeklog.errors import ArchiveMismatch, LogLocked
+from seeklog.topics import archive as archiving
+from seeklog.topics.manifest import Manifest, decode_manifest
+from store.workbench import open_store, snapshot
+
+RULES = archiving.Rules()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store", segment_bytes=SEGMENT_BYTES) as store:
+        for topic in ("orders", "refunds"):
+            store.create_topic(topic, partitions=1)
+            fill(store, 600, topic=topic)
+        yield store
+
+
+def archive_topic(store: Store, topic: str, depot: Depot) -> archiving.Archived:
+    return archiving.archive(store._files, store.location, store.archivable([topic]), depot, RULES)
+
+
+# ---------------------------------------------------------------- a directory
+
+ARCHIVER = """
+import sys
+import seeklog
+from seeklog.errors import LogLocked
+
+source, target, topic = sys.argv[1:]
+with seeklog.open(source, read_only=True) as store:
+    sys.stdin.readline()
+    done = 0
+    while not done:
+        try:
+            done = store.archive(target, topics=[topic]).copied_segments
+        except LogLocked as error:
+            assert str(error.owner_pid) in str(error) and "archive when that has ended" in str(error), error
+            print("locked", flush=True)
+"""
+
+
+def test_two_processes_that_archive_to_a_directory_come_after_each_other(store: Store, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-c", ARCHIVER, str(store.path), str(archive), topic],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for topic in ("orders", "refunds")
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
+        assert process.returncode == 0
+    with seeklog.open(archive, read_only=True) as cold:
+        for topic in ("orders", "refunds"):
+            check_same(cold, store, topic=topic)
+
+
+def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(store: Store, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    store.archive(archive, topics=["orders"])
+    with archiving.alone(open_depot(str(archive))):
+        before = snapshot(archive)
+        with pytest.raises(LogLocked, match=r"is open for writing in process.*archive when that has ended"):
+            store.archive(archive)
+        assert snapshot(archive) == before
+        with seeklog.open(archive, read_only=True) as cold:
+            assert cold.topics() == ["orders"]
+    store.archive(archive)
+    assert sorted(manifest_of(archive).topics) == ["orders", "refunds"]
+
+
+def test_no_lock_is_put_beside_what_is_no_archive(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thing").write_bytes(b"mine")
+    with pytest.raises(ArchiveMismatch, match="is no archive and not empty"):
+        store.archive(tmp_path / "other")
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["thing"]
+
+
+# ---------------------------------------------------------------- a bucket
+
+
+class Meeting(RemoteDepot):
+    """A place where whoever is about to write the manifest lets somebody else go first."""
+
+    def __init__(self, inner: Depot) -> None:
+        assert isinstance(inner, RemoteDepot)
+        self.__dict__.update(inner.__dict__)
+        self.meet: list[Any] = []
+
+    def _write_over(self, path: str, data: bytes, over: Version | None) -> None:
+        # Both have looked by now, and each has seen what it was planned by.
+        while self.meet:
+            self.meet.pop()()
+        super()._write_over(path, data, over)
+
+
+@pytest.fixture
+def bucket(s3: S3Server, request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
+    return f"s3://{BUCKET}/{request.node.name[:40]}", s3.options
+
+
+def manifest_in(bucket: tuple[str, dict[str, Any]]) -> Manifest:
+    version = open_depot(bucket[0], storage_options=bucket[1]).version(names.ARCHIVE)
+    assert version is not None
+    return decode_manifest(version.data, path="")
+
+
+def test_a_manifest_that_came_in_the_last_moment_is_not_replaced(
+    store: Store, bucket: tuple[str, dict[str, Any]]
+) -> None:
+    """Goal: the other one writes its own between the last look at the manifest and the write."""
+    url, options = bucket
+    fill(store, 300)
+    store.archive(url, topics=["orders"], storage_options=options)
+    fill(store, 600)
+    depot = Meeting(open_depot(url, storage_options=options))
+    depot.meet.append(lambda: store.archive(url, topics=["orders"], storage_options=options))
+    with pytest.raises(ArchiveMismatch, match=r"somebody else has archived.*Archive again"):
+        archive_topic(store, "refunds", depot)
+    assert sorted(manifest_in(bucket).topics) == ["orders"]
+    archive_topic(store, "refunds", depot)
+    with seeklog.open(url, storage_options=options, read_only=True) as cold:
+        for topic in ("orders", "refunds"):
+            check_same(cold, store, topic=topic)
+
+
+def test_of_two_that_begin_an_archive_in_one_moment_one_is_told(
+    store: Store, bucket: tuple[str, dict[str, Any]]
+) -> None:
+    url, options = bucket
+    depot = Meeting(open_depot(url, storage_options=options))
+    depot.meet.append(lambda: store.archive(url, topics=["orders"], storage_options=options))
+    with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
+        archive_topic(store, "refunds", depot)
+    with seeklog.open(url, storage_options=options, read_only=True) as cold:
+        check_same(cold, store)
+
+
+def test_threads_that_archive_to_a_bucket_at_once_lose_nothing(
+    store: Store, bucket: tuple[str, dict[str, Any]]
+) -> None:
+    url, options = bucket
+    start = threading.Barrier(2)
+    refused: list[str] = []
+    failed: list[BaseException] = []
+
+    def archive(topic: str) -> None:
+        start.wait()
+        try:
+            while True:
+                try:
+                    store.archive(url, topics=[topic], storage_options=options)
+                    return
+                except ArchiveMismatch as error:
+                    refused.append(str(error))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=archive, args=(topic,)) for topic in ("orders", "refunds")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert all("Archive again" in one for one in refused)
+    with seeklog.open(url, storage_options=options, read_only=True) as cold:
+        for topic in ("orders", "refunds"):
+            check_same(cold, store, topic=topic)
+
+
+def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
+    store: Store, bucket: tuple[str, dict[str, Any]], s3: S3Server
+) -> None:
+    """Goal: the same bytes are taken for what was to be put; others are not overwritten."""
+    url, options = bucket
+    depot = open_depot(url, storage_options=options)
+    plan = archiving.plan_archive(store._files, store.location, store.archivable(["orders"]), depot, RULES)
+    plan = archiving.begin_archive(plan, depot)
+    first, second, *rest = plan.copies
+    path = f"{url}/orders-0/{first.stem}.log".removeprefix("s3://")
+    whole = (store.path / "orders-0" / f"{first.stem}.log").read_bytes()
+    s3.system.pipe_file(path, whole)
+    entries = [archiving.copy_segment(first, store._files, depot, RULES)]
+    other = f"{url}/orders-0/{second.stem}.log".removeprefix("s3://")
+    s3.system.pipe_file(other, b"other")
+    with pytest.raises(ArchiveMismatch, match="put there by somebody else meanwhile"):
+        archiving.copy_segment(second, store._files, depot, RULES)
+    assert s3.system.cat_file(other) == b"other"
+    s3.system.rm_file(other)
+    entries += [archiving.copy_segment(copy, store._files, depot, RULES) for copy in (second, *rest)]
+    archiving.finish_archive(plan, entries, depot)
+    with seeklog.open(url, storage_options=options, read_only=True) as cold:
+        check_same(cold, store)
+
+
+def test_a_write_that_arrived_though_its_answer_was_lost_counts(
+    store: Store, bucket: tuple[str, dict[str, Any]]
+) -> None:
+    """Goal: a second try meets the condition that the first one has changed; that is nobody else's manifest."""
+
+    class Twice(Meeting):
+        def _write_over(self, path: str, data: bytes, over: Version | None) -> None:
+            super()._write_over(path, data, over)
+            super()._write_over(path, data, over)
+
+    url, options = bucket
+    archive_topic(store, "orders", Twice(open_depot(url, storage_options=options)))
+    with seeklog.open(url, storage_options=options, read_only=True) as cold:
+        check_same(cold, store)
+
+
+# ---------------------------------------------------------------- elsewhere
+
+
+def test_elsewhere_whoever_finds_another_manifest_than_its_own_is_told(store: Store, memory: str) -> None:
+    store.archive(memory, topics=["orders"])
+    depot = open_depot(memory)
+    before = depot.version(names.ARCHIVE)
+    assert before is not None
+    depot.put(names.ARCHIVE, [before.data + b"\n"])
+    with pytest.raises(FileExistsError):
+        depot.swap(names.ARCHIVE, b"mine", over=before)
+    with pytest.raises(FileExistsError):
+        depot.swap(names.ARCHIVE, b"mine", over=None)
+    assert depot.version(names.ARCHIVE) == (before.data + b"\n", None)
