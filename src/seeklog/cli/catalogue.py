@@ -31,6 +31,13 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         ),
     ),
     (
+        "Read",
+        (
+            Entry("cat", "read records", "seeklog cat data orders --from @-15m --where 'value.paise > 500'"),
+            Entry("tail", "read the newest records, and follow", "seeklog tail -f data orders"),
+        ),
+    ),
+    (
         "Groups",
         (
             Entry("groups", "list consumer groups, or show or delete one", "seeklog groups data billing"),

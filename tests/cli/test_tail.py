@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cli.workbench import COMMAND, PATIENCE_S, Ran, Run, surroundings
+
+
+def ids(ran: Ran) -> list[int]:
+    assert (ran.code, ran.err) == (0, "")
+    return [json.loads(json.loads(line)["value"])["id"] for line in ran.lines]
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        ([], list(range(10, 20))),
+        (["-n", 3], [17, 18, 19]),
+        (["-n", 0], []),
+        (["-n", 100], list(range(20))),
+        (["-n", 2, "--partition", 0], [16, 18]),
+        (["-n", 2, "--where", "value.id < 5"], [3, 4]),
+        (["--key", "customer_0", "-n", 2], [10, 15]),
+        (["--from", "@2026-01-01T00:17"], [17, 18, 19]),
+        (["--from", "0:9", "--from", "1:9"], [18, 19]),
+    ],
+)
+def test_the_newest_of_all_partitions_come_by_their_times(
+    run: Run, store: Path, words: list[Any], found: list[int]
+) -> None:
+    assert ids(run("tail", store, "orders", *words)) == found
+
+
+def test_an_empty_topic_has_no_tail(run: Run, store: Path) -> None:
+    assert ids(run("tail", store, "refunds")) == []
+
+
+class Followed:
+    """`seeklog tail -f` in a pipe, while others write."""
+
+    def __init__(self, store: Path, *words: str) -> None:
+        self.process = subprocess.Popen(
+            [*COMMAND, "tail", "-f", str(store), "orders", *words],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=surroundings(store),
+            text=True,
+        )
+
+    def take(self, count: int) -> list[int]:
+        assert self.process.stdout is not None
+        return [json.loads(json.loads(self.process.stdout.readline())["value"])["id"] for _ in range(count)]
+
+    def interrupt(self) -> tuple[int, str]:
+        self.process.send_signal(signal.SIGINT)
+        _, told = self.process.communicate(timeout=PATIENCE_S)
+        return self.process.returncode, told
+
+
+def append(store: Path, *numbers: int) -> None:
+    with seeklog.open(store, background=False) as made:
+        for number in numbers:
+            with made.hold("orders", number % 2) as log:
+                log.append(b'{"id": %d}' % number)
+
+
+def test_what_comes_is_shown_at_once_and_the_way_on_is_told(store: Path) -> None:
+    followed = Followed(store, "-n", "2", "--where", "value.id != 21")
+    try:
+        assert followed.take(2) == [18, 19]
+        append(store, 20)
+        assert followed.take(1) == [20]
+        append(store, 21, 22)
+        assert followed.take(1) == [22]
+    finally:
+        code, told = followed.interrupt()
+
+    assert code == 130
+    command = told.strip().removeprefix("to go on from here: ")
+    words = shlex.split(command)
+    assert words[:5] == ["seeklog", "tail", "-f", str(store), "orders"]
+    assert words[5:7] == ["--where", "value.id != 21"]
+    assert words[7:] in (
+        ["--from", "0:12", "--from", "1:11"],
+        ["--from", "0:12", "--from", "1:10"],  # what 21 is in was not looked at yet
+    )
+
+    append(store, 24)
+    again = Followed(store, *words[5:])
+    try:
+        assert again.take(1) == [24]
+    finally:
+        again.interrupt()
+
+
+def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
+    ran = run_on_terminal("tail", "-f", store, "orders", "-n", 1, interrupt_after='"id": 19')
+
+    assert ran.code == 130
+    assert "to go on from here: seeklog tail -f " in ran.text
+    assert "Traceback" not in ran.text
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["order"], 4, "did you mean 'orders'?"),
+        (["orders", "-n", 3, "--from", 5], 2, "take one"),
+        (["orders", "-f", "--format", "json"], 2, "take --format jsonl"),
+        (["orders", "--from", 99], 4, "offset 99 is out of range"),
+        (["orders", "--from", "@x"], 2, "@x is no time"),
+        (["orders", "-n", -1], 2, "-1 is not in the range"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:
+    ran = run("tail", store, *words)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
+    assert told in ran.err
