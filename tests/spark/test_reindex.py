@@ -89,6 +89,32 @@ def test_indexes_that_are_gone_cut_or_wrong_are_restored_byte_for_byte(spark: Sp
     assert {row.done for row in reindexed(spark, store)} == {"unchanged"}
 
 
+def test_key_indexes_are_verified_and_made_anew_where_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    root = make_store(
+        tmp_path / "keyed", {"orders": [300]}, segment_bytes=4_000, index_interval_bytes=300, key_index="seal"
+    )
+    with open_store(root, segment_bytes=4_000, index_interval_bytes=300, key_index="seal") as writing:
+        writing.maintain()
+    first, second, *_ = sorted((root / "orders-0").glob("*.keyindex"))
+    assert jobs.verify(spark, root, progress=False).count() == 0
+    before = contents(root)
+    second.write_bytes(first.read_bytes())
+    data = bytearray(first.read_bytes())
+    data[60] ^= 4
+    first.write_bytes(data)
+
+    found = jobs.verify(spark, root, progress=False).collect()
+    assert [(row.kind, row.severity, Path(row.file).name) for row in found] == [
+        ("key-index", "error", first.name),
+        ("key-index", "warning", second.name),
+    ]
+    rows = reindexed(spark, root)
+    assert [row.done for row in rows][:3] == ["rebuilt", "rebuilt", "unchanged"]
+    assert rows[0].key_index_bytes_before == rows[0].key_index_bytes_after == first.stat().st_size
+    assert contents(root) == before
+    assert jobs.verify(spark, root, progress=False).count() == 0
+
+
 def test_another_interval_makes_other_indexes_that_are_as_good(spark: SparkSession, store: Path) -> None:
     rows = reindexed(spark, store, config={"index.interval.bytes": 1000})
 

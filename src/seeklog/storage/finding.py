@@ -25,6 +25,7 @@ class Kind(StrEnum):
     INDEX_MISSING = "index-missing"
     TIME_INDEX = "time-index"
     TIME_INDEX_MISSING = "time-index-missing"
+    KEY_INDEX = "key-index"  # a key index that is damaged, or that of another segment; to lack one is lawful
     SEAL = "seal"
     SEAL_MISSING = "seal-missing"
     CHECKPOINT = "checkpoint"

@@ -21,6 +21,7 @@ from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from seeklog.storage.key_inspection import key_index_problem
 from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.reindex import BatchMap, IndexProblem, offset_problems, state_of_every_batch, time_problems
 from seeklog.storage.salvage import DAMAGES_MOST, Damage, Salvage
@@ -269,6 +270,7 @@ def _inspect(subject: Subject, shared: Shared, result: Inspection) -> None:
     if not subject.path.endswith(names.SWAP):
         check = _IndexCheck(subject, segment, salvage, contiguous_from, has_lost_end=bool(lost_end))
         findings += check.findings(seal)
+        findings += _key_index_findings(subject, segment, salvage)
 
 
 def _has_grown(subject: Subject, segment: Segment) -> bool:
@@ -547,6 +549,16 @@ class _IndexCheck:
                 if position is not None and not self._salvage.has_read(position):
                     continue
             yield problem
+
+
+def _key_index_findings(subject: Subject, segment: Segment, salvage: Salvage) -> list[Finding]:
+    if subject.is_last and (subject.is_live or _has_grown(subject, segment)):
+        return []
+    problem = key_index_problem(segment, salvage.state, is_whole=not salvage.damages)
+    if problem is None:
+        return []
+    severity = Severity.ERROR if problem.is_damage else Severity.WARNING
+    return [subject.finding(Kind.KEY_INDEX, severity, problem.reason, path=problem.path)]
 
 
 def _used(table: bytes, entry_size: int, *, is_last: bool) -> bytes:

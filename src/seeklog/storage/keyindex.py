@@ -36,6 +36,8 @@ VERSION = 1
 _HEAD = struct.Struct(">4shhqqqIIq")
 _CRC = struct.Struct(">I")
 _KEY_SIZE = 12
+# What is said of a key index that is whole, and not that of the segment.
+ANOTHERS = "it belongs to another state of the segment"
 
 
 def encode_key_index(table: KeyTable, seal: Seal) -> bytes:
@@ -68,7 +70,7 @@ def open_key_index(data: Buffer, seal: Seal, *, is_proved: bool = False) -> KeyE
     if magic != MAGIC or version != VERSION:
         return "it does not begin as a key index of this version"
     if belongs_to != [seal.base_offset, seal.next_offset, seal.size, seal.log_crc]:
-        return "it belongs to another state of the segment"
+        return ANOTHERS
     if size != _HEAD.size + FILTER_BLOCK_SIZE * block_count + _KEY_SIZE * key_count + _CRC.size or block_count < 1:
         return "its size is not what it says"
     if not is_proved:

@@ -1,4 +1,4 @@
-"""The indexes of one segment as files: validated against the log, and made anew from it.
+"""The indexes of one segment as files: validated against the log, and made anew from it; a key index, if it has one.
 
 These verbs take the path of a segment's `.log` file and need no open log. `rebuild_index` and `recover_or_rebuild`
 take the partition's lock for as long as they run, so that they never meet a writer; `renew_index` is for one who
@@ -15,13 +15,14 @@ from typing import Literal
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, LostRecords, NotALog
+from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
 from seeklog.files import Files, OsFiles
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
 from seeklog.storage.checkpoint import read_checkpoint
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from seeklog.storage.key_inspection import key_index_problem, make_key_index, write_key_index
 from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import Indexes, Segment, Shared, scan_into, seal_of
 
@@ -50,12 +51,16 @@ class Renewed:
     sizes_before: tuple[int | None, int | None] = (None, None)
     """Bytes of the offset index and of the time index; None: there was none."""
     sizes_after: tuple[int | None, int | None] = (None, None)
+    key_sizes: tuple[int | None, int | None] = (None, None)
+    """Bytes of the key index, before and after."""
 
 
 def rebuild_index(
     path: str | os.PathLike[str], *, config: LogConfig | None = None, files: Files | None = None
 ) -> Indexes:
-    """Write both indexes of a segment anew from its log, and return them. Damage in the log is raised."""
+    """Write the indexes of a segment anew from its log, a key index if it has one, and return the first two.
+
+    Damage in the log is raised."""
     segment = _segment(path, config, files, writable=True)
     with _locked(segment):
         return _rebuild(segment)
@@ -74,7 +79,7 @@ def recover_or_rebuild(
 
 
 def validate_index(path: str | os.PathLike[str], *, files: Files | None = None) -> list[IndexProblem]:
-    """Hold every entry of both indexes against the log; nothing on disk changes."""
+    """Hold every entry of both indexes, and the key index if there is one, against the log; nothing on disk changes."""
     segment = _segment(path, None, files, writable=False)
     indexes = _read_indexes(segment)
     if indexes is None:
@@ -85,7 +90,9 @@ def validate_index(path: str | os.PathLike[str], *, files: Files | None = None) 
 def renew_index(
     path: str | os.PathLike[str], *, config: LogConfig | None = None, files: Files | None = None
 ) -> Renewed:
-    """Make both indexes of a segment, and its seal if it has one, what its log says; those that are so stay untouched.
+    """Make the indexes of a segment, its key index and its seal if it has them, what its log says.
+
+    Those that are so stay untouched.
 
     The caller holds the partition's lock, and no batch is appended meanwhile. A segment whose log is damaged, or not
     what its seal says, is left as it is.
@@ -104,14 +111,31 @@ def renew_index(
     is_new = before != after or not _seal_tells(segment, state)
     if is_new:
         _write(segment, state)
+    key_sizes, is_new_keys = _renew_keys(segment, state)
     return Renewed(
-        done="rebuilt" if is_new else "unchanged",
+        done="rebuilt" if is_new or is_new_keys else "unchanged",
         batch_count=state.batch_count,
         record_count=state.record_count,
         size=state.size,
         sizes_before=sizes,
         sizes_after=sizes_of(after),
+        key_sizes=key_sizes,
     )
+
+
+def _renew_keys(segment: Segment, state: SegmentState) -> tuple[tuple[int | None, int | None], bool]:
+    """Make a key index that is there what the log says; return its sizes before and after, and whether it is new."""
+    before = _read_if_there(segment.shared.files, segment.shared.path(segment.base_offset, names.KEY_INDEX))
+    if before is None:
+        return (None, None), False
+    try:
+        after = make_key_index(segment, state)
+    except SeeklogError:
+        return (len(before), len(before)), False  # whoever reads the records will tell
+    if after != before:
+        write_key_index(segment, after)
+        segment.shared.files.sync_directory(segment.shared.directory)
+    return (len(before), len(after)), after != before
 
 
 def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: Files | None, *, writable: bool) -> Segment:
@@ -146,6 +170,7 @@ def _rebuild(segment: Segment) -> Indexes:
         raise state.problem.located(segment.path)
     state.finish_times()
     _write(segment, state)
+    _renew_keys(segment, state)
     return Indexes(
         OffsetIndex(segment.base_offset, bytes(state.offset_table)),
         TimeIndex(segment.base_offset, bytes(state.time_table)),
@@ -291,6 +316,9 @@ def _problems(segment: Segment, indexes: Indexes) -> list[IndexProblem]:
             found.append(IndexProblem(path, None, f"{len(table)} bytes, which are not all that were written"))
     if state.problem is not None:
         found.append(IndexProblem(segment.path, None, str(state.problem.reason)))
+    wrong = key_index_problem(segment, state, is_whole=state.problem is None)
+    if wrong is not None:
+        found.append(IndexProblem(wrong.path, None, wrong.reason))
     return found
 
 

@@ -40,6 +40,8 @@ OUTCOMES = {
     "index_bytes_after": "bigint",
     "time_index_bytes_before": "bigint",
     "time_index_bytes_after": "bigint",
+    "key_index_bytes_before": "bigint",
+    "key_index_bytes_after": "bigint",
     "batches": "bigint",
     "records": "bigint",
     "bytes": "bigint",
@@ -74,6 +76,8 @@ def reindex(
     The work is done when this returns: the DataFrame has a row for each segment, with what was done: `unchanged`,
     `rebuilt`, or `damaged`, which is left as it is; `refused` where a whole partition cannot be opened. Every
     partition is held while it is worked on. One that somebody writes to raises `LogLocked` before anything is changed.
+
+    A key index is made what the log says where there is one; who has none gets one when a key is looked for.
 
     Partitions of seeklog's are opened for writing, which recovers them, the indexes of the last segment included. Of
     those that only a broker has written nothing but indexes is changed. `config` holds for topics that say nothing
@@ -239,6 +243,7 @@ def _row(place: Place, segment: _Segment, renewed: Renewed) -> tuple[object, ...
         index_after,
         time_before,
         time_after,
+        *renewed.key_sizes,
         renewed.batch_count,
         renewed.record_count,
         segment.size,
@@ -248,7 +253,7 @@ def _row(place: Place, segment: _Segment, renewed: Renewed) -> tuple[object, ...
 
 def _refused(place: Place, error: Exception) -> tuple[object, ...]:
     detail = " ".join(str(error).split())
-    nothing = (None, None, None, None)
+    nothing = (None,) * 6
     return (place.topic, place.partition, None, place.directory, "refused", *nothing, 0, 0, 0, detail)
 
 

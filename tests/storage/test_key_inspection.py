@@ -1,0 +1,117 @@
+"""Key indexes as files: what an inspection tells of them, and how they are made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from seeklog import LogConfig, Record
+from seeklog.record.kernel import crc32c
+from seeklog.storage.finding import Kind, Severity
+from seeklog.storage.inspection import inspect_partition
+from seeklog.storage.reindex import rebuild_index, recover_or_rebuild, renew_index, validate_index
+from storage.workbench import START_MS, QuickFiles, config_of, contents, open_log
+
+FILES = QuickFiles()
+CONFIG = config_of(segment_bytes=2_000, key_index="seal")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Some segments of keyed records; all but the last have key indexes."""
+    directory = tmp_path / "log"
+    with open_log(directory, segment_bytes=2_000, key_index="seal") as log:
+        for number in range(60):
+            log.append_many([Record(b"%050d" % number, key=b"k%d" % (number % 17), timestamp_ms=START_MS + number)])
+        log.flush()
+        log.make_key_indexes()
+    assert len(key_indexes(directory)) > 2
+    return directory
+
+
+def key_indexes(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.keyindex"))
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def lie(path: Path) -> None:
+    """Let an entry stand for another offset, with a CRC that holds."""
+    data = bytearray(path.read_bytes()[:-4])
+    data[-1] ^= 1
+    path.write_bytes(data + crc32c(bytes(data)).to_bytes(4, "big"))
+
+
+DAMAGES: dict[str, tuple[Callable[[Path], object], Severity, str]] = {
+    "flipped": (flip, Severity.ERROR, "fails its CRC"),
+    "cut": (lambda path: path.write_bytes(path.read_bytes()[:-1]), Severity.ERROR, "its size"),
+    "empty": (lambda path: path.write_bytes(b""), Severity.ERROR, "0 bytes"),
+    "nonsense": (lambda path: path.write_bytes(b"x" * 500), Severity.ERROR, "does not begin"),
+    "another's": (
+        lambda path: path.write_bytes(key_indexes(path.parent)[1].read_bytes()),
+        Severity.WARNING,
+        "another state",
+    ),
+    "wrong": (lie, Severity.ERROR, "not the one that the log makes"),
+}
+
+
+def inspect(directory: Path, config: LogConfig = CONFIG) -> list[tuple[Kind, Severity, str]]:
+    found = inspect_partition(str(directory), config=config, files=FILES)
+    return [(one.kind, one.severity, Path(one.path).name) for one in found]
+
+
+def test_key_indexes_that_are_as_they_should_be_are_passed_over_and_stay(log: Path) -> None:
+    before = contents(log)
+    assert inspect(log) == []
+    for path in log.glob("*.log"):
+        assert validate_index(path, files=FILES) == []
+        assert renew_index(path, config=CONFIG, files=FILES).done == "unchanged"
+    assert contents(log) == before
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_key_index_that_is_damaged_or_wrong_is_told_and_made_anew(log: Path, damage: str) -> None:
+    before = contents(log)
+    do, severity, reason = DAMAGES[damage]
+    first = key_indexes(log)[0]
+    segment = first.with_suffix(".log")
+    for renew in (rebuild_index, recover_or_rebuild, renew_index):
+        do(first)
+        assert inspect(log) == [(Kind.KEY_INDEX, severity, first.name)]
+        (problem,) = validate_index(segment, files=FILES)
+        assert (Path(problem.path).name, problem.entry) == (first.name, None)
+        assert reason in problem.reason
+        renew(segment, config=CONFIG, files=FILES)
+        assert contents(log) == before
+
+
+def test_what_has_no_key_index_lacks_nothing(log: Path) -> None:
+    first = key_indexes(log)[0]
+    first.unlink()
+    assert inspect(log) == []
+    assert validate_index(first.with_suffix(".log"), files=FILES) == []
+    assert renew_index(first.with_suffix(".log"), config=CONFIG, files=FILES).key_sizes == (None, None)
+    assert not first.exists()
+
+
+def test_a_damaged_log_does_not_make_its_key_index_a_damage(log: Path) -> None:
+    first = key_indexes(log)[0]
+    flip(first.with_suffix(".log"))
+    assert Kind.KEY_INDEX not in {kind for kind, _, _ in inspect(log)}
+    flip(first)
+    assert Kind.KEY_INDEX in {kind for kind, _, _ in inspect(log)}
+
+
+def test_the_sizes_of_a_key_index_are_told(log: Path) -> None:
+    first = key_indexes(log)[0]
+    size = first.stat().st_size
+    first.write_bytes(b"short")
+    renewed = renew_index(first.with_suffix(".log"), config=CONFIG, files=FILES)
+    assert (renewed.done, renewed.key_sizes) == ("rebuilt", (5, size))
