@@ -10,6 +10,7 @@ seeklog's, which Kafka ignores there:
     %020d.seal                    proof of a sealed segment
     %020d.keyindex                where each key of a sealed segment stands for the last time
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
+    %020d.<position>.damaged      bytes that a repair took out of a segment, kept as evidence
     seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
     seeklog-watermark             the high watermark, published for other processes
     seeklog-staged-<app>-<time>-<id>   finished batches that wait for their transaction to be committed
@@ -48,6 +49,7 @@ KEY_INDEX: Final = ".keyindex"
 SNAPSHOT: Final = ".snapshot"
 TRANSACTION_INDEX: Final = ".txnindex"
 TORN: Final = ".torn"
+DAMAGED: Final = ".damaged"
 DELETED: Final = ".deleted"
 CLEANED: Final = ".cleaned"
 SWAP: Final = ".swap"
@@ -93,6 +95,7 @@ BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX, TRANSACTION_INDE
 # What fsspec takes for an address: a scheme, or several of them chained.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
+_TORN_NAME: Final = re.compile(r"(\d{20})\.(\d+)(?:\.\d+)?\.torn\Z", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 # No leading zeros: a partition has one name.
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
@@ -124,6 +127,18 @@ def torn_name(base_offset: int, position: int, attempt: int = 0) -> str:
     """Return the name under which bytes cut at `position` are kept; `attempt` tells apart later cuts there."""
     number = f".{attempt}" if attempt else ""
     return f"{base_offset:020d}.{position}{number}{TORN}"
+
+
+def damaged_name(base_offset: int, position: int, attempt: int = 0) -> str:
+    """Return the name under which a repair keeps the damaged bytes that stood at `position`."""
+    number = f".{attempt}" if attempt else ""
+    return f"{base_offset:020d}.{position}{number}{DAMAGED}"
+
+
+def parse_torn_name(name: str) -> tuple[int, int] | None:
+    """Return (base offset, position) of the name of bytes that recovery has cut, or None if it is none."""
+    match = _TORN_NAME.match(name)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:

@@ -125,7 +125,10 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int
         lambda d: patch(d, file(0), at(4), bytes(2 * BATCH_BYTES)),
         [("header", "error", file(0), at(4))],
     ),
-    "a leader epoch of a sealed segment": (lambda d: flip(d, file(0), at(4) + 15), [("seal", "error", file(0), None)]),
+    "a leader epoch of a sealed segment": (
+        lambda d: flip(d, file(0), at(4) + 15),
+        [("seal", "error", file(0), at(4) + 15)],
+    ),
     "a synced tail cut in a batch": (
         lambda d: cut(d, file(20), at(4) + 7),
         [("truncated", "error", file(20), at(4))],
@@ -262,7 +265,7 @@ def test_every_flipped_bit_of_a_sealed_log_is_found_in_its_batch(log: Path) -> N
         (finding, *more) = findings
         assert (finding.severity, os.path.basename(finding.path)) == (ERROR, file(0)), position
         if position % BATCH_BYTES in range(12, 16):
-            assert (finding.kind, finding.position) == (Kind.SEAL, None), position
+            assert (finding.kind, finding.position) == (Kind.SEAL, position), position
         else:
             assert finding.position == at(position // BATCH_BYTES), position
         assert not more, position

@@ -38,6 +38,13 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         ),
     ),
     (
+        "Inspect and mend",
+        (
+            Entry("info", "describe a store or a topic, or draw it", "seeklog info data orders --map"),
+            Entry("verify", "check every byte that can be checked", "seeklog verify data"),
+        ),
+    ),
+    (
         "Groups",
         (
             Entry("groups", "list consumer groups, or show or delete one", "seeklog groups data billing"),

@@ -28,6 +28,7 @@ from seeklog.storage.salvage import DAMAGES_MOST, Damage, Salvage
 from seeklog.storage.seal import SIZE as SEAL_SIZE
 from seeklog.storage.seal import Seal, decode_seal
 from seeklog.storage.segment import Segment, Shared, seal_of
+from seeklog.storage.uncovered import changed_epochs
 from seeklog.storage.view import mark_gaps
 
 # More wrong entries of one index are not told one by one.
@@ -118,6 +119,8 @@ class Inspection:
     """How many bytes were looked at."""
     is_gone: bool = False
     """Whether the segment was not there any more."""
+    damages: list[Damage] = field(default_factory=list)
+    """Where the scan of its batches could not go on."""
 
 
 def inspect_partition(
@@ -259,12 +262,14 @@ def _inspect(subject: Subject, shared: Shared, result: Inspection) -> None:
     salvage = Salvage(segment, contiguous_from, shared.new_state, end_offset=subject.end_offset)
     state = salvage.state
     result.batch_count, result.record_count, result.size = state.batch_count, state.record_count, subject.size
+    result.damages = salvage.damages
     findings += _damage_findings(subject, salvage)
     lost_end = _end_findings(subject, salvage, seal)
     findings += lost_end
     if not salvage.damages:
         state.finish_times()
-        findings += _seal_findings(subject, state, seal)
+        findings += _seal_findings(subject, segment, state, seal)
+        findings += _closed_findings(subject, segment, state)
         if not lost_end:
             findings += _gap_notes(subject, state)
     if not subject.path.endswith(names.SWAP):
@@ -406,7 +411,7 @@ def _read_seal(subject: Subject, files: Files) -> tuple[Seal | None, list[Findin
     return seal, []
 
 
-def _seal_findings(subject: Subject, state: SegmentState, seal: Seal | None) -> list[Finding]:
+def _seal_findings(subject: Subject, segment: Segment, state: SegmentState, seal: Seal | None) -> list[Finding]:
     """Hold a seal against the log, which is sound by itself. The indexes are held against it apart."""
     if seal is None or subject.size < seal.size:
         return []
@@ -427,11 +432,28 @@ def _seal_findings(subject: Subject, state: SegmentState, seal: Seal | None) -> 
     if different:
         path = subject.path_of(names.SEAL)
         return [subject.finding(Kind.SEAL, Severity.ERROR, "; ".join(different), path=path, position=0)]
-    detail = (
-        f"the log has CRC {state.crc:#010x}, its seal says {seal.log_crc:#010x}: "
-        "a byte that no batch's own CRC covers, such as one of a leader epoch, is not what was written"
-    )
-    return [subject.finding(Kind.SEAL, Severity.ERROR, detail)]
+    return [_uncovered_finding(subject, segment, state, seal.log_crc, told_by="its seal says")]
+
+
+def _closed_findings(subject: Subject, segment: Segment, state: SegmentState) -> list[Finding]:
+    """Hold the last segment against what a clean close has noted of it."""
+    saved = subject.saved
+    if saved is None or saved[2:4] == (state.size, state.crc) or _has_grown(subject, segment):
+        return []
+    return [_uncovered_finding(subject, segment, state, saved[3], told_by="it was closed with")]
+
+
+def _uncovered_finding(subject: Subject, segment: Segment, state: SegmentState, crc: int, *, told_by: str) -> Finding:
+    """Tell of a change that no batch's own CRC sees; its byte, where that can be proved."""
+    changed = changed_epochs(segment, crc=crc)
+    what = "a byte that no batch's own CRC covers, such as one of a leader epoch, is not what was written"
+    position = None
+    if changed:
+        first = changed[0]
+        position = first.position
+        what = f"leader epoch {first.found} of the batch at byte {first.batch_position} should be {first.epoch}"
+    detail = f"the log has CRC {state.crc:#010x}, {told_by} {crc:#010x}: {what}"
+    return subject.finding(Kind.SEAL, Severity.ERROR, detail, position=position)
 
 
 # ---------------------------------------------------------------- indexes

@@ -1,0 +1,100 @@
+"""`seeklog info`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from seeklog.cli import place
+from seeklog.cli.app import verb
+from seeklog.cli.exits import Exit
+from seeklog.cli.rows import formats
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.times import utc_option
+
+if TYPE_CHECKING:
+    from seeklog.cli.targets import Target
+
+
+@verb
+@place.directory
+@click.argument("topic", metavar="[TOPIC]", required=False)
+@click.option("--partition", "-p", type=click.IntRange(0), help="This one only.")
+@click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")
+@click.option("--by", type=click.Choice(("bytes", "offsets")), default="bytes", help="What the map's width stands for.")
+@click.option("--quick", is_flag=True, help="With --map: do not read every byte to look for damage.")
+@click.option("--ascii", "is_ascii", is_flag=True, help="With --map: no characters beyond ASCII.")
+@utc_option
+@formats
+def info(
+    terminal: Terminal,
+    directory: str,
+    topic: str | None,
+    partition: int | None,
+    as_map: bool,
+    by: str,
+    quick: bool,
+    is_ascii: bool,
+    utc: bool,
+    row_format: str | None,
+    as_json: bool,
+) -> int | None:
+    """Describe a store, or one topic: segments, offsets, promises, configuration and the lag of groups.
+
+    DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition. --map draws
+    each partition's log and marks LS, the log's start; RP, the recovery point: all before it was promised durable;
+    HW, the high watermark: readers go up to it; LE, the log's end. It reads every byte, unless --quick is given, and
+    exits with 3 where it finds damage.
+    """
+    from seeklog.cli.targets import find_targets
+
+    targets = _chosen(find_targets([directory] if topic is None else [directory, topic]), topic, partition)
+    if as_map:
+        return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
+    from seeklog.cli.about import write_about
+
+    write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format, as_json=as_json)
+    return None
+
+
+def _chosen(targets: list[Target], topic: str | None, partition: int | None) -> list[Target]:
+    from seeklog.errors import TopicNotFound
+
+    if partition is None:
+        return targets
+    chosen = [target for target in targets if target.place.partition == partition]
+    if not chosen and targets:
+        numbers = sorted(target.place.partition for target in targets if target.place.partition is not None)
+        there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+        raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; there are {there}")
+    return chosen
+
+
+def _draw(
+    terminal: Terminal, targets: list[Target], *, by: str, is_checked: bool, is_ascii: bool, utc: bool
+) -> int | None:
+    from seeklog.cli.log_map import Ink, draw_map, speaks_unicode
+    from seeklog.cli.neutral import neutral
+    from seeklog.storage.finding import Severity
+    from seeklog.storage.portrait import take_portrait
+
+    ink = Ink(is_ascii=is_ascii or not speaks_unicode(), has_colors=terminal.has_colors)
+    is_damaged = False
+    total = None
+    with terminal.progress("looking at every byte", total=total, unit="bytes") as shown:
+        for number, target in enumerate(targets):
+            portrait = take_portrait(
+                target.place.directory,
+                config=target.place.config,
+                inherited=target.place.inherited,
+                files=target.files,
+                is_checked=is_checked,
+                advance=shown.advance,
+            )
+            is_damaged |= bool(portrait.problem) or any(each.severity is Severity.ERROR for each in portrait.findings)
+            lines = draw_map(portrait, name=target.name, width=terminal.width, by_offsets=by == "offsets", utc=utc)
+            terminal.write(("\n" if number else "") + "".join(f"{ink.render(line)}\n" for line in lines))
+            if portrait.problem:
+                terminal.tell(f"seeklog: {neutral(portrait.problem)}")
+    return Exit.DAMAGE if is_damaged else None
