@@ -14,9 +14,7 @@ from seeklog.record.batch import Batch, decode_records, read_header
 from seeklog.record.kernel import HEADER_SIZE
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import Plan, Subject
-from seeklog.storage.keyindex import open_key_index
 from seeklog.storage.salvage import Salvage
-from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared
 from seeklog.storage.snapshot import decode_snapshot
 
@@ -78,41 +76,25 @@ def inspect_records(
 
 
 def inspect_sides(plan: Plan, *, files: Files | None = None) -> list[Finding]:
-    """Check the key indexes and producer snapshots of a partition."""
+    """Check the producer snapshots of a partition."""
     files = files or OsFiles()
     findings = []
     try:
         listing = sorted(files.list(plan.directory))
     except OSError:
         return []
-    sealed = {subject.base_offset for subject in plan.subjects if not subject.is_last}
     for name in listing:
         parsed = names.parse_segment_name(name)
-        if parsed is None or parsed[1] not in (names.KEY_INDEX, names.SNAPSHOT):
+        if parsed is None or parsed[1] != names.SNAPSHOT:
             continue
         path = f"{plan.directory}/{name}"
         try:
             data = files.read_file(path)
         except OSError:
             continue
-        if parsed[1] == names.SNAPSHOT:
-            if decode_snapshot(data) is None:
-                detail = f"{len(data)} bytes that are no whole snapshot of producers"
-                findings.append(
-                    Finding(kind=Kind.SNAPSHOT, severity=Severity.WARNING, path=path, detail=detail, position=0)
-                )
-        elif parsed[0] in sealed:
-            seal = read_seal(files, plan.directory, parsed[0])
-            wrong = open_key_index(data, seal) if seal is not None else "the segment that it belongs to has no seal"
-            if isinstance(wrong, str):
-                findings.append(
-                    Finding(
-                        kind=Kind.KEY_INDEX,
-                        severity=Severity.WARNING,
-                        path=path,
-                        detail=wrong,
-                        segment=parsed[0],
-                        position=0,
-                    )
-                )
+        if decode_snapshot(data) is None:
+            detail = f"{len(data)} bytes that are no whole snapshot of producers"
+            findings.append(
+                Finding(kind=Kind.SNAPSHOT, severity=Severity.WARNING, path=path, detail=detail, position=0)
+            )
     return findings

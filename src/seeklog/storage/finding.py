@@ -30,7 +30,6 @@ class Kind(StrEnum):
     SEAL_MISSING = "seal-missing"
     CHECKPOINT = "checkpoint"
     RECORDS = "records"  # a batch that is as it was written, and whose records cannot be read
-    KEY_INDEX = "key-index"
     SNAPSHOT = "snapshot"
     UNREADABLE = "unreadable"  # the disk or the operating system refused
     CHANGED = "changed"  # the log was cut while it was looked at

@@ -29,7 +29,7 @@ _COLORS = {"error": "31", "warning": "33", "note": "2"}
 
 @verb
 @click.argument("directory", metavar="DIR|PARTITION|FILE…", nargs=-1, required=True)
-@click.option("--deep", is_flag=True, help="Also read every record, key index and producer snapshot.")
+@click.option("--deep", is_flag=True, help="Also read every record and every producer snapshot.")
 @formats
 def verify(
     terminal: Terminal, directory: tuple[str, ...], deep: bool, row_format: str | None, as_json: bool
