@@ -35,6 +35,7 @@ from seeklog.storage.seal import Seal, write_seal
 from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, seal_of
 
 if TYPE_CHECKING:
+    from seeklog.storage.observer import Observer
     from seeklog.storage.partition import Partition
 
 logger = logging.getLogger("seeklog")
@@ -153,7 +154,7 @@ class Compacted:
         return self.records_before - self.records_after
 
 
-def cleanable(partition: Partition) -> Cleanable:
+def cleanable(partition: Partition | Observer) -> Cleanable:
     """Return how much there is to compact in a partition by now."""
     return _assess(partition, _facts(partition))
 
@@ -202,7 +203,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
         )
 
 
-def _assess(partition: Partition, sealed: Sequence[SegmentFacts]) -> Cleanable:
+def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts]) -> Cleanable:
     return assess(
         sealed,
         stop_offset=partition.high_watermark,
@@ -211,16 +212,20 @@ def _assess(partition: Partition, sealed: Sequence[SegmentFacts]) -> Cleanable:
     )
 
 
-def _sealed(partition: Partition) -> list[tuple[Segment, Seal]]:
+def _sealed(partition: Partition | Observer) -> list[tuple[Segment, Seal]]:
     sealed = []
     for segment in partition.view.segments:
-        if segment.seal is None:
+        seal = segment.seal
+        if seal is None and not segment.shared.writable and segment is not partition.view.last:
+            # An open to write, as by a compaction, would seal it.
+            seal = seal_of(segment.scan_all(), sealed_at_ms=0)
+        if seal is None:
             break
-        sealed.append((segment, segment.seal))
+        sealed.append((segment, seal))
     return sealed
 
 
-def _facts(partition: Partition) -> list[SegmentFacts]:
+def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
     return [
         SegmentFacts(
             base_offset=segment.base_offset,

@@ -33,9 +33,9 @@ from seeklog.files import Files, OsFiles, absolute, local_path
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
 from seeklog.record.kernel import Record
-from seeklog.storage import compaction, reading, transaction
+from seeklog.storage import compaction, reading, removal, transaction
 from seeklog.storage.columns import scan_arrow
-from seeklog.storage.compaction import Compacted
+from seeklog.storage.compaction import Cleanable, Compacted
 from seeklog.storage.flusher import Flusher
 from seeklog.storage.host import Host
 from seeklog.storage.observer import Observer
@@ -43,6 +43,7 @@ from seeklog.storage.partition import Partition
 from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
+from seeklog.storage.removal import Removal
 from seeklog.storage.view import View
 from seeklog.storage.writer import LogWriter
 
@@ -564,6 +565,36 @@ class Log:
     def delete_before(self, offset: int) -> int:
         """Raise `log_start_offset` to `offset`; return how many segments that deleted."""
         return (self._writing or self._writer_only()).delete_before(offset)
+
+    def plan_truncate_to(self, offset: int) -> Removal:
+        """Say what `truncate_to` would take away. Nothing changes; so with the other plans."""
+        partition = self._fresh()
+        self._checked_stop(offset)
+        return removal.plan_truncation(partition.view, log_end_offset=partition.log_end_offset, offset=offset)
+
+    def plan_delete_before(self, offset: int) -> Removal:
+        """Say what `delete_before` would take away."""
+        partition = self._fresh()
+        if not 0 <= offset <= partition.high_watermark:
+            raise self._out_of_range(offset)
+        return removal.plan_delete(partition.view, log_start_offset=partition.log_start_offset, offset=offset)
+
+    def plan_retention(self) -> Removal:
+        """Say what `roll_if_due` and `retain` would take away together."""
+        self._check_open()
+        partition = self._fresh()
+        return removal.plan_retention(
+            partition.view,
+            log_start_offset=partition.log_start_offset,
+            high_watermark=partition.high_watermark,
+            now_ms=partition.clock.now_ms(),
+            config=self.config,
+        )
+
+    def cleanable(self) -> Cleanable:
+        """Say how much there is for `compact` to look at, and whether it is due."""
+        self._check_open()
+        return compaction.cleanable(self._fresh())
 
     def retain(self) -> int:
         """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""

@@ -15,7 +15,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import pairwise
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -35,7 +34,7 @@ from seeklog.record import kernel
 from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
 from seeklog.record.kernel import Record, SegmentState, encode_one
-from seeklog.storage import reading, transaction
+from seeklog.storage import removal, transaction
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file, write_checkpoint
 from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
@@ -46,7 +45,7 @@ from seeklog.storage.keys import KeyLookup
 from seeklog.storage.known_producers import KnownProducers
 from seeklog.storage.producers import ProducerSequence, producer_batches
 from seeklog.storage.recovery import mend, survey
-from seeklog.storage.retention import SegmentFacts, expired_count
+from seeklog.storage.retention import expired_count, is_roll_due
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
 from seeklog.storage.view import View
 from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher, read_watermark
@@ -704,12 +703,8 @@ class Partition:
                 raise self._out_of_range(offset)
             if offset == self.log_end_offset:
                 return offset
-            found = reading.seek(self.view, offset)
-            place = self.view.find(found.segment)
-            segment = self.view.segments[place]
-            kept = segment.scan_to(found.position)
-            # Where compaction has left a hole before the batch, the log ends with what is there.
-            end = kept.next_offset
+            cut = removal.find_cut(self.view, offset)
+            end = cut.end
             producers = self.producers.rebuilt(self.view, end=end)
             recovery_point, high_watermark = min(self.recovery_point, end), min(self.high_watermark, end)
             # Less is promised before less is there: a crash in between is then no loss.
@@ -721,7 +716,7 @@ class Partition:
             self._publish()
             try:
                 self.producers.forget_beyond(end)
-                self._cut(place, kept)
+                self._cut(cut.place, cut.kept)
             except OSError as error:
                 raise self._fail("truncating", error) from error
             self.producers.state = producers
@@ -781,7 +776,7 @@ class Partition:
 
     def _drop_segments_below(self, offset: int) -> int:
         segments = self.view.segments
-        doomed = [segment for segment, following in pairwise(segments) if following.base_offset <= offset]
+        doomed = removal.segments_below(segments, offset)
         if not doomed:
             return 0
         self.view = View(segments[len(doomed) :])
@@ -871,16 +866,10 @@ class Partition:
         config, now_ms = self.config, self.clock.now_ms()
         with self._lock:
             self.check_usable()
-            state = self._active.state
-            if not state.size:
-                return False
-            if state.max_timestamp < 0:
-                return False  # no record has a time
-            has_expired = config.deletes and 0 <= config.retention_ms < now_ms - state.max_timestamp
-            if not has_expired and now_ms - state.first_timestamp <= config.roll_ms:
-                return False
-            self.roll()
-            return True
+            is_due = is_roll_due(self._active.state, now_ms=now_ms, config=config)
+            if is_due:
+                self.roll()
+            return is_due
 
     def retain(self) -> int:
         """Delete the segments that retention no longer keeps; return how many."""
@@ -889,19 +878,7 @@ class Partition:
             with self._lock:
                 # A segment may have been the active one when the start was raised past its end.
                 dropped = self._drop_segments_below(self.log_start_offset)
-            view = self.view
-            sealed = []
-            for segment, following in pairwise(view.segments):
-                if segment.seal is None:
-                    break
-                sealed.append(
-                    SegmentFacts(
-                        following.base_offset,
-                        segment.size,
-                        segment.seal.max_timestamp_ms,
-                        segment.seal.sealed_at_ms,
-                    )
-                )
+            sealed = removal.sealed_facts(self.view)
             count = expired_count(
                 sealed,
                 active_size=self._active.size,

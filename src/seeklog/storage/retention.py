@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seeklog.config import LogConfig
+from seeklog.record.kernel import SegmentState
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +47,11 @@ def expired_count(
         excess -= facts.size
         count += 1
     return count
+
+
+def is_roll_due(state: SegmentState, *, now_ms: int, config: LogConfig) -> bool:
+    """Tell whether a segment that nobody may append to any more rolls: it spans `segment_ms`, or is all too old."""
+    if not state.size or state.max_timestamp < 0:
+        return False  # it has no record, or none with a time
+    has_expired = config.deletes and 0 <= config.retention_ms < now_ms - state.max_timestamp
+    return has_expired or now_ms - state.first_timestamp > config.roll_ms
