@@ -42,6 +42,18 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         (
             Entry("info", "describe a store or a topic, or draw it", "seeklog info data orders --map"),
             Entry("verify", "check every byte that can be checked", "seeklog verify data"),
+            Entry("reindex", "make indexes anew that are wrong", "seeklog reindex data orders --dry-run"),
+        ),
+    ),
+    (
+        "Housekeeping",
+        (
+            Entry("retain", "delete what is too old or too much", "seeklog retain data --dry-run"),
+            Entry("compact", "keep the latest record of each key", "seeklog compact data customers"),
+            Entry("truncate", "delete the oldest records, or the newest", "seeklog truncate data orders --before @-7d"),
+            Entry(
+                "archive", "copy sealed segments to a directory or a bucket", "seeklog archive data s3://bucket/store"
+            ),
         ),
     ),
     (
@@ -51,6 +63,10 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             Entry("lag", "show how far groups are behind", "seeklog lag data"),
             Entry("reset", "set where a group reads on", "seeklog reset data billing orders --to @-15m --dry-run"),
         ),
+    ),
+    (
+        "Pipelines",
+        (Entry("pipeline", "run a job of Spark's over a store", "seeklog pipeline stats data"),),
     ),
     (
         "More",

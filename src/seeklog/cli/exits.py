@@ -61,6 +61,17 @@ def exit_code(error: Exception) -> Exit:
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
 
 
+# What the engine advises in Python's words, in those of a command line.
+_OUR_WORDS = (
+    ("or open here with read_only=True", "then run it again"),
+    ("with allow_gaps=True", "with --allow-gaps"),
+    ("allow_gaps=True", "--allow-gaps"),
+    ("with repair=True", "with --repair"),
+    ("repair=True", "--repair"),
+    ("larger buffer_bytes", "larger --buffer"),
+)
+
+
 def line(error: Exception) -> str:
     """Return what is told of an error: one line, with what to do next."""
     if isinstance(error, OSError):
@@ -68,6 +79,8 @@ def line(error: Exception) -> str:
     if isinstance(error, MemoryError):
         return "there is not enough memory; read or write less at once"
     text = "; ".join(part.strip().rstrip(".") for part in str(error).splitlines() if part.strip())
+    for theirs, ours in _OUR_WORDS:
+        text = text.replace(theirs, ours)
     if isinstance(error, DiskFull) and "append again" not in text:
         text += "; make room, then run it again"
     return text or type(error).__name__

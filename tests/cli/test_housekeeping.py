@@ -1,0 +1,246 @@
+"""`retain`, `truncate` and `compact`: what would go is shown, goes when that is agreed, and is then what was shown."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cli.disk import bytes_of
+from cli.workbench import MORNING_MS, Run
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Path:
+    """A store `data` with `orders`, two partitions of twenty small segments, long past their time, and `fresh`."""
+    path = tmp_path / "data"
+    with seeklog.open(path, background=False) as made:
+        made.create_topic("orders", partitions=2, config={"segment.bytes": 300, "retention.ms": 3_600_000})
+        made.create_topic("fresh", partitions=1)
+        for number in range(40):
+            with made.hold("orders", number % 2) as log:
+                log.append(b"x" * 80, key=b"k%d" % (number % 6), timestamp_ms=MORNING_MS + number * 60_000)
+        with made.hold("fresh", 0) as log:
+            log.append(b"new")
+    return path
+
+
+def rows(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def offsets(store: Path, topic: str = "orders") -> dict[int, tuple[int, int]]:
+    with seeklog.open(store, read_only=True) as opened:
+        return {
+            each.partition: (each.log_start_offset, each.high_watermark)
+            for each in opened.describe_topic(topic).partitions
+        }
+
+
+def size(store: Path) -> int:
+    return sum(path.stat().st_size for path in store.rglob("*.log"))
+
+
+def test_what_is_too_old_is_shown_and_then_goes(run: Run, many: Path) -> None:
+    before = bytes_of(many)
+
+    dry = run("retain", many, "--dry-run")
+    assert bytes_of(many) == before
+    assert [(row["topic"], row["partition"], row["first_offset"], row["next_offset"]) for row in rows(dry.text)] == [
+        ("orders", 0, 0, 20),
+        ("orders", 1, 0, 20),
+    ]
+    shown = size(many)
+
+    ran = run("retain", many, "--yes")
+    assert (ran.code, ran.out) == (0, dry.out)
+    assert ran.err == dry.err.replace("would delete", "deleted")
+    assert offsets(many) == {0: (20, 20), 1: (20, 20)}
+    assert offsets(many, "fresh") == {0: (0, 1)}
+    assert shown - size(many) == sum(row["size_bytes"] for row in rows(dry.text))
+
+
+def test_where_nothing_is_too_old_nothing_is_asked(run: Run, many: Path) -> None:
+    ran = run("retain", many, "fresh")
+
+    assert (ran.code, ran.out, ran.err) == (0, b"", "nothing is too old or too much\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["retain"], ["truncate", "orders", "--before", "end"], ["truncate", "orders", "--to", "start"]]
+)
+def test_nothing_goes_that_nobody_agreed_to(run: Run, run_on_terminal: Run, many: Path, words: list[str]) -> None:
+    before = bytes_of(many)
+
+    ran = run(words[0], many, *words[1:])
+    assert ran.code == 2
+    assert "say --yes, or look first with --dry-run" in ran.err
+    asked = run_on_terminal(words[0], many, *words[1:], typed="no\n")
+    assert asked.code == 1
+    assert asked.lines[-1].endswith("? [y/N] seeklog: nothing was changed")
+    assert bytes_of(many) == before
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (["--before", "end"], {0: (20, 20), 1: (20, 20)}),
+        (["--before", "-5"], {0: (15, 20), 1: (15, 20)}),
+        (["--before", "@2026-01-01T00:11", "--utc"], {0: (6, 20), 1: (5, 20)}),
+        (["--before", "7", "--partition", "1"], {0: (0, 20), 1: (7, 20)}),
+        (["--to", "-5"], {0: (0, 15), 1: (0, 15)}),
+        (["--to", "start"], {0: (0, 0), 1: (0, 0)}),
+        (["--to", "@2026-01-01T00:30Z", "-p", "0"], {0: (0, 15), 1: (0, 20)}),
+    ],
+)
+def test_a_topic_is_cut_at_a_place(run: Run, many: Path, words: list[str], left: dict[int, tuple[int, int]]) -> None:
+    before, whole = bytes_of(many), size(many)
+
+    dry = run("truncate", many, "orders", *words, "--dry-run")
+    assert (dry.code, bytes_of(many)) == (0, before)
+    ran = run("truncate", many, "orders", *words, "--yes")
+
+    assert (ran.code, ran.out) == (0, dry.out)
+    assert offsets(many) == left
+    assert whole - size(many) == sum(row["size_bytes"] for row in rows(dry.text))
+
+
+def test_the_table_of_what_goes(run: Run, many: Path) -> None:
+    ran = run("truncate", many, "orders", "--before", "-5", "--dry-run", "--format", "table")
+
+    assert ran.lines == [
+        "TOPIC   PARTITION  FROM OFFSET  UP TO  SEGMENTS     SIZE",
+        "orders          0            0     15        15  2.23 KB",
+        "orders          1            0     15        15  2.23 KB",
+    ]
+    assert ran.err == "would delete 30 records of 2 partitions: 30 whole segments, 4.45 KB\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["orders"], 2, "say either --before or --to"),
+        (["orders", "--before", "1", "--to", "2"], 2, "say either --before or --to"),
+        (["orders", "--before", "5"], 2, "say which with --partition"),
+        (["orders", "--before", "21", "-p", "0"], 4, "orders-0 has no offset 21"),
+        (["orders", "--before", "@soon"], 2, "@soon is no time"),
+        (["orders", "--before", "yesterday"], 2, "is no place in a log"),
+        (["orders", "--before", "end", "-p", "9"], 4, "orders has no partition 9"),
+        (["order", "--before", "end"], 4, "did you mean 'orders'?"),
+        (["__consumer_offsets", "--before", "end"], 2, "Kafka's own"),
+    ],
+)
+def test_a_cut_that_cannot_be_changes_nothing(run: Run, many: Path, words: list[str], code: int, told: str) -> None:
+    before = bytes_of(many)
+
+    ran = run("truncate", many, *words, "--yes")
+
+    assert (ran.code, ran.out) == (code, b"")
+    assert told in ran.err
+    assert ran.err.count("\n") == 1
+    assert bytes_of(many) == before
+
+
+def test_a_partition_that_somebody_writes_is_left_to_them(run: Run, many: Path) -> None:
+    with seeklog.open(many, background=False) as opened, opened.hold("orders", 1):
+        cut = run("truncate", many, "orders", "--before", "end", "--yes")
+        assert cut.code == 5
+        assert cut.err.endswith("; close it there, then run it again\n")
+        assert offsets(many) == {0: (0, 20), 1: (0, 20)}  # all of them or none
+
+        retained = run("retain", many, "--yes")
+        assert retained.code == 5
+        assert "orders-1 is left out: process" in retained.err
+        assert "deleted 20 records of 1 partition: " in retained.err
+    assert offsets(many) == {0: (20, 20), 1: (0, 20)}
+
+
+def test_a_topic_is_compacted(run: Run, many: Path) -> None:
+    with seeklog.open(many, background=False) as opened:
+        opened.alter_topic("orders", {"cleanup.policy": "compact"})
+    before = bytes_of(many)
+
+    dry = run("compact", many, "--dry-run")
+    assert [(row["partition"], row["first_dirty_offset"], row["due"]) for row in rows(dry.text)] == [
+        (0, 0, True),
+        (1, 0, True),
+    ]
+    assert dry.err.startswith("would compact 2 partitions with ")
+    assert bytes_of(many) == before
+    assert run("compact", many).code == 2
+    assert bytes_of(many) == before
+
+    ran = run("compact", many, "orders", "--yes")
+    assert ran.code == 0
+    assert all(row["records_after"] < row["records_before"] for row in rows(ran.text))
+    assert ran.err.startswith("dropped ")
+    assert size(many) < sum(len(data) for name, data in before.items() if name.endswith(".log"))
+    again = run("compact", many, "orders")
+    assert (again.code, again.out) == (0, b"")
+    assert again.err.startswith("there is nothing to compact")
+
+
+def test_a_topic_that_is_not_compacted_says_how_it_would_be(run: Run, many: Path) -> None:
+    ran = run("compact", many, "orders", "--yes")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "seeklog config DIR orders --set cleanup.policy=compact" in ran.err
+
+
+def test_a_damaged_segment_is_named_and_left(run: Run, many: Path) -> None:
+    with seeklog.open(many, background=False) as opened:
+        opened.alter_topic("orders", {"cleanup.policy": "compact"})
+    hurt = sorted((many / "orders-0").glob("*.log"))[2]
+    data = bytearray(hurt.read_bytes())
+    data[80] ^= 0xFF
+    hurt.write_bytes(data)
+
+    ran = run("compact", many, "orders", "--yes")
+
+    assert ran.code == 3
+    assert hurt.name in ran.err
+    assert ran.err.splitlines()[-1].startswith("seeklog: ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["delete", "orders", "--yes"],
+        ["config", "orders"],
+        ["config", "orders", "--set", "retention.ms=1"],
+        ["groups"],
+        ["lag"],
+        ["reset", "group", "orders", "--to", "end"],
+        ["retain", "--dry-run"],
+        ["compact"],
+        ["truncate", "orders", "--before", "end"],
+    ],
+)
+def test_a_directory_that_is_not_there_stays_so(run: Run, tmp_path: Path, words: list[str]) -> None:
+    ran = run(words[0], "nowhere", *words[1:])
+
+    assert (ran.code, ran.out) == (4, b"")
+    assert ran.err == "seeklog: there is no store at nowhere; make one with: seeklog create nowhere TOPIC\n"
+    assert not (tmp_path / "nowhere").exists()
+
+
+@pytest.mark.parametrize("words", [["delete", "orders"], ["retain"], ["compact"], ["truncate", "orders", "--to", "0"]])
+def test_a_url_is_only_read(run: Run, words: list[str]) -> None:
+    ran = run(words[0], "s3://bucket/store", *words[1:], "--yes")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "is a URL, which is only read" in ran.err
+
+
+@pytest.mark.parametrize(
+    "words", [["delete", "ordres"], ["config", "ordres"], ["retain", "ordres"], ["compact", "ordres"]]
+)
+def test_a_topic_that_is_not_there_gets_the_nearest(run: Run, many: Path, words: list[str]) -> None:
+    ran = run(words[0], many, *words[1:])
+
+    assert (ran.code, ran.out) == (4, b"")
+    assert "there is no topic 'ordres' in " in ran.err
+    assert "did you mean 'orders'?" in ran.err
