@@ -247,6 +247,18 @@ class Store:
         self._topics.create(name, partitions=partitions, config=config or {})
         return self.describe_topic(name)
 
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """Return the numbers of a topic's partitions, without a look at their logs."""
+        self._check_open()
+        self._topics.refresh()
+        return self._topics.find(topic).partitions
+
+    def describe_config(self, topic: str) -> LogConfig:
+        """Return what holds for the partitions of a topic, without a look at their logs."""
+        self._check_open()
+        self._topics.refresh()
+        return self._topics.config_of(self._topics.find(topic))
+
     def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's configuration, and how large its partitions are."""
         self._check_open()
@@ -549,6 +561,7 @@ class Store:
         verify: Verify = "content",
         allow_gaps: bool = False,
         repair: bool = False,
+        progress: Callable[[int, int], None] | None = None,
     ) -> Archived:
         """Copy the sealed segments of topics, by default of all but Kafka's own, to a directory or a URL.
 
@@ -557,7 +570,7 @@ class Store:
         otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
         there with `ManifestMismatch`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
         deleted here before they were archived are refused, too, unless `allow_gaps=True`: then the archive declares
-        them to be missing, and its readers go over them.
+        them to be missing, and its readers go over them. `progress` is told how many bytes of how many are copied.
         """
         # Loaded when it is used: it would cost every import some milliseconds.
         from seeklog.depot import open_depot
@@ -577,7 +590,8 @@ class Store:
             for log in self._table.open_writers():
                 log.flush()
         try:
-            return archive(self._files, self._root, chosen, depot, rules)
+            told = {} if progress is None else {"progress": progress}
+            return archive(self._files, self._root, chosen, depot, rules, **told)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull(f"{depot.location}: the disk is full; its manifest is as it was") from error

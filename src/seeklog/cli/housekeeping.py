@@ -39,9 +39,8 @@ def partitions_of(
     chosen = [topic] if topic is not None else [name for name in store.topics(internal=True) if name not in there]
     found = []
     for name in chosen:
-        described = store.describe_topic(name)
-        if topic is not None or wants is None or wants(described.config):
-            found += [TopicPartition(name, each.partition) for each in described.partitions]
+        if topic is not None or wants is None or wants(store.describe_config(name)):
+            found += [TopicPartition(name, number) for number in store.partitions(name)]
     return found
 
 

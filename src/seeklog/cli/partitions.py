@@ -29,8 +29,8 @@ def partitions_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
     """Return the partitions of a topic that were asked for, all of them if none was."""
-    there = [each.partition for each in store.describe_topic(topic).partitions]
-    numbers = sorted(set(wanted)) or there
+    there = store.partitions(topic)
+    numbers = sorted(set(wanted)) or list(there)
     for number in numbers:
         if number not in there:
             last = f", 0 to {len(there) - 1}" if len(there) > 1 else ""

@@ -37,6 +37,11 @@ class Progress:
             self._next_look = now + LOOK_EVERY_S
             self._show()
 
+    def reach(self, done: int, total: int) -> None:
+        """Note that so much is done of so much, which may only be known by now."""
+        self._total = total
+        self.advance(done - self.done)
+
     def _show(self) -> None:
         if self._bar is None:
             self._bar = self._make_bar()

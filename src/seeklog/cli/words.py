@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
 from seeklog.errors import UsageError
 
@@ -23,4 +25,18 @@ def parse_config(words: Iterable[str]) -> dict[str, str]:
         if name in found:
             raise UsageError(f"--set {name} is given twice")
         found[name] = value.strip()
+    return found
+
+
+def parse_storage_options(words: Iterable[str]) -> dict[str, Any]:
+    """Return what fsspec is given: text, but for true, false, and JSON in braces or brackets."""
+    found: dict[str, Any] = {}
+    for text in words:
+        name, value = parse_pair(text, option="--storage-option")
+        is_json = value in ("true", "false") or value[:1] in ("{", "[")
+        try:
+            found[name] = json.loads(value) if is_json else value
+        except ValueError:
+            # The value may be a secret.
+            raise UsageError(f"--storage-option {name}: what begins with a brace must be JSON") from None
     return found

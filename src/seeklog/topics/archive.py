@@ -144,19 +144,47 @@ class SourceChanged(Exception):
     """A segment was deleted or replaced since it was looked at: its partition is to be looked at again."""
 
 
-def archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Archived:
-    """Do all three steps in this process."""
+def _tell_nobody(done: int, total: int) -> None:
+    """What is told of the progress if nobody wants to know."""
+
+
+def archive(
+    files: Files,
+    root: str,
+    topics: Sequence[SourceTopic],
+    depot: Depot,
+    rules: Rules,
+    *,
+    progress: Callable[[int, int], None] = _tell_nobody,
+) -> Archived:
+    """Do all three steps in this process; `progress` is told how many bytes of how many are copied."""
     with alone(depot):
         for look in range(LOOKS_MOST):
             plan = begin_archive(plan_archive(files, root, topics, depot, rules), depot)
             try:
-                entries = [copy_segment(copy, files, depot, rules) for copy in plan.copies]
+                entries = _copy_all(plan.copies, files, depot, rules, progress)
             except SourceChanged as error:
                 if look + 1 == LOOKS_MOST:
                     raise NotAccessible(f"{root} changes faster than it can be copied: {error}") from error
                 continue  # what was copied is found to be there
             return finish_archive(plan, entries, depot)
     raise AssertionError("not reached")
+
+
+def _copy_all(
+    copies: Sequence[Copy], files: Files, depot: Depot, rules: Rules, progress: Callable[[int, int], None]
+) -> list[SegmentEntry]:
+    total = sum(copy.size for copy in copies)
+    before = 0
+    entries = []
+    for copy in copies:
+        entries.append(copy_segment(copy, files, depot, rules, note=partial(_note, progress, before, total)))
+        before += copy.size
+    return entries
+
+
+def _note(progress: Callable[[int, int], None], before: int, total: int, copied: int) -> None:
+    progress(before + copied, total)
 
 
 @contextlib.contextmanager
@@ -472,8 +500,18 @@ def _overtaken(depot: Depot) -> ArchiveMismatch:
 # ---------------------------------------------------------------- one segment
 
 
-def copy_segment(copy: Copy, files: Files, depot: Depot, rules: Rules) -> SegmentEntry:
-    """Copy the files of one segment, and return what the manifest says of it.
+def _noted(parts: Iterator[bytes], note: Callable[[int], None]) -> Iterator[bytes]:
+    position = 0
+    for part in parts:
+        position += len(part)
+        note(position)
+        yield part
+
+
+def copy_segment(
+    copy: Copy, files: Files, depot: Depot, rules: Rules, *, note: Callable[[int], None] | None = None
+) -> SegmentEntry:
+    """Copy the files of one segment, and return what the manifest says of it; `note` is told how many bytes it is at.
 
     Raises `CorruptionError` if the source is damaged, and `SourceChanged` if it is gone.
     """
@@ -484,7 +522,8 @@ def copy_segment(copy: Copy, files: Files, depot: Depot, rules: Rules) -> Segmen
 
         def log_parts() -> Iterator[bytes]:
             states.append(shared.new_state(copy.base_offset))
-            return _log_parts(segment, states[-1])
+            parts = _log_parts(segment, states[-1])
+            return parts if note is None else _noted(parts, note)
 
         stored = {names.LOG: _put(copy, names.LOG, copy.size, log_parts, depot, rules)}
         state = states[-1]

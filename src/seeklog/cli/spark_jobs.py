@@ -1,0 +1,263 @@
+"""Spark's jobs for the command line: a session that keeps quiet, and the rows that a job returns.
+
+What the JVM says goes where its stderr went when it was started: to nowhere, or with -v to the terminal. What a job
+says of its progress is this process's, and stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seeklog.cli.amounts import count
+from seeklog.cli.exits import Damaged
+from seeklog.cli.neutral import neutral_bytes
+from seeklog.cli.rows import Column, write_rows
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.words import parse_pair
+from seeklog.errors import SeeklogError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkFailed(SeeklogError):
+    """Spark did not start, or a job of it failed."""
+
+
+def check_can_run() -> None:
+    """Refuse before anything is begun if PySpark or Java is missing, with the way to get it."""
+    try:
+        importlib.import_module("pyspark")
+    except ModuleNotFoundError:
+        raise UsageError('this runs on Spark, which is not installed: pip install "seeklog[spark]"') from None
+    from seeklog.spark.java import find_java
+
+    find_java()
+
+
+@contextlib.contextmanager
+def session(terminal: Terminal) -> Iterator[SparkSession]:
+    """Give a local session, and stop it in the end. An error of Spark's becomes one line."""
+    check_can_run()
+    from pyspark.errors import PySparkException
+
+    from seeklog.spark.local_session import session as start
+
+    with tempfile.TemporaryFile() as said:
+        try:
+            with _redirected(said.fileno(), is_wanted=not terminal.is_verbose):
+                spark = start("seeklog")
+        except SeeklogError:
+            raise
+        except Exception as error:
+            said.seek(0)
+            lines = said.read().decode(errors="replace").strip().splitlines() or [str(error).partition("\n")[0]]
+            raise SparkFailed(f"Spark did not start: {lines[-1].strip()}; -v shows all that it says") from error
+    try:
+        yield spark
+    except PySparkException as error:
+        raise SparkFailed(in_short(error)) from error
+    finally:
+        spark.stop()
+
+
+def in_short(error: Exception) -> str:
+    """Return the line that says what went wrong, out of what Spark says when a job fails."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = (line.partition(": ")[2] for line in lines if line.startswith("seeklog.errors."))
+    return next(ours, lines[0] if lines else type(error).__name__)
+
+
+@contextlib.contextmanager
+def _redirected(target: int, *, is_wanted: bool) -> Iterator[None]:
+    """Have what is written to the stderr of this process, and of those that it starts, go elsewhere."""
+    if not is_wanted:
+        yield
+        return
+    sys.stderr.flush()
+    kept = os.dup(2)
+    os.dup2(target, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+
+
+def write_frame(terminal: Terminal, frame: DataFrame, *, row_format: str | None, as_json: bool) -> list[dict[str, Any]]:
+    """Write the rows of a DataFrame, and return them."""
+    rows = [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in frame.collect()]
+    columns = [Column(name, shown=_shown, is_right=kind in _NUMBERS) for name, kind in frame.dtypes]
+    write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
+    return rows
+
+
+_NUMBERS = ("int", "bigint", "double")
+
+
+def _plain(value: Any) -> Any:
+    """Return what JSON can say of a value."""
+    if isinstance(value, dict):
+        return {name: _plain(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, bytes | bytearray):
+        return neutral_bytes(bytes(value))
+    return value
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return "" if value is None else str(value).lower()
+    if isinstance(value, int):
+        return count(value)
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    if isinstance(value, list):
+        return f"({len(value)})" if value else ""
+    return str(value)
+
+
+# ---------------------------------------------------------------- the jobs
+
+
+def verify(
+    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
+) -> None:
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        found = jobs.verify(spark, directory, topics=topics, progress=not terminal.is_quiet)
+        rows = write_frame(terminal, found, row_format=row_format, as_json=as_json)
+    hurt = sum(row["severity"] == "error" for row in rows)
+    if hurt:
+        raise Damaged(f"{hurt} errors; see what can be done: seeklog repair {directory} --dry-run")
+
+
+def reindex(
+    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
+) -> None:
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        done = jobs.reindex(spark, directory, topics=topics, progress=not terminal.is_quiet)
+        rows = write_frame(terminal, done, row_format=row_format, as_json=as_json)
+    hurt = sum(row["done"] in ("damaged", "refused") for row in rows)
+    if hurt:
+        raise Damaged(f"{hurt} of {len(rows)} were left as they are; see seeklog verify {directory}")
+
+
+def compact(
+    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
+) -> None:
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        done = jobs.compact(spark, directory, topics=topics, progress=not terminal.is_quiet)
+        rows = write_frame(terminal, done, row_format=row_format, as_json=as_json)
+    left = [row for row in rows if row["done"] in ("locked", "refused")]
+    if left:
+        raise SparkFailed(f"{len(left)} of {len(rows)} partitions were left as they are: {left[0]['detail']}")
+
+
+def stats(
+    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
+) -> None:
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        found = jobs.stats(spark, directory, topics=topics, progress=not terminal.is_quiet)
+        write_frame(terminal, found, row_format=row_format, as_json=as_json)
+
+
+def to_lake(
+    terminal: Terminal,
+    directory: str,
+    topics: Sequence[str] | None,
+    output: str,
+    *,
+    row_format: str | None,
+    as_json: bool,
+) -> None:
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        done = jobs.to_lake(spark, directory, output, topics=topics, progress=not terminal.is_quiet)
+        write_frame(terminal, done, row_format=row_format, as_json=as_json)
+
+
+def archive(terminal: Terminal, directory: str, topics: Sequence[str] | None, output: str) -> None:
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        # It tells what it did itself.
+        jobs.archive(spark, directory, output, topics=topics, progress=not terminal.is_quiet)
+
+
+def load_into(
+    terminal: Terminal,
+    directory: str,
+    topic: str,
+    location: str,
+    *,
+    source: str,
+    options: Sequence[str],
+    partitions: int | None,
+    words: Mapping[str, str | None],
+) -> None:
+    given = dict(parse_pair(text, option="--option") for text in options)
+    with session(terminal) as spark:
+        from seeklog.spark import jobs
+
+        more: dict[str, Any] = {name: value for name, value in words.items() if value is not None}
+        done = jobs.load_into(
+            spark,
+            directory,
+            topic,
+            source=source,
+            location=location,
+            options=given,
+            create_partitions=partitions,
+            **more,
+        )
+    told = f"appended {count(done.records)} records to {topic}" if done.is_new else "it was imported before"
+    terminal.say(told)
+
+
+# ---------------------------------------------------------------- the payments pipeline
+
+
+def payments(terminal: Terminal, directory: str, topic: str, output: str) -> int:
+    """Run the pipeline of `pipelines/payments`, which is an example to copy and no part of the package."""
+    _find_pipelines()
+    with session(terminal):
+        run: Any = importlib.import_module("pipelines.payments.__main__")
+        # It takes the session that runs.
+        return int(run.main(["run", directory, output, "--topic", topic]))
+
+
+def _find_pipelines() -> None:
+    import seeklog
+
+    for place in (Path.cwd(), Path(seeklog.__file__).resolve().parents[2]):
+        if (place / "pipelines" / "payments" / "__main__.py").is_file():
+            if str(place) not in sys.path:
+                sys.path.append(str(place))
+            # Spark's workers import it, too.
+            paths = [each for each in os.environ.get("PYTHONPATH", "").split(os.pathsep) if each]
+            os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*paths, str(place)]))
+            return
+    raise UsageError(
+        "the payments pipeline is an example to copy, and not installed with seeklog: run this where the folder "
+        "pipelines of seeklog's source lies"
+    )

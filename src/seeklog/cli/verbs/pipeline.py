@@ -1,0 +1,105 @@
+"""`seeklog pipeline`."""
+
+from __future__ import annotations
+
+import click
+
+from seeklog.cli import completing, place
+from seeklog.cli.app import verb
+from seeklog.cli.rows import formats
+from seeklog.cli.terminal import Terminal
+from seeklog.errors import UsageError
+
+JOBS = ("verify", "reindex", "compact", "stats", "archive", "to-lake", "import", "payments")
+_WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "payments": "a directory"}
+
+
+@verb
+@click.argument("job", metavar="JOB", type=click.Choice(JOBS))
+@place.directory
+@click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--output",
+    "-o",
+    metavar="TARGET",
+    shell_complete=completing.directories,
+    help="Where archive, to-lake, payments put it.",
+)
+@click.option("--from", "location", metavar="PATH", help="import: what to read, a file, a directory or a URL.")
+@click.option("--source", default="parquet", show_default=True, help="import: the format, as Spark calls it.")
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="import: an option of that format.")
+@click.option("--key", metavar="SQL", help="import: the key, such as the name of a column.")
+@click.option("--value", metavar="SQL", help="import: the value; by default the JSON of all other columns.")
+@click.option("--timestamp", metavar="SQL", help="import: the time of a record.")
+@click.option("--partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
+@click.option("--id", "import_id", help="import: a name under which it is appended once, however often it is run.")
+@formats
+def pipeline(
+    terminal: Terminal,
+    job: str,
+    directory: str,
+    topics: tuple[str, ...],
+    output: str | None,
+    location: str | None,
+    source: str,
+    options: tuple[str, ...],
+    key: str | None,
+    value: str | None,
+    timestamp: str | None,
+    partitions: int | None,
+    import_id: str | None,
+    row_format: str | None,
+    as_json: bool,
+) -> int | None:
+    """Run a job of Spark's over a store.
+
+    \b
+    verify     check every batch, index entry and seal
+    reindex    make the indexes what the logs say
+    compact    keep the latest record of each key
+    stats      sizes, compression, throughput, key skew, disorder
+    archive    copy sealed segments to -o TARGET
+    to-lake    copy sealed segments to Parquet files in -o TARGET
+    import     append what --from holds to a topic
+    payments   the example pipeline, with its tables and plots in -o TARGET
+
+    It takes Java 17 and pip install "seeklog[spark]", and some seconds to start. Where a verb of the same name is, it
+    does the same without Spark, on one core.
+    """
+    from seeklog.cli import spark_jobs
+
+    if (output is None) == (job in _WITH_OUTPUT):
+        needs = f"{job} takes -o, {_WITH_OUTPUT.get(job)}" if output is None else f"{job} takes no -o"
+        raise UsageError(needs)
+    if job == "import":
+        if location is None or len(topics) != 1:
+            raise UsageError("import takes --from PATH, and one --topic")
+        words = {"key": key, "value": value, "timestamp": timestamp, "import_id": import_id}
+        spark_jobs.load_into(
+            terminal, directory, topics[0], location, source=source, options=options, partitions=partitions, words=words
+        )
+        return None
+    if any(each is not None for each in (location, key, value, timestamp, partitions, import_id)) or options:
+        raise UsageError(f"{job} takes none of the options of import")
+    # A JVM takes seconds to start: what is not there is told before.
+    chosen = list(topics) or (["payments"] if job == "payments" else None)
+    with place.open_to_read(directory) as store:
+        for topic in chosen or ():
+            store.partitions(topic)
+    if job == "payments":
+        if len(topics) > 1:
+            raise UsageError("payments takes one --topic")
+        return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
+    if job == "archive":
+        spark_jobs.archive(terminal, directory, chosen, str(output))
+    elif job == "to-lake":
+        spark_jobs.to_lake(terminal, directory, chosen, str(output), row_format=row_format, as_json=as_json)
+    else:
+        work = {
+            "verify": spark_jobs.verify,
+            "reindex": spark_jobs.reindex,
+            "compact": spark_jobs.compact,
+            "stats": spark_jobs.stats,
+        }[job]
+        work(terminal, directory, chosen, row_format=row_format, as_json=as_json)
+    return None
