@@ -1,0 +1,224 @@
+"""`seeklog dump`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from seeklog.cli import amounts
+from seeklog.cli.app import verb
+from seeklog.cli.exits import Exit
+from seeklog.cli.neutral import neutral
+from seeklog.cli.rows import json_line
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.times import INT64_MAX, utc_option
+from seeklog.errors import NotALog, UsageError
+
+_COLORS = {"damage": "1;31", "gap": "33", "summary": "1", "record": "0"}
+
+
+@verb
+@click.argument("directory", metavar="FILE…|DIR…", nargs=-1, required=True)
+@click.option("--records", is_flag=True, help="Also each record.")
+@click.option("--index", "with_index", is_flag=True, help="Also index entries, each held against the log.")
+@click.option("--hex", "as_hex", is_flag=True, help="Also the bytes of each batch, those of its header by their names.")
+@click.option("--from", "start", type=click.IntRange(0), default=0, help="Batches from this offset on.")
+@click.option("--to", "stop", type=click.IntRange(0), default=None, help="Batches below this offset.")
+@click.option("--deep", is_flag=True, help="All of it: --records and --index.")
+@click.option("--summary", "is_short", is_flag=True, help="Damage and one line for each file, no more.")
+@utc_option
+@click.option("--json", "as_json", is_flag=True, help="JSON lines, as in a pipe.")
+@click.option("--format", "row_format", type=click.Choice(("text", "jsonl")), help="By default text on a terminal.")
+def dump(
+    terminal: Terminal,
+    directory: tuple[str, ...],
+    records: bool,
+    with_index: bool,
+    as_hex: bool,
+    start: int,
+    stop: int | None,
+    deep: bool,
+    is_short: bool,
+    utc: bool,
+    as_json: bool,
+    row_format: str | None,
+) -> int | None:
+    """Show what stands in files of a log: batches, records, index entries, producers, seals and checkpoints.
+
+    Reads any Kafka broker's .log .index .timeindex .txnindex .snapshot and checkpoints as they are, seeklog's own
+    files, and whole directories of them. Behind damage it goes on with the next whole batch, and exits with 3.
+    """
+    from seeklog.cli.dissection import Wish
+
+    if stop is not None and stop <= start:
+        raise UsageError(f"--to {stop} must be above --from {start}")
+    wish = Wish(records=records or deep, hex=as_hex, start=start, stop=INT64_MAX if stop is None else stop, utc=utc)
+    paths = [path for word in directory for path in _files(word, with_index=with_index or deep)]
+    as_lines = as_json or row_format == "jsonl" or (row_format is None and not terminal.shows_tables)
+    damages = 0
+    for path in paths:
+        if not as_lines:
+            terminal.write(f"{neutral(path)}\n")
+        for part in _parts(path, wish):
+            damages += part["what"] == "damage" or part.get("proved") is False
+            if is_short and part["what"] not in ("damage", "summary"):
+                continue
+            if as_lines:
+                terminal.write(json_line({"file": path} | part) + "\n")
+            else:
+                terminal.write(_line(part, colors=terminal.has_colors) + "\n")
+    terminal.say(f"looked into {len(paths)} file{'s' if len(paths) != 1 else ''}: {_found(damages)}")
+    return Exit.DAMAGE if damages else None
+
+
+def _found(damages: int) -> str:
+    return "no damage" if not damages else f"{damages} damaged place{'s' if damages > 1 else ''}"
+
+
+def _parts(path: str, wish: Any) -> Iterator[dict[str, Any]]:
+    from seeklog.cli.dissection import dissect_log, is_log
+    from seeklog.cli.side_files import dissect_side
+
+    name = os.path.basename(path)
+    if not is_log(name):
+        found = dissect_side(path, utc=wish.utc)
+        if found is not None:
+            yield from found
+            return
+    yield from dissect_log(path, wish)
+
+
+def _files(word: str, *, with_index: bool) -> Iterator[str]:
+    """Yield the files that a word names: itself, or those of a directory and of the partitions in it."""
+    from seeklog import names
+    from seeklog.cli.side_files import is_dumpable
+
+    if os.path.isfile(word):
+        yield word
+        return
+    if not os.path.isdir(word):
+        raise NotALog(f"there is nothing at {word}; name a file of a log, or a directory")
+    found = [f"{word.rstrip('/')}/{name}" for name in sorted(os.listdir(word))]
+    files = [
+        path for path in found if os.path.isfile(path) and is_dumpable(os.path.basename(path), with_index=with_index)
+    ]
+    inside = [path for path in found if os.path.isdir(path) and names.parse_partition_name(os.path.basename(path))]
+    yield from files
+    for path in inside:
+        yield from _files(path, with_index=with_index)
+    if not files and not inside:
+        raise NotALog(f"{word} holds no file of a log; name the directory of a partition or of a store")
+
+
+# ---------------------------------------------------------------- as a person reads it
+
+
+def _line(part: dict[str, Any], *, colors: bool) -> str:
+    what = part["what"]
+    shape = _SHAPES.get(what, _plain)
+    text = neutral(shape(part))
+    style = _COLORS.get(what) if part.get("proved") is not False else _COLORS["damage"]
+    return f"  \x1b[{style}m{text}\x1b[0m" if colors and style not in (None, "0") else f"  {text}"
+
+
+def _batch(part: dict[str, Any]) -> str:
+    if part["magic"] != 2:
+        where = f"offset {part['base_offset']}  @{part['position']}  {part['size']} B"
+        return f"{where}  magic {part['magic']}: {part['detail']}"
+    offsets = (
+        f"{part['base_offset']}"
+        if part["base_offset"] == part["last_offset"]
+        else (f"{part['base_offset']}-{part['last_offset']}")
+    )
+    words = [
+        f"offset {offsets}",
+        f"@{part['position']}",
+        f"{part['size']} B",
+        f"{part['records']} record{'s' if part['records'] != 1 else ''}",
+        part["codec"] + (f" ratio {part['ratio']}" if part["codec"] != "none" and part["ratio"] else ""),
+        f"crc {part['crc']} ok",
+        f"epoch {part['leader_epoch']}",
+        f"{'append time' if part['timestamp_type'] == 'LogAppendTime' else 'time'} {part['max_timestamp'] or 'none'}",
+    ]
+    if part["late_ms"]:
+        words.append(f"{amounts.span(part['late_ms'] / 1000)} late")
+    if part["producer_id"] >= 0:
+        words.append(f"producer {part['producer_id']}/{part['producer_epoch']} seq {part['base_sequence']}")
+    if part["is_transactional"]:
+        words.append("transactional")
+    if part["is_control"]:
+        words.append(f"control: {part.get('marker') or 'unknown'}")
+    if "delete_horizon" in part:
+        words.append(f"delete horizon {part['delete_horizon']}")
+    return "  ".join(words)
+
+
+def _record(part: dict[str, Any]) -> str:
+    rest = {name: value for name, value in part.items() if name not in ("what", "offset")}
+    return f"  {part['offset']}  {json_line(rest)}"
+
+
+def _field(part: dict[str, Any]) -> str:
+    return f"  {part['position']:08x}  {part['bytes']:<24}  {part['name']:<18} {part['value']}"
+
+
+def _bytes(part: dict[str, Any]) -> str:
+    return f"  {part['position']:08x}  {part['bytes']:<48} {part['text']}"
+
+
+def _damage(part: dict[str, Any]) -> str:
+    place = "" if part["position"] is None else f" at byte {part['position']}"
+    size = f", {part['size']} B" if "size" in part else ""
+    return f"DAMAGE{place}{size}: {part['kind']}: {part['detail']}"
+
+
+def _gap(part: dict[str, Any]) -> str:
+    return f"gap: offsets {part['from']} to {part['to']} are not here"
+
+
+def _entry(part: dict[str, Any]) -> str:
+    where = f"@{part['position']}" if "position" in part else str(part["timestamp"])
+    proof = {None: "no log to prove it", True: "proved", False: f"WRONG: {part.get('detail')}"}[part["proved"]]
+    return f"entry {part['entry']}  offset {part['offset']}  {where}  {proof}"
+
+
+def _summary(part: dict[str, Any]) -> str:
+    size = amounts.size(part["size"])
+    if "batches" not in part:
+        rest = f", {part['entries']} entries" if "entries" in part else ""
+        return f"= {size}{rest}, {_found(part['damages'])}"
+    words = [size, f"{part['batches']:,} batches", f"{part['records']:,} records"]
+    if part["old_batches"]:
+        words.append(f"{part['old_batches']:,} of an old format")
+    if part["first_offset"] is not None:
+        words.append(f"offsets {part['first_offset']} to {part['next_offset'] - 1}")
+    words += [f"{count} {codec}" for codec, count in part["codecs"].items()]
+    if part["ratio"] is not None and part["ratio"] != 1:
+        words.append(f"ratio {part['ratio']}")
+    for name, word in (
+        ("missing_offsets", "offsets missing"),
+        ("late_batches", "out of order"),
+        ("producers", "producers"),
+    ):
+        if part[name]:
+            words.append(f"{part[name]} {word}")
+    return f"= {', '.join(words)}, {_found(part['damages'])}"
+
+
+def _plain(part: dict[str, Any]) -> str:
+    return f"{part['what']}  " + "  ".join(f"{name} {value}" for name, value in part.items() if name != "what")
+
+
+_SHAPES = {
+    "batch": _batch,
+    "record": _record,
+    "field": _field,
+    "bytes": _bytes,
+    "damage": _damage,
+    "gap": _gap,
+    "entry": _entry,
+    "summary": _summary,
+}

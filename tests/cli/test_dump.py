@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+import json
+import random
+import struct
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import seeklog
+from cli.segmented import flip, logs_of, make_segments, state_of
+from cli.workbench import MORNING_MS, Run
+from seeklog.record.batch import encode_batch
+
+GOLDEN = Path(__file__).parents[1] / "interop" / "golden"
+BROKERS = sorted((GOLDEN / "broker").glob("*.tar.gz"))
+
+
+def parts(text: str, what: str) -> list[dict[str, object]]:
+    return [part for part in map(json.loads, text.splitlines()) if part["what"] == what]
+
+
+@pytest.mark.parametrize("archive", BROKERS, ids=lambda path: path.name.split(".tar")[0])
+def test_a_brokers_whole_directory_is_shown_as_it_is(run: Run, tmp_path: Path, archive: Path) -> None:
+    with tarfile.open(archive) as packed:
+        packed.extractall(tmp_path / "broker", filter="data")
+    root = next(path.parent for path in (tmp_path / "broker").rglob("meta.properties"))
+    before = state_of(root)
+
+    ran = run("dump", root, "--deep")
+
+    assert ran.code == 0, [line for line in ran.lines if '"damage"' in line or '"proved": false' in line][:3]
+    batches = parts(ran.text, "batch")
+    assert {batch["codec"] for batch in batches} > {"none", "gzip", "snappy", "lz4", "zstd"} - {"none"}
+    assert any(batch["is_control"] and batch["marker"] == "commit" for batch in batches)
+    assert all(entry["proved"] is not False for entry in parts(ran.text, "entry"))
+    assert state_of(root) == before
+
+
+def test_every_golden_batch_is_shown_with_its_records(run: Run) -> None:
+    files = sorted(GOLDEN.glob("*.bin"))
+    ran = run("dump", *files, "--records")
+
+    assert ran.code == 0
+    assert len(parts(ran.text, "summary")) == len(files)
+    for part in parts(ran.text, "summary"):
+        assert part["damages"] == 0
+
+
+def test_a_batch_tells_all_that_its_header_holds(run: Run, tmp_path: Path) -> None:
+    records = [seeklog.Record(b"a" * 500, key=b"k", timestamp_ms=MORNING_MS)]
+    raw = encode_batch(records, codec=1, producer_id=7, producer_epoch=2, base_sequence=40, transactional=True)
+    (tmp_path / "00000000000000000000.log").write_bytes(raw)
+
+    (batch,) = parts(run("dump", "00000000000000000000.log").text, "batch")
+
+    assert (batch["codec"], batch["records"], batch["size"], batch["crc_ok"]) == ("gzip", 1, len(raw), True)
+    assert (batch["producer_id"], batch["producer_epoch"], batch["base_sequence"]) == (7, 2, 40)
+    assert batch["is_transactional"]
+    assert not batch["is_control"]
+    assert isinstance(batch["ratio"], float)
+    assert batch["ratio"] > 5
+
+
+def test_gaps_and_times_out_of_order_are_told(run: Run, tmp_path: Path) -> None:
+    early, late = (seeklog.Record(b"v", timestamp_ms=MORNING_MS + shift) for shift in (0, 5000))
+    data = encode_batch([late]) + encode_batch([early], base_offset=10)
+    (tmp_path / "00000000000000000000.log").write_bytes(data)
+
+    ran = run("dump", "00000000000000000000.log")
+
+    assert [(gap["from"], gap["to"]) for gap in parts(ran.text, "gap")] == [(1, 9)]
+    assert [batch["late_ms"] for batch in parts(ran.text, "batch")] == [0, 5000]
+    (summary,) = parts(ran.text, "summary")
+    assert (summary["missing_offsets"], summary["late_batches"]) == (9, 1)
+
+
+def test_behind_damage_it_goes_on_and_exits_with_3(run: Run, tmp_path: Path) -> None:
+    path = logs_of(make_segments(tmp_path / "data"))[1]
+    whole = len(parts(run("dump", path).text, "batch"))
+    chance = random.Random(7)
+    for _ in range(8):
+        position = chance.randrange(path.stat().st_size)
+        if position % 86 in range(12, 16) or position % 86 < 8:
+            continue  # an epoch, or an offset: the batch is whole by itself
+        flip(path, position)
+        ran = run("dump", path)
+        flip(path, position)
+        (damage,) = parts(ran.text, "damage")
+        assert ran.code == 3
+        assert 0 <= position - damage["position"] < damage["size"]  # type: ignore[operator]
+        assert len(parts(ran.text, "batch")) == whole - 1
+
+
+def test_batches_before_version_2_are_named_and_passed_over(run: Run, tmp_path: Path) -> None:
+    old = struct.pack(">qiIbb", 3, 14, 0, 1, 0) + bytes(8)
+    data = old + struct.pack(">qiIbb", 4, 14, 0, 0, 0) + bytes(8) + encode_batch([seeklog.Record(b"v")], base_offset=5)
+    (tmp_path / "00000000000000000003.log").write_bytes(data)
+
+    ran = run("dump", "00000000000000000003.log")
+
+    found = [(batch["base_offset"], batch["magic"], batch["size"]) for batch in parts(ran.text, "batch")]
+    assert found == [(3, 1, 26), (4, 0, 26), (5, 2, len(data) - 52)]
+    assert ran.code == 0
+
+
+def test_an_index_entry_that_the_log_does_not_prove_is_named(run: Run, tmp_path: Path) -> None:
+    log = logs_of(make_segments(tmp_path / "data"))[0]
+    index = log.with_suffix(".index")
+    assert all(entry["proved"] for entry in parts(run("dump", index).text, "entry"))
+    flip(index, 15)
+
+    ran = run("dump", index)
+
+    assert ran.code == 3
+    assert [entry["entry"] for entry in parts(ran.text, "entry") if not entry["proved"]] == [1]
+
+
+def test_a_range_of_offsets_is_shown_alone(run: Run, tmp_path: Path) -> None:
+    make_segments(tmp_path / "data")
+
+    ran = run("dump", "data/orders-0", "--from", 20, "--to", 25, "--records")
+
+    assert [record["offset"] for record in parts(ran.text, "record")] == [20, 21, 22, 23, 24]
+    assert run("dump", "data/orders-0", "--from", 20, "--to", 20).code == 2
+
+
+def test_hex_names_the_fields_of_a_header(run_on_terminal: Run, tmp_path: Path) -> None:
+    log = logs_of(make_segments(tmp_path / "data"))[0]
+
+    ran = run_on_terminal("dump", log, "--hex", "--to", 1, "--no-color")
+
+    assert ran.code == 0
+    assert "    00000010  02                        magic              2" in ran.lines
+    assert any(line.endswith("order 0.") for line in ran.lines)
+
+
+def test_escapes_in_records_do_not_reach_a_terminal(run_on_terminal: Run, tmp_path: Path) -> None:
+    with seeklog.Log(tmp_path / "log", background=False) as log:
+        log.append(b"\x1b]0;owned\x07", key=b"\x9b2J")
+
+    ran = run_on_terminal("dump", "log", "--records", "--hex", "--no-color")
+
+    assert b"\x1b" not in ran.out
+    assert b"\x07" not in ran.out
+    assert "owned" in ran.text
+
+
+def test_seals_checkpoints_epochs_and_snapshots_are_shown(run: Run, tmp_path: Path) -> None:
+    make_segments(tmp_path / "data")
+
+    ran = run("dump", "data/orders-0")
+
+    kinds = {json.loads(line)["what"] for line in ran.lines}
+    assert kinds >= {"batch", "seal", "checkpoint", "epoch", "line", "summary"}
+
+
+def test_a_damaged_seal_is_told(run: Run, tmp_path: Path) -> None:
+    log = logs_of(make_segments(tmp_path / "data"))[0]
+    flip(log.with_suffix(".seal"), 20)
+
+    ran = run("dump", log.with_suffix(".seal"))
+
+    assert ran.code == 3
+    assert parts(ran.text, "damage")
+
+
+def test_the_short_form_has_a_line_a_file(run_on_terminal: Run, tmp_path: Path) -> None:
+    make_segments(tmp_path / "data")
+
+    ran = run_on_terminal("dump", "data/orders-0", "--summary", "--no-color")
+
+    assert ran.code == 0
+    assert sum("batches" in line for line in ran.lines) == 3
+
+
+def test_random_bytes_are_damage_and_no_crash(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000000.log").write_bytes(random.Random(3).randbytes(5000))
+
+    ran = run("dump", "00000000000000000000.log")
+
+    assert ran.code == 3
+    assert [part["position"] for part in parts(ran.text, "damage")] == [0]
+
+
+def test_what_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
+    ran = run("dump", "nowhere.log")
+    assert (ran.code, ran.err) == (
+        4,
+        "seeklog: there is nothing at nowhere.log; name a file of a log, or a directory\n",
+    )
+    (tmp_path / "empty").mkdir()
+    assert run("dump", "empty").code == 4
+
+
+def test_a_file_that_may_not_be_read_is_one_line(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "00000000000000000000.log"
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(b"x" * 100)
+
+    ran = run("dump", path)
+
+    assert ran.code == 1
+    assert ran.err.count("\n") == 1
