@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 _UNITS = ("B", "KB", "MB", "GB", "TB", "PB")
+_SPANS = ((86_400, 3600, "d", "h"), (3600, 60, "h", "min"), (60, 1, "min", "s"))
 
 
 def count(value: Any) -> str:
@@ -38,11 +39,13 @@ def moment(timestamp_ms: int | None, *, utc: bool) -> str | None:
 
 
 def span(seconds: float) -> str:
-    """Return how long something took: `3 µs`, `1.2 ms`, `4.5 s`, `2 min 3 s`."""
+    """Return how long something took: `3 µs`, `1.2 ms`, `4.5 s`, `2 min 3 s`, `5 h 7 min`, `3 d 4 h`."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.0f} µs"
     if seconds < 1:
         return f"{seconds * 1e3:.1f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
-    return f"{int(seconds // 60)} min {int(seconds % 60)} s"
+    large, small, unit, part = next(each for each in _SPANS if seconds >= each[0])
+    rest = int(seconds % large // small)
+    return f"{int(seconds // large):,} {unit}" + (f" {rest} {part}" if rest else "")

@@ -20,6 +20,7 @@ from seeklog.record import codec
 from seeklog.record.arrow import import_pyarrow
 from seeklog.record.batch import CODEC_MASK, BatchHeader
 from seeklog.record.kernel import HEADER_SIZE
+from seeklog.sketch import Keys, Sizes, Throughput
 from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
 from seeklog.spark.jobs.lake import chosen_topics
 from seeklog.spark.jobs.progress import Progress, readable
@@ -28,7 +29,6 @@ from seeklog.spark.offsets import Bounds, Range, find_bounds
 from seeklog.spark.options import Choice
 from seeklog.spark.plan import Piece, Split, plan_splits
 from seeklog.spark.scan import scan_split
-from seeklog.spark.sketch import Keys, Sizes, Throughput
 from seeklog.spark.times import floor_divided
 from seeklog.spark.words import local_path
 from seeklog.storage.headers import scan_headers
@@ -170,7 +170,7 @@ def stats(
 
     The work is done when this returns, of what there was when it was called; nothing is locked or changed. Sizes of
     records are those of key and value. `throughput` has buckets of `bucket_ms`, or of a multiple if they are more than
-    a thousand. `distinct_keys` and the percentiles are near the truth, as `seeklog.spark.sketch` says; a count in
+    a thousand. `distinct_keys` and the percentiles are near the truth, as `seeklog.sketch` says; a count in
     `top_keys` is too low by `top_keys_error` at most. Without `keys` the keys are not looked at, and without `records`
     only headers are read: what only records tell is null then, and times are those of batches.
     """

@@ -3,13 +3,14 @@
 Sizes      exact count, least, most and sum; percentiles to 3 in 100.
 Throughput records and bytes by time, in buckets that become coarser when there are too many.
 Keys       how many different ones: exact up to 16,384, then to about 1 in 100; and the most frequent, exact up to
-           4,096 different ones, then too low by a bound that is told (Misra-Gries).
+           4,096 different ones, or as many as one says, then too low by a bound that is told (Misra-Gries).
 """
 
 from __future__ import annotations
 
 import heapq
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -43,6 +44,11 @@ class Sizes:
         self.count += count
         self.total += size * count
         self.by_class[_class_of(size)] += count
+
+    def add_counts(self, counts: Mapping[int, int]) -> None:
+        """Count things of which it is known how many there are of each size."""
+        for size, count in counts.items():
+            self.add(size, count)
 
     def add_all(self, sizes: pyarrow.Array) -> None:
         """Count things whose sizes are int64, none of them null."""
@@ -134,6 +140,7 @@ class Keys:
     counters: dict[bytes, int] = field(default_factory=dict)
     error: int = 0
     """By how much a counter may be too low at most."""
+    counters_most: int = COUNTERS_KEPT
 
     def add_all(self, keys: pyarrow.Array) -> None:
         """Count keys, none of them null."""
@@ -142,9 +149,13 @@ class Keys:
         counted = pc.value_counts(keys)
         found = counted.field("values").to_pylist()
         counts = counted.field("counts").to_pylist()
-        self.count += len(keys)
-        self._add_hashes({hash_key(key)[0] for key in found})
-        self._add_counts(dict(zip(found, counts, strict=True)))
+        self.add_counts(dict(zip(found, counts, strict=True)))
+
+    def add_counts(self, counts: Mapping[bytes, int]) -> None:
+        """Count keys of which it is known how often each came."""
+        self.count += sum(counts.values())
+        self._add_hashes({hash_key(key)[0] for key in counts})
+        self._add_counts(counts)
 
     def merge(self, other: Keys) -> None:
         """Take in what others have counted."""
@@ -159,11 +170,11 @@ class Keys:
             hashes = [each for each in hashes if each < largest]
         self.hashes = heapq.nsmallest(HASHES_KEPT, {*self.hashes, *hashes}) if hashes else self.hashes
 
-    def _add_counts(self, counts: dict[bytes, int]) -> None:
+    def _add_counts(self, counts: Mapping[bytes, int]) -> None:
         for key, count in counts.items():
             self.counters[key] = self.counters.get(key, 0) + count
-        if len(self.counters) > COUNTERS_KEPT:
-            cut = heapq.nlargest(COUNTERS_KEPT + 1, self.counters.values())[-1]
+        if len(self.counters) > self.counters_most:
+            cut = heapq.nlargest(self.counters_most + 1, self.counters.values())[-1]
             self.counters = {key: count - cut for key, count in self.counters.items() if count > cut}
             self.error += cut
 

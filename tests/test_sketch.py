@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from seeklog.spark import sketch
-from seeklog.spark.sketch import Keys, Sizes, Throughput
+from seeklog import sketch
+from seeklog.sketch import Keys, Sizes, Throughput
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -67,3 +67,24 @@ def test_buckets_become_coarser_and_lose_nothing() -> None:
     assert sum(fine.records.values()) == sketch.BUCKETS_MOST * 3 + 50 + 5
     assert fine.records[-1] == 4 + 5
     assert sum(fine.size.values()) == 10 * (sketch.BUCKETS_MOST * 3 + 50) + 7
+
+
+def test_counts_add_up_as_single_things_do() -> None:
+    counts = {b"a": 5, b"b": 2}
+    keys, sizes, one_by_one = Keys(), Sizes(), Sizes()
+    keys.add_counts(counts)
+    keys.add_counts({b"a": 1})
+    sizes.add_counts({10: 3, 5000: 1})
+    for size in (10, 10, 10, 5000):
+        one_by_one.add(size)
+
+    assert (keys.count, keys.distinct, keys.most_frequent(1)) == (8, 2, [(b"a", 6)])
+    assert sizes == one_by_one
+
+
+def test_keys_may_be_given_more_counters() -> None:
+    keys = Keys(counters_most=2)
+    keys.add_counts({b"a": 5, b"b": 3, b"c": 1})
+
+    assert keys.most_frequent(9) == [(b"a", 4), (b"b", 2)]
+    assert keys.error == 1

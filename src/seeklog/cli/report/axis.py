@@ -1,0 +1,101 @@
+"""Where the marks of an axis stand, and what they are called. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+_TIME_STEPS: Final = (
+    *(factor * 10**power for power in range(3) for factor in (1, 2, 5)),
+    *(factor * SECOND for factor in (1, 2, 5, 10, 15, 30)),
+    *(factor * MINUTE for factor in (1, 2, 5, 10, 15, 30)),
+    *(factor * HOUR for factor in (1, 2, 3, 6, 12)),
+    *(factor * DAY for factor in (1, 2, 5, 10, 20, 50, 100, 200, 365, 730, 1825, 3650, 36500)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """From values to places in a picture."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        if self.high == self.low:
+            return (self.start + self.end) / 2
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+
+def round_ticks(high: float, *, least_step: float = 0.0, most: int = 4) -> list[float]:
+    """Return 0 and round values up to the first one that is not below `high`."""
+    if high <= 0:
+        return [0.0, 1.0]
+    rough = max(high / most, least_step)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    return [step * number for number in range(math.ceil(high / step * 0.999) + 1)]
+
+
+def count_ticks(high: float) -> list[float]:
+    """Return ticks for things that come whole."""
+    ticks = round_ticks(high, least_step=1.0)
+    return ticks if all(tick == int(tick) for tick in ticks) else round_ticks(high, least_step=5.0)
+
+
+def byte_ticks(high: float) -> list[float]:
+    """Return ticks that are round in bytes, kilobytes and so on, of 1024."""
+    unit = 1024.0 ** max(0, int(math.log2(max(1.0, high)) // 10))
+    return [tick * unit for tick in round_ticks(high / unit)]
+
+
+def short_count(value: float) -> str:
+    """Return a number in few characters: 950, 1.2k, 34M."""
+    if 0 < value < 10 and value != int(value):
+        return f"{value:.2g}"
+    for unit in ("", "k", "M", "G", "T"):
+        if abs(value) < 1000 or unit == "T":
+            break
+        value /= 1000
+    return f"{value:.3g}{unit}"
+
+
+def time_ticks(first_ms: int, last_ms: int, *, utc: bool, most: int = 4) -> Iterator[tuple[int, str]]:
+    """Yield round moments between two, with names that tell them apart."""
+    span = max(1, last_ms - first_ms)
+    step = next((each for each in _TIME_STEPS if span / each <= most), _TIME_STEPS[-1])
+    shift = _zone_shift_ms(first_ms, utc=utc)
+    at = -(-(first_ms + shift) // step) * step - shift
+    while at <= last_ms:
+        yield at, _moment(at, step, utc=utc)
+        at += step
+
+
+def _zone_shift_ms(moment_ms: int, *, utc: bool) -> int:
+    """Return how far local midnight is from that of UTC, so that days begin where people begin them."""
+    shift = None if utc else _at(moment_ms, utc=False).utcoffset()
+    return int(shift.total_seconds() * 1000) if shift is not None else 0
+
+
+def _moment(moment_ms: int, step: int, *, utc: bool) -> str:
+    at = _at(moment_ms, utc=utc)
+    if step >= DAY:
+        return f"{at:%Y-%m-%d}"
+    if step >= MINUTE:
+        return f"{at:%H:%M}" if (at.hour, at.minute) != (0, 0) else f"{at.day} {at:%b}"
+    if step >= SECOND:
+        return f"{at:%H:%M:%S}"
+    return f"{at:%S}.{moment_ms % 1000:03d}"
+
+
+def _at(moment_ms: int, *, utc: bool) -> datetime:
+    # Times beyond the calendar are drawn at its end.
+    moment_ms = min(max(moment_ms, 0), 253_370_764_800_000)  # the year 9999
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment_ms)
+    return at if utc else at.astimezone()

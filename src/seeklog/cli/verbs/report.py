@@ -1,0 +1,110 @@
+"""`seeklog report`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+
+import click
+
+from seeklog.cli import amounts, place
+from seeklog.cli.app import verb
+from seeklog.cli.exits import Damaged
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.times import utc_option
+from seeklog.errors import UsageError
+from seeklog.storage.finding import Severity
+
+
+@verb
+@place.directory
+@click.argument("topics", metavar="[TOPIC]…", nargs=-1)
+@click.option(
+    "--output", "-o", default="report.html", show_default=True, metavar="FILE", help="Where to; - for stdout."
+)
+@click.option(
+    "--no-check", "is_quick", is_flag=True, help="Do not look for damage: read headers and some records only."
+)
+@click.option(
+    "--records",
+    "records_most",
+    type=click.IntRange(0),
+    default=2_000_000,
+    show_default=True,
+    help="Read so many records at most for sizes, keys and disorder, spread evenly.",
+)
+@utc_option
+def report(
+    terminal: Terminal,
+    directory: str,
+    topics: tuple[str, ...],
+    output: str,
+    is_quick: bool,
+    records_most: int,
+    utc: bool,
+) -> None:
+    """Write a page about a store: its segments, throughput, sizes, keys, compression, disorder, lag and damage.
+
+    The page is one HTML file that loads nothing. Without TOPIC it is about all topics, or about the twenty largest.
+    Nothing in the store changes; somebody may write to it meanwhile. Damage is drawn, and ends it with 3.
+    """
+    from seeklog.cli.report.gather import gather, work_of
+    from seeklog.cli.report.page import page
+
+    _check_output(output, directory)
+    with place.open_to_read(directory) as store:
+        total = work_of(store, topics, check=not is_quick, records_most=records_most)
+        with terminal.progress("reading", total=total, unit="bytes") as progress:
+            facts = gather(store, topics=topics, check=not is_quick, records_most=records_most, progress=progress)
+    text = page(facts, utc=utc).encode()
+    if output == "-":
+        terminal.write_bytes(text)
+    else:
+        _replace(output, text)
+    size = sum(topic.size for topic in facts.topics)
+    records = sum(topic.records for topic in facts.topics)
+    count = len(facts.topics)
+    terminal.say(
+        f"{output}: {count} topic{'s' if count != 1 else ''}, {records:,} records, {amounts.size(size)} "
+        f"in {amounts.span(progress.seconds)}"
+    )
+    damage = sum(finding.severity is Severity.ERROR for topic in facts.topics for finding in topic.findings)
+    if damage:
+        places = f"{damage:,} damaged place{'s' if damage > 1 else ''}"
+        raise Damaged(f"{places} found, red on the page; for the bytes: seeklog verify {directory}")
+
+
+def _check_output(output: str, directory: str) -> None:
+    """Refuse a place where the page would do harm, before anything is read."""
+    from seeklog.cli.report.page import FIRST_LINE
+
+    if output == "-":
+        return
+    if os.path.isdir(output):
+        raise UsageError(f"{output} is a directory; name a file, such as {os.path.join(output, 'report.html')}")
+    parent = os.path.dirname(os.path.abspath(output))
+    if not os.path.isdir(parent):
+        raise UsageError(f"there is no directory {parent} to write {os.path.basename(output)} into")
+    if f"{parent}/".startswith(f"{os.path.abspath(directory)}/"):
+        raise UsageError(f"{output} lies in the store itself, which has room for partitions alone; name another place")
+    if os.path.exists(output):
+        with open(output, "rb") as file:
+            if os.path.getsize(output) and file.read(len(FIRST_LINE)) != FIRST_LINE.encode():
+                raise UsageError(f"{output} is there, and is no report of seeklog; name another file, or remove it")
+
+
+def _replace(path: str, text: bytes) -> None:
+    """Put a file in its place whole, or leave what is there."""
+    number, written = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".report-")
+    try:
+        with os.fdopen(number, "wb") as file:
+            file.write(text)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(written, 0o666 & ~mask)
+        os.replace(written, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(written)
+        raise
