@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from seeklog import names
 from seeklog.errors import UsageError
-from seeklog.files import Buffer, Kind, ReadOnlyFiles
+from seeklog.files import Buffer, Files, Kind, ReadOnlyFiles
 from seeklog.readahead import ReadAhead
 
 # An index is some MB at most: Kafka's bound is 10 MB unless it was raised.
@@ -84,6 +84,11 @@ def as_os_errors(path: str) -> Iterator[None]:
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise OSError(errno.EIO, f"{reason}; {_ADVICE}", path) from error
+
+
+def is_remote(files: Files) -> bool:
+    """Tell whether files lie at a URL, where a request costs as much as many bytes."""
+    return isinstance(getattr(files, "inner", files), RemoteFiles)
 
 
 class RemoteFiles(ReadOnlyFiles):

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from seeklog import LogConfig, Record
-from seeklog.record.kernel import crc32c
 from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.inspection import inspect_partition
+from seeklog.storage.keyindex import with_crcs
 from seeklog.storage.reindex import rebuild_index, recover_or_rebuild, renew_index, validate_index
 from storage.workbench import START_MS, QuickFiles, config_of, contents, open_log
 
@@ -42,10 +42,11 @@ def flip(path: Path) -> None:
 
 
 def lie(path: Path) -> None:
-    """Let an entry stand for another offset, with a CRC that holds."""
-    data = bytearray(path.read_bytes()[:-4])
+    """Let an entry stand for another offset, with CRCs that hold."""
+    # The last offset lies before the CRC of the one page and that of the whole.
+    data = bytearray(path.read_bytes()[:-8])
     data[-1] ^= 1
-    path.write_bytes(data + crc32c(bytes(data)).to_bytes(4, "big"))
+    path.write_bytes(with_crcs(bytes(data)))
 
 
 DAMAGES: dict[str, tuple[Callable[[Path], object], Severity, str]] = {

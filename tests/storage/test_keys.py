@@ -452,7 +452,7 @@ def test_a_side_file_that_lies_with_a_right_crc_changes_no_answer_about_a_key_it
         data = bytearray(file.read_bytes())
         (count,) = struct.unpack_from(">q", data, 40)
         for number in range(count):
-            at = len(data) - 4 - 4 * count + 4 * number
+            at = len(data) - 8 - 4 * count + 4 * number  # before the CRC of its one page, and that of all
             data[at : at + 4] = struct.pack(">I", number % 2)
         data[-4:] = struct.pack(">I", crc32c(bytes(data[:-4])))
         file.write_bytes(data)
@@ -578,7 +578,9 @@ def test_the_bytes_are_those_of_the_format(tmp_path: Path) -> None:
     assert (magic, version, reserved) == (b"SLKI", 1, 0)
     assert (base, behind, size, log_crc) == (0, seal.next_offset, seal.size, seal.log_crc)
     assert blocks == max(1, -(-count * 20 // 256))
-    assert len(data) == 48 + 32 * blocks + 12 * count + 4
+    body = 48 + 32 * blocks + 12 * count
+    assert len(data) == body + 4 + 4  # one page
+    assert struct.unpack_from(">I", data, body)[0] == crc32c(data[:body])
     assert struct.unpack(">I", data[-4:])[0] == crc32c(data[:-4])
     with open_log(tmp_path) as log:
         latest = {row.key: row.offset for row in log.scan(0, seal.next_offset) if row.key is not None}

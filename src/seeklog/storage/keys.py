@@ -1,8 +1,9 @@
 """Finding the newest record of a key: from the newest segment to the oldest, through their key indexes.
 
-A sealed segment that readers see all of has its side file, which is mapped; one that is missing, damaged or another's
-is made anew, and kept on disk by a log that is open for writing. Of the others, the active one above all, a table in
-memory is brought up to date at each lookup with what was appended since; appends themselves do nothing for it.
+A sealed segment that readers see all of has its side file, which is mapped, or read by ranges where it lies at a URL;
+one that is missing, damaged or another's is made anew, and kept on disk by a log that is open for writing. Of the
+others, the active one above all, a table in memory is brought up to date at each lookup with what was appended since;
+appends themselves do nothing for it.
 
 A hash never decides. An entry is followed to its record, and where the record has another key, or lies behind the
 end of what was asked for, the segment itself is searched backwards.
@@ -18,11 +19,14 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from seeklog.config import LogConfig
+from seeklog.files import ReadOnlyFiles
 from seeklog.record.kernel import KeyEntries, KeyTable, Record, SegmentState, hash_key
+from seeklog.remote import is_remote
 from seeklog.storage import reading
+from seeklog.storage.key_ranges import PageDamaged, open_ranged
 from seeklog.storage.keyindex import add_keys, collect_keys, encode_key_index, key_index_name, open_key_index
 from seeklog.storage.seal import Seal
-from seeklog.storage.segment import ActiveSegment, Segment, SegmentReplaced
+from seeklog.storage.segment import ActiveSegment, FindsKeys, Segment, SegmentReplaced
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -106,15 +110,18 @@ class KeyLookup:
         if view is not self._view:
             self._forget_all_but(view)
         first, second = hash_key(key)
-        last = view.last
+        # Where nobody writes, as in an archive, the last one is sealed, too.
+        last = None if isinstance(view.last.shared.files, ReadOnlyFiles) else view.last
         for segment in reversed(view.segments):
             if segment.base_offset >= stop:
                 continue
             if segment.next_offset <= start:
                 return None
             if segment.seal is not None and segment is not last and segment.next_offset <= high_watermark:
-                entries: KeyEntries = segment.keys or self._load(segment, segment.seal)
-                found = entries.offsets_of(first)
+                try:
+                    found = (segment.keys or self._load(segment, segment.seal)).offsets_of(first)
+                except PageDamaged as error:
+                    found = self._made_for(segment, segment.seal, error).offsets_of(first)
                 if not found:
                     continue
                 offsets = [segment.base_offset + relative for relative in found]
@@ -156,17 +163,46 @@ class KeyLookup:
 
     # ------------------------------------------------------------ sealed segments
 
-    def _load(self, segment: Segment, seal: Seal) -> KeyEntries:
+    def _made_for(self, segment: Segment, seal: Seal, error: PageDamaged) -> KeyEntries:
+        """Return a sealed segment's entries, made anew because its file turned out to be damaged."""
+        logger.warning("%s: making the key index anew: %s", _path(segment), error)
+        with self._lock:
+            segment.keys = None
+            identity = _identity(seal)
+            return self._in_memory.get(identity) or self._made(segment, seal, identity)
+
+    def _load(self, segment: Segment, seal: Seal) -> FindsKeys:
         """Return a sealed segment's entries: mapped, or from memory, or made anew."""
         with self._lock:
             if segment.keys is not None:
                 return segment.keys
             identity = _identity(seal)
-            entries = self._in_memory.get(identity) or self._mapped(segment, seal, identity)
+            entries: FindsKeys | None = self._in_memory.get(identity) or self._opened(segment, seal, identity)
             if entries is None:
                 entries = self._made(segment, seal, identity)
             self._drop_table(segment)
             return entries
+
+    def _opened(self, segment: Segment, seal: Seal, identity: _Identity) -> FindsKeys | None:
+        """Return the entries of a file that is there: by ranges where it lies at a URL and is large, else mapped."""
+        if not is_remote(segment.shared.files):
+            return self._mapped(segment, seal, identity)
+        path = _path(segment)
+        try:
+            ranged = open_ranged(segment.shared.files, path, seal)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            logger.warning("%s: making the key index anew: it cannot be read: %s", path, error)
+            return None
+        if ranged is None:
+            return self._mapped(segment, seal, identity)
+        if isinstance(ranged, str):
+            logger.warning("%s: making the key index anew: %s", path, ranged)
+            return None
+        segment.keys = ranged
+        segment.shared.opened(segment)
+        return ranged
 
     def _mapped(self, segment: Segment, seal: Seal, identity: _Identity) -> KeyEntries | None:
         path = _path(segment)

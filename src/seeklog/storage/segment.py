@@ -13,14 +13,14 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
 from seeklog.files import Buffer, Files
-from seeklog.record.kernel import KeyEntries, SegmentState, crc32c
+from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host, OpenSegments
@@ -101,6 +101,14 @@ class Shared:
         )
 
 
+class FindsKeys(Protocol):
+    """A key index that is open."""
+
+    def offsets_of(self, first: int) -> Sequence[int]:
+        """Return the relative offsets that a hash stands for, the newest first."""
+        ...
+
+
 class Segment:
     """One segment as a reader sees it. Methods may be called from any thread."""
 
@@ -113,7 +121,7 @@ class Segment:
         self._handle: Handle | None = None
         self.loaded: Indexes | None = None
         """The indexes, while they are mapped."""
-        self.keys: KeyEntries | None = None
+        self.keys: FindsKeys | None = None
         """The key index of a sealed segment, while it is mapped."""
         self.seal: Seal | None = None
         self.contiguous = False

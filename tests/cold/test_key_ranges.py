@@ -1,0 +1,155 @@
+"""Keys looked up over a URL: few requests, for parts of the key index; a damaged page is never believed."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cold.s3_server import BUCKET, S3Server
+from seeklog import Record, Store, TopicPartition
+from seeklog.record.kernel import KeyTable, hash_key
+from seeklog.remote import RemoteFiles
+from seeklog.storage import key_ranges
+from seeklog.storage.key_ranges import RangedKeys, open_ranged
+from seeklog.storage.keyindex import PAGE_SIZE, encode_key_index, open_key_index
+from seeklog.storage.seal import read_seal
+from storage.workbench import START_MS
+from store.workbench import open_store
+
+# An index of 14.5 bytes a key: 870 KB.
+KEYS = 60_000
+
+
+def key_of(number: int) -> bytes:
+    return b"customer-%d" % number
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with one sealed segment of many keys, each in it once, and its key index."""
+    root = tmp_path_factory.mktemp("keyed") / "store"
+    with open_store(root, segment_bytes=1_500_000, key_index="seal") as store:
+        store.create_topic("customers", partitions=1)
+        with store._table.writing(TopicPartition("customers", 0)) as log:
+            for first in range(0, KEYS + 20_000, 1000):
+                log.append_many(
+                    [
+                        Record(b"v", key=key_of(number), timestamp_ms=START_MS + number)
+                        for number in range(first, first + 1000)
+                    ]
+                )
+            log.flush()
+            log.make_key_indexes()
+    return root
+
+
+@pytest.fixture
+def archive(root: Path, s3: S3Server) -> Iterator[tuple[str, Store]]:
+    url = f"s3://{BUCKET}/keyed"
+    with open_store(root, read_only=True) as store:
+        store.archive(url, storage_options=s3.options)
+    with seeklog.open(url, storage_options=s3.options, read_only=True) as cold:
+        s3.traffic.clear()
+        yield url, cold
+
+
+def index_path(root: Path) -> Path:
+    return next(path for path in sorted((root / "customers-0").glob("*.keyindex")))
+
+
+def test_a_key_is_found_with_few_requests_for_parts_of_the_index(
+    archive: tuple[str, Store], s3: S3Server, root: Path
+) -> None:
+    size = index_path(root).stat().st_size
+    assert size > 500_000
+    log = archive[1].log("customers", 0)
+    s3.traffic.clear()
+    found = log.latest_for_key(key_of(1234))
+    assert found is not None
+    assert found.offset == 1234
+    # Head, page CRCs, filter, hashes, offsets; two indexes of the log and a range of it.
+    assert len(s3.traffic.of("GET", ".keyindex")) <= 5
+    assert len(s3.traffic.requests) <= 8
+    assert s3.traffic.size < size // 2
+    s3.traffic.clear()
+    assert log.latest_for_key(key_of(40_000)).offset == 40_000  # type: ignore[union-attr]
+    assert len(s3.traffic.of("GET", ".keyindex")) <= 3
+    s3.traffic.clear()
+    assert not log.contains_key(b"nobody")
+    # The block of the filter.
+    assert len(s3.traffic.requests) <= 1
+
+
+def test_every_key_is_found_as_in_the_whole_index(root: Path, memory: str) -> None:
+    """Goal: by ranges and mapped, present and absent, first and last hash, the same offsets."""
+    path = index_path(root)
+    seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
+    assert seal is not None
+    data = path.read_bytes()
+    whole = open_key_index(data, seal)
+    ranged = ranged_of(memory, data, seal)
+    chance = random.Random(5)
+    hashes = [hash_key(key_of(chance.randrange(2 * KEYS)))[0] for _ in range(500)]
+    for first in (*hashes, 0, 1, 2**64 - 1, *(one + 1 for one in hashes[:50])):
+        assert tuple(ranged.offsets_of(first)) == tuple(whole.offsets_of(first))  # type: ignore[union-attr]
+
+
+def ranged_of(memory: str, data: bytes, seal: Any) -> RangedKeys:
+    import fsspec
+
+    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", data)
+    found = open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", seal)
+    assert isinstance(found, RangedKeys), found
+    return found
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 300, 5000])
+def test_small_indexes_are_found_by_ranges_as_well(
+    root: Path, memory: str, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_ranges, "WHOLE_MOST", 0)
+    path = index_path(root)
+    seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
+    assert seal is not None
+    from seeklog.record.batch import encode_batch
+
+    table = KeyTable(0)
+    if count:
+        batch = encode_batch(
+            [Record(b"", key=key_of(number), timestamp_ms=1) for number in range(count)], base_offset=0
+        )
+        assert table.add(batch, 0, True, 2**62, 1 << 30)
+    data = encode_key_index(table, seal)
+    ranged, whole = ranged_of(memory, data, seal), open_key_index(data, seal)
+    for number in range(count + 20):
+        first = hash_key(key_of(number))[0]
+        assert tuple(ranged.offsets_of(first)) == tuple(whole.offsets_of(first))  # type: ignore[union-attr]
+        assert bool(ranged.offsets_of(first)) >= (number < count)
+
+
+def test_a_damaged_page_is_told_and_the_key_found_all_the_same(
+    root: Path, s3: S3Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a filter that has lost a bit would deny a key; no page is believed that its CRC does not prove."""
+    url = f"s3://{BUCKET}/damaged-keys"
+    with open_store(root, read_only=True) as store:
+        store.archive(url, storage_options=s3.options)
+    place = f"{url}/customers-0/{index_path(root).name}".removeprefix("s3://")
+    whole = s3.system.cat_file(place)
+    for at in (50, 48 + 20 * PAGE_SIZE, len(whole) // 2, len(whole) - 300):
+        damaged = bytearray(whole)
+        damaged[at : at + 64] = bytes(64)
+        s3.system.pipe_file(place, bytes(damaged))
+        with seeklog.open(url, storage_options=s3.options, read_only=True) as cold:
+            log = cold.log("customers", 0)
+            caplog.clear()
+            with caplog.at_level(logging.WARNING, "seeklog"):
+                for number in range(0, 40_000, 400):
+                    assert log.latest_for_key(key_of(number)).offset == number  # type: ignore[union-attr]
+        assert "making the key index anew" in caplog.text
