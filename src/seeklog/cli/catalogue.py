@@ -35,7 +35,13 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
         (
             Entry("cat", "read records", "seeklog cat data orders --from @-15m --where 'value.paise > 500'"),
             Entry("tail", "read the newest records, and follow", "seeklog tail -f data orders"),
+            Entry("seek", "find an offset or a time, and tell how", "seeklog seek data orders @2026-01-02T03:04"),
+            Entry("key", "read the newest record of a key", "seeklog key data orders customer_7"),
         ),
+    ),
+    (
+        "Write",
+        (Entry("append", "write records from a file or stdin", "seeklog append data orders payments.txt --key-sep :"),),
     ),
     (
         "Inspect and mend",

@@ -51,6 +51,23 @@ _LETTERS: Final[dict[str, Part]] = {
 }
 
 
+def unescape(text: str, *, option: str) -> bytes:
+    """Return the bytes that an option's text with such escapes says; at least one."""
+    pieces: list[bytes] = []
+    for match in _PIECE.finditer(text):
+        if match["hex"] is not None:
+            pieces.append(bytes([int(match["hex"], 16)]))
+        elif match["escape"] is None:
+            pieces.append(match[0].encode("utf-8", "surrogateescape"))
+        elif match["escape"] in _ESCAPES:
+            pieces.append(_ESCAPES[match["escape"]])
+        else:
+            raise UsageError(f"{option} {text!r}: {match[0]} is none of \\n \\t \\r \\0 \\xHH \\\\")
+    if not text:
+        raise UsageError(f"{option} is empty; name at least one character")
+    return b"".join(pieces)
+
+
 def compile_format(text: str, *, is_neutral: bool) -> Part:
     """Return what makes bytes of a record; with `is_neutral` what comes from the record cannot steer a terminal."""
     template: list[bytes] = []

@@ -12,7 +12,7 @@ from seeklog.cli import completing
 from seeklog.errors import NotALog, SeeklogError, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from seeklog.store import Store
 
@@ -59,15 +59,20 @@ def check_can_be_written(path: str) -> None:
         raise UsageError(f"{path} is a URL, which is only read; name a directory")
 
 
-def open_to_write(path: str, *, create: bool = False) -> Store:
-    """Open a store to write; with `create` it may be made."""
+def open_to_write(
+    path: str, *, create: bool = False, background: bool = False, config: Mapping[str, str] | None = None
+) -> Store:
+    """Open a store to write; with `create` it may be made, with `background` it is synced while it is open.
+
+    `config` holds for topics that say nothing else.
+    """
     from seeklog.store import open_store
 
     check_can_be_written(path)
     if not create and not os.path.isdir(path):
         raise NotALog(f"there is no store at {path}; make one with: seeklog create {path} TOPIC")
     try:
-        return open_store(path, background=False)
+        return open_store(path, background=background, config=config)
     except SeeklogError as error:
         _explain(path, error)
         raise

@@ -1,0 +1,188 @@
+"""Records on their way in: lines, the JSON lines that `cat` writes, or CSV with a row of names.
+
+CSV's columns are key, value, timestamp, partition, headers (JSON, as `cat --format csv` writes it) and header.NAME, in
+any order; topic and offset are passed over, so that what `cat` wrote can be read. An empty cell is an empty value and
+no key, no time, no header.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from seeklog.cli.record_json import (
+    Draft,
+    Headers,
+    decode_headers,
+    decode_line,
+    decode_partition,
+    decode_timestamp,
+)
+from seeklog.errors import InvalidRecord, SeeklogError
+
+CHUNK_BYTES: Final = 1 << 18
+# No line of sense comes near this; what has no delimiter at all must not fill the memory.
+LINE_BYTES_MOST: Final = 1 << 28
+_CSV_COLUMNS: Final = ("key", "value", "timestamp", "partition", "headers", "topic", "offset")
+_HEADER: Final = "header."
+
+Numbered = tuple[int, Draft]
+
+
+class BadLine(SeeklogError):
+    """Input that is no record; those before it are written, and nothing behind it is."""
+
+    def __init__(self, number: int, reason: str) -> None:
+        self.number = number
+        self.reason = reason
+        super().__init__(f"line {number}: {reason}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return BadLine, (self.number, self.reason)
+
+
+class Stream(Protocol):
+    """A file, or stdin."""
+
+    def read1(self, size: int = ..., /) -> bytes: ...
+
+
+def read_chunks(stream: Stream, *, read: Callable[[int], object]) -> Iterator[bytes]:
+    """Yield what a stream has, as soon as it has some; `read` is told how many bytes that was."""
+    while chunk := stream.read1(CHUNK_BYTES):
+        read(len(chunk))
+        yield chunk
+
+
+def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[int, bytes]]:
+    """Yield lines with their numbers, without their delimiter; the last one need not have it."""
+    rest: list[bytes] = []
+    waiting = 0
+    number = 0
+    for chunk in chunks:
+        # A delimiter of several bytes may begin in what was left over.
+        if len(delimiter) > 1 and rest:
+            chunk = b"".join((*rest, chunk))
+            rest, waiting = [], 0
+        if delimiter not in chunk:
+            rest.append(chunk)
+            waiting += len(chunk)
+            if waiting > LINE_BYTES_MOST:
+                raise BadLine(number + 1, f"it is longer than {LINE_BYTES_MOST:,} bytes; name its --delimiter")
+            continue
+        first, *lines = chunk.split(delimiter)
+        number += 1
+        yield number, b"".join((*rest, first))
+        last = lines.pop()
+        for line in lines:
+            number += 1
+            yield number, line
+        rest, waiting = [last], len(last)
+    left = b"".join(rest)
+    if left:
+        yield number + 1, left
+
+
+@dataclass(frozen=True, slots=True)
+class Plain:
+    """How a line that is itself the value is read."""
+
+    key: bytes | None = None
+    key_separator: bytes | None = None
+    empty_is_null: bool = False
+    headers: Headers = ()
+
+    def drafts(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
+        """Yield a record a line. A line without the separator has no key."""
+        key, separator, empty_is_null, headers = self.key, self.key_separator, self.empty_is_null, self.headers
+        for number, line in lines:
+            value: bytes | None = line
+            if separator is not None:
+                before, found, behind = line.partition(separator)
+                key, value = (before, behind) if found else (None, line)
+            if empty_is_null:
+                value = value or None
+                key = key or None
+            yield number, Draft(value, key, headers)
+
+
+def json_drafts(
+    lines: Iterable[tuple[int, bytes]], *, empty_is_null: bool = False, headers: Headers = ()
+) -> Iterator[Numbered]:
+    """Yield the records that lines of JSON say; empty lines are passed over."""
+    for number, line in lines:
+        if not line or line.isspace():
+            continue
+        try:
+            draft = decode_line(line)
+        except InvalidRecord as error:
+            raise BadLine(number, str(error)) from None
+        yield number, _completed(draft, empty_is_null, headers)
+
+
+def _completed(draft: Draft, empty_is_null: bool, headers: Headers) -> Draft:
+    if empty_is_null and draft.value == b"":
+        draft = draft._replace(value=None)
+    return draft._replace(headers=draft.headers + headers) if headers else draft
+
+
+def csv_drafts(chunks: Iterable[bytes], *, empty_is_null: bool = False, headers: Headers = ()) -> Iterator[Numbered]:
+    """Yield the records that rows of CSV say; the first row names the columns."""
+    csv.field_size_limit(LINE_BYTES_MOST)
+    rows = csv.reader(_text_lines(chunks), strict=True)
+    names: list[str] | None = None
+    try:
+        for row in rows:
+            if names is None:
+                names = [name.strip() for name in row]
+                _check_columns(names)
+            elif row:
+                if len(row) != len(names):
+                    raise InvalidRecord(f"it has {len(row)} cells, and the first row names {len(names)} columns")
+                yield rows.line_num, _completed(_csv_draft(dict(zip(names, row, strict=True))), empty_is_null, headers)
+    except (InvalidRecord, csv.Error) as error:
+        raise BadLine(max(1, rows.line_num), str(error)) from None
+
+
+def _text_lines(chunks: Iterable[bytes]) -> Iterator[str]:
+    for number, line in split_lines(chunks, delimiter=b"\n"):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise BadLine(number, f"byte {error.start} is not UTF-8; append it as --json with base64") from None
+        yield text + "\n"
+
+
+def _check_columns(names: list[str]) -> None:
+    for name in names:
+        if name not in _CSV_COLUMNS and not (name.startswith(_HEADER) and name != _HEADER):
+            nearest = difflib.get_close_matches(name, _CSV_COLUMNS, n=1)
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(_CSV_COLUMNS)} and header.NAME"
+            raise InvalidRecord(f"the first row names the columns, and {name[:40]!r} is none; {hint}")
+    if len(set(names)) != len(names):
+        raise InvalidRecord("the first row names a column twice")
+    if "value" not in names:
+        raise InvalidRecord("the first row names the columns, and none is called value")
+
+
+def _csv_draft(cells: dict[str, str]) -> Draft:
+    headers: Headers = ()
+    if cells.get("headers"):
+        try:
+            headers = decode_headers(json.loads(cells["headers"]))
+        except (ValueError, RecursionError):
+            raise InvalidRecord("headers is not JSON") from None
+    headers += tuple(
+        (name.removeprefix(_HEADER), cell.encode()) for name, cell in cells.items() if name.startswith(_HEADER) and cell
+    )
+    return Draft(
+        value=cells["value"].encode(),
+        key=cells["key"].encode() if cells.get("key") else None,
+        headers=headers,
+        timestamp_ms=decode_timestamp(cells.get("timestamp") or None),
+        partition=decode_partition(cells.get("partition") or None),
+    )

@@ -1,0 +1,226 @@
+"""`seeklog append`."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import sys
+from collections.abc import Iterator
+from io import BufferedReader
+from typing import TYPE_CHECKING, cast
+
+import click
+
+from seeklog import names
+from seeklog.cli import amounts, place
+from seeklog.cli.app import verb
+from seeklog.cli.kcat_format import unescape
+from seeklog.cli.progress import Progress
+from seeklog.cli.record_input import BadLine, Numbered, Plain, csv_drafts, json_drafts, read_chunks, split_lines
+from seeklog.cli.record_json import Headers
+from seeklog.cli.sending import Sending
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.words import parse_pair
+from seeklog.errors import InvalidRecord, SeeklogError, TopicNotFound, UsageError
+
+if TYPE_CHECKING:
+    from seeklog.cli.record_json import Draft
+    from seeklog.store import Store
+    from seeklog.topics.description import TopicDescription
+
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+# Larger batches than a producer's usual ones: nobody waits for a single record here.
+BATCH_BYTES = 64 << 10
+COMPRESSION = "compression.type"
+
+
+@verb
+@place.directory
+@place.topic
+@click.argument("file", metavar="[FILE|-]", default="-")
+@click.option("--json", "is_json", is_flag=True, help="Lines are JSON as cat writes it: key, value, headers, time.")
+@click.option("--csv", "is_csv", is_flag=True, help="CSV whose first row names the columns: key, value, header.NAME …")
+@click.option("--key", metavar="TEXT", help="The key of all records.")
+@click.option("--key-sep", metavar="SEP", help="What stands between key and value in a line; \\t is a tab.")
+@click.option("--delimiter", metavar="D", default="\\n", show_default=True, help="What ends a line; \\0 is a NUL.")
+@click.option("--header", "headers", multiple=True, metavar="K=V", help="A header of all records; may be repeated.")
+@click.option(
+    "--null", "empty_is_null", is_flag=True, help="An empty value is null, a tombstone; an empty key is none."
+)
+@click.option("--partition", "-p", type=click.IntRange(0), help="Where all go; by default where their keys say.")
+@click.option("--keep-partition", is_flag=True, help="Each goes where its JSON or CSV says.")
+@click.option(
+    "--compression", type=click.Choice(CODECS), help="How batches are compressed; by default as the topic says."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Not more than N records a second.")
+@click.option("--create", "creates", is_flag=True, help="Make the topic, with one partition, if it is not there.")
+def append(
+    terminal: Terminal,
+    directory: str,
+    topic: str,
+    file: str,
+    is_json: bool,
+    is_csv: bool,
+    key: str | None,
+    key_sep: str | None,
+    delimiter: str,
+    headers: tuple[str, ...],
+    empty_is_null: bool,
+    partition: int | None,
+    keep_partition: bool,
+    compression: str | None,
+    rate: float | None,
+    creates: bool,
+) -> None:
+    """Write records from a file or from stdin: each line is a value, or with --key-sep a key and a value.
+
+    All are durable when it ends. At a line that is no record it stops: those before it are written, none behind it.
+    With --csv, columns are key, value, timestamp, partition, headers (JSON) and header.NAME; an empty cell is no key.
+    A time without a zone is local.
+    """
+    if is_json and is_csv:
+        raise UsageError("--json and --csv are two formats: take one")
+    if (is_json or is_csv) and (key is not None or key_sep is not None):
+        raise UsageError("--key and --key-sep are for lines: JSON and CSV name their keys themselves")
+    if key is not None and key_sep is not None:
+        raise UsageError("--key gives all records one key, --key-sep each its own: take one")
+    if keep_partition and (partition is not None or not (is_json or is_csv)):
+        raise UsageError(
+            "--keep-partition takes the partition out of JSON or CSV: leave out --partition, name a format"
+        )
+    if is_csv and delimiter != "\\n":
+        raise UsageError("--delimiter is for lines and JSON: CSV has its own")
+    ends = unescape(delimiter, option="--delimiter")
+    plain = Plain(
+        key=None if key is None else key.encode("utf-8", "surrogateescape"),
+        key_separator=None if key_sep is None else unescape(key_sep, option="--key-sep"),
+        empty_is_null=empty_is_null,
+        headers=_parse_headers(headers),
+    )
+    names.check_topic_name(topic)
+    names.check_not_internal(topic)
+
+    with contextlib.ExitStack() as stack:
+        stream, size = stack.enter_context(_opened(file))
+        if stream.isatty():
+            terminal.say("type records, a line each; Ctrl-D ends it")
+        config = None if compression is None else {COMPRESSION: compression}
+        store = stack.enter_context(place.open_to_write(directory, create=creates, background=True, config=config))
+        found = _find_topic(store, topic, creates=creates)
+        _check_compression(found, compression)
+        progress = stack.enter_context(terminal.progress(f"appending to {topic}", total=size, unit="bytes"))
+        chunks = read_chunks(stream, read=progress.advance)
+        drafts: Iterator[Numbered]
+        if is_csv:
+            drafts = csv_drafts(chunks, empty_is_null=empty_is_null, headers=plain.headers)
+        elif is_json:
+            drafts = json_drafts(
+                split_lines(chunks, delimiter=ends), empty_is_null=empty_is_null, headers=plain.headers
+            )
+        else:
+            drafts = plain.drafts(split_lines(chunks, delimiter=ends))
+        stack.enter_context(_told_once())
+        producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
+        sending = Sending(producer, topic, partition=partition, keep_partition=keep_partition, rate=rate)
+        _send_all(terminal, drafts, sending, value_most=_value_most(found))
+    # Behind the close of the store, which has synced it.
+    terminal.say(_summary(sending.written, topic, progress))
+
+
+def _parse_headers(words: tuple[str, ...]) -> Headers:
+    pairs = (parse_pair(word, option="--header") for word in words)
+    return tuple((name, value.encode("utf-8", "surrogateescape")) for name, value in pairs)
+
+
+@contextlib.contextmanager
+def _opened(file: str) -> Iterator[tuple[BufferedReader, int | None]]:
+    """Open what is to be read, with its size if that is known."""
+    if file != "-":
+        with open(file, "rb") as stream:
+            found = os.fstat(stream.fileno())
+            yield stream, found.st_size if stat.S_ISREG(found.st_mode) else None
+        return
+    if sys.stdin is None or sys.stdin.closed:
+        raise UsageError("stdin is closed; name a file, or pipe records in")
+    yield cast(BufferedReader, sys.stdin.buffer), None
+
+
+def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
+    try:
+        return store.describe_topic(topic)
+    except TopicNotFound as error:
+        if creates:
+            return store.create_topic(topic, partitions=1)
+        if "did you mean" in str(error):
+            raise
+        raise TopicNotFound(f"{error}; --create makes it") from None
+
+
+def _check_compression(found: TopicDescription, compression: str | None) -> None:
+    own = next((value for word, value in found.configured.items() if word.replace("_", ".") == COMPRESSION), None)
+    if compression is not None and own not in (None, compression):
+        raise UsageError(f"topic {found.name} is compressed with {own}; change that with: seeklog config, or leave it")
+
+
+def _value_most(found: TopicDescription) -> int | None:
+    """Return a size that no record can have; None where compression may make it small enough."""
+    return found.config.max_message_bytes if found.config.compression_type == "none" else None
+
+
+def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, *, value_most: int | None) -> None:
+    try:
+        for number, draft in drafts:
+            _check_size(number, draft, value_most)
+            try:
+                sending.send(draft)
+            except (InvalidRecord, TopicNotFound) as error:
+                raise BadLine(number, str(error)) from None
+        sending.finish()
+    except BadLine as error:
+        sending.finish()
+        raise BadLine(
+            error.number, f"{error.reason}; written before it: {_count(sending.written)}, behind it: none"
+        ) from None
+    except KeyboardInterrupt:
+        sending.settle()
+        terminal.say(f"\nstopped; written: {_count(sending.written)}")
+        raise
+    except SeeklogError:
+        sending.settle()
+        if sending.written:
+            terminal.say(f"written before that: {_count(sending.written)}")
+        raise
+
+
+def _check_size(number: int, draft: Draft, most: int | None) -> None:
+    size = len(draft.value or b"") + len(draft.key or b"")
+    if most is not None and size > most:
+        raise BadLine(number, f"a record of {size:,} bytes; max.message.bytes of the topic is {most:,}")
+
+
+def _count(written: int) -> str:
+    return f"{written:,} record{'' if written == 1 else 's'}"
+
+
+def _summary(written: int, topic: str, progress: Progress) -> str:
+    seconds = progress.seconds
+    rate = f", {written / seconds:,.0f} a second" if written and seconds > 0 else ""
+    size = amounts.size(progress.done)
+    return f"appended {_count(written)} to {topic} ({size} in {amounts.span(seconds)}{rate})"
+
+
+@contextlib.contextmanager
+def _told_once() -> Iterator[None]:
+    """Keep the sender's warning from standing above the error that says the same."""
+    logger = logging.getLogger("seeklog")
+
+    def is_other(record: logging.LogRecord) -> bool:
+        return not record.msg.startswith("records were not written")
+
+    logger.addFilter(is_other)
+    try:
+        yield
+    finally:
+        logger.removeFilter(is_other)

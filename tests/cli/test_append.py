@@ -1,0 +1,343 @@
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import pty
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
+
+NASTY = (
+    (b"plain", b"key", (), MORNING_MS),
+    (None, b"tombstone", (), MORNING_MS + 1),
+    (b"", b"", (), 0),
+    (b"no key", None, (("a", b"1"), ("a", b"2"), ("b", None), ("", b"")), -1),
+    (bytes(range(256)), b"\xff\xfe", (("bin", b"\x80"), ("caf\u00e9", "é".encode())), MORNING_MS),
+    ("日本 \u2028 \x1b[2J \x7f \u202e".encode(), b"\0", (("\udcff", b"not UTF-8"),), 2**53 + 1),
+    (b'{"id": 7, "text": "a\\nb"}', b"line\nbreak\r\n", (), 253402300800000),
+)
+
+
+def records(path: Path, topic: str) -> list[tuple[Any, ...]]:
+    with seeklog.open(path, read_only=True) as store:
+        return [
+            (record.value, record.key, record.headers, record.timestamp_ms, number)
+            for number in range(len(store.describe_topic(topic).partitions))
+            for record in store.log(topic, number).scan()
+        ]
+
+
+def values(path: Path, topic: str) -> list[Any]:
+    return sorted(value for value, *_ in records(path, topic))
+
+
+def test_what_cat_writes_as_json_lines_append_writes_again(run: Run, tmp_path: Path) -> None:
+    with seeklog.open(tmp_path / "data", background=False) as store:
+        store.create_topic("nasty", partitions=3)
+        store.create_topic("again", partitions=3)
+        for number, (value, key, headers, timestamp_ms) in enumerate(NASTY):
+            with store.hold("nasty", number % 3) as log:
+                log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
+
+    lines = run("cat", "data", "nasty").out
+    ran = run("append", "data", "again", "--json", "--keep-partition", stdin=lines)
+
+    assert (ran.code, ran.out) == (0, b"")
+    assert records(tmp_path / "data", "again") == records(tmp_path / "data", "nasty")
+    assert run("cat", "data", "again").out == lines.replace(b'"nasty"', b'"again"')
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "found"),
+    [
+        ([], b"a\nb\n", [(b"a", None, ())]),
+        ([], b"\n", [(b"", None, ())]),
+        ([], b"a\r\n", [(b"a\r", None, ())]),
+        ([], b"\xff\0", [(b"\xff\0", None, ())]),
+        (["--key-sep", ":"], b"k:v:w\n", [(b"v:w", b"k", ())]),
+        (["--key-sep", ":"], b"none\n", [(b"none", None, ())]),
+        (["--key-sep", "\\t"], b"k\tv", [(b"v", b"k", ())]),
+        (["--key-sep", ":", "--null"], b"k:\n", [(None, b"k", ())]),
+        (["--null"], b"\n", [(None, None, ())]),
+        (["--key", "k", "--header", "a=1", "--header", "a=2=3"], b"v", [(b"v", b"k", (("a", b"1"), ("a", b"2=3")))]),
+        (["--delimiter", "\\0"], b"a\nb\0", [(b"a\nb", None, ())]),
+        (["--json"], b'\n{"value": "v", "key": "k"}\n\n', [(b"v", b"k", ())]),
+        (
+            ["--json", "--header", "b=2"],
+            b'{"value": "v", "headers": {"a": "1"}}',
+            [(b"v", None, (("a", b"1"), ("b", b"2")))],
+        ),
+        (["--json", "--null"], b'{"value": "", "key": "k"}', [(None, b"k", ())]),
+        (["--csv"], b"key,value\nk,v\n", [(b"v", b"k", ())]),
+        (
+            ["--csv"],
+            b'\xef\xbb\xbfvalue,header.source,headers\n"a\nb",web,"[{""key"": ""x"", ""value"": ""y""}]"\n',
+            [(b"a\nb", None, (("x", b"y"), ("source", b"web")))],
+        ),
+        (["--csv"], b"topic,offset,key,value\norders,7,,\n", [(b"", None, ())]),
+        (["--csv", "--null"], b"key,value\nk,\n", [(None, b"k", ())]),
+        (["--compression", "zstd"], b"a", [(b"a", None, ())]),
+        (["--partition", 0], b"a", [(b"a", None, ())]),
+        (["--rate", 1000], b"a", [(b"a", None, ())]),
+    ],
+)
+def test_the_first_record_of_what_is_read(
+    run: Run, store: Path, words: list[Any], stdin: bytes, found: list[Any]
+) -> None:
+    ran = run("append", store, "refunds", *words, stdin=stdin)
+
+    assert (ran.code, ran.out) == (0, b"")
+    assert ran.err.startswith("appended ")
+    assert [record[:3] for record in records(store, "refunds")[:1]] == found
+
+
+def test_times_come_along(run: Run, store: Path) -> None:
+    run("append", store, "refunds", "--csv", stdin="value,timestamp\na,2026-01-01T00:00:00.5Z\nb,1767225600000\n")
+
+    assert [record[3] for record in records(store, "refunds")] == [MORNING_MS + 500, MORNING_MS]
+
+
+def test_keys_go_where_kafka_puts_them(run: Run, store: Path) -> None:
+    assert run("append", store, "orders", "--key-sep", ":", stdin="customer_7:x\n" * 3).code == 0
+
+    with seeklog.open(store, read_only=True) as made:
+        latest = made.latest_for_key("orders", b"customer_7")
+    assert latest is not None
+    assert latest.value == b"x"
+
+
+def test_a_file_is_read_to_its_end(run: Run, store: Path, tmp_path: Path) -> None:
+    # More than two windows of futures, and lines that cross the pieces in which it is read.
+    lines = [b"%06d" % number + b"x" * (number % 97) for number in range(12_000)]
+    (tmp_path / "lines.txt").write_bytes(b"\n".join(lines))
+
+    ran = run("append", store, "refunds", "lines.txt")
+
+    assert ran.err.startswith("appended 12,000 records to refunds (")
+    assert values(store, "refunds") == lines
+
+
+@pytest.mark.parametrize("delimiter", ["\\r\\n", "ab"])
+def test_a_delimiter_of_two_bytes_may_be_cut_by_a_pipe(run: Run, store: Path, delimiter: str) -> None:
+    mark = b"\r\n" if delimiter == "\\r\\n" else b"ab"
+    lines = [b"%d" % number * 11 for number in range(30_000)]
+
+    assert run("append", store, "refunds", "--delimiter", delimiter, stdin=mark.join(lines)).code == 0
+    assert values(store, "refunds") == sorted(lines)
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "told", "written"),
+    [
+        (
+            ["--json"],
+            b'{"value": "1"}\n{"value": \n{"value": "3"}',
+            "line 2: it is not JSON: Expecting value at column 11",
+            1,
+        ),
+        (["--json"], b'\n\n{"value": "1"}\n{"valeu": 2}', "line 4: unknown field 'valeu'; did you mean value?", 1),
+        (
+            ["--csv"],
+            b"value,kee\n1,2\n",
+            "line 1: the first row names the columns, and 'kee' is none; did you mean key?",
+            0,
+        ),
+        (["--csv"], b"key\n1\n", "line 1: the first row names the columns, and none is called value", 0),
+        (["--csv"], b"value,key\n1,2\n3\n", "line 3: it has 1 cells, and the first row names 2 columns", 1),
+        (["--csv"], b"value\n\xff\n", "line 2: byte 0 is not UTF-8", 0),
+        (["--csv"], b'value\n"a\n', "line 2: unexpected end of data", 0),
+        (["--csv"], b"value,timestamp\n1,noon\n", "line 2: the timestamp 'noon' is no time", 0),
+        (
+            ["--json", "--keep-partition"],
+            b'{"value": "1", "partition": 0}\n{"value": "2", "partition": 9}',
+            "line 2: topic 'refunds' has no partition 9",
+            1,
+        ),
+        (
+            [],
+            b"1\n" + b"x" * 1_100_000,
+            "line 2: a record of 1,100,000 bytes; max.message.bytes of the topic is 1,048,588",
+            1,
+        ),
+    ],
+)
+def test_at_a_bad_line_it_stops_and_says_how_many_are_written(
+    run: Run, store: Path, words: list[str], stdin: bytes, told: str, written: int
+) -> None:
+    ran = run("append", store, "refunds", *words, stdin=stdin)
+
+    assert (ran.code, ran.err.count("\n")) == (1, 1)
+    assert ran.err.startswith(f"seeklog: {told}")
+    assert ran.err.endswith(f"; written before it: {written} record{'' if written == 1 else 's'}, behind it: none\n")
+    assert len(records(store, "refunds")) == written
+
+
+def test_a_compacted_topic_takes_no_record_without_a_key(run: Run, store: Path) -> None:
+    run("create", store, "latest", "--set", "cleanup.policy=compact")
+
+    ran = run("append", store, "latest", "--key-sep", ":", stdin="a:1\nb\nc:3\n")
+
+    assert ran.code == 1
+    assert ran.err.startswith("seeklog: line 2: topic 'latest' is compacted: a record needs a key")
+    assert values(store, "latest") == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["refund"], 4, "did you mean 'refunds'?"),
+        (["zzz"], 4, "--create makes it"),
+        (["refunds", "nowhere.txt"], 4, "nowhere.txt: No such file or directory; check the spelling"),
+        (["refunds", "."], 1, ".: Is a directory"),
+        (["refunds", "--json", "--csv"], 2, "take one"),
+        (["refunds", "--json", "--key", "a"], 2, "--key and --key-sep are for lines"),
+        (["refunds", "--key", "a", "--key-sep", ":"], 2, "take one"),
+        (["refunds", "--keep-partition"], 2, "name a format"),
+        (["refunds", "--csv", "--delimiter", ";"], 2, "--delimiter is for lines"),
+        (["refunds", "--key-sep", ""], 2, "--key-sep is empty"),
+        (["refunds", "--key-sep", "\\q"], 2, "\\q is none of"),
+        (["refunds", "--header", "a"], 2, "--header 'a' should be NAME=VALUE"),
+        (["refunds", "--rate", "0"], 2, "0.0 is not in the range"),
+        (["refunds", "--compression", "rar"], 2, "'rar' is not one of"),
+        (["refunds", "--partition", "9"], 1, "line 1: topic 'refunds' has no partition 9"),
+        (["__consumer_offsets"], 2, "Kafka's own"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[str], code: int, told: str) -> None:
+    ran = run("append", store, *words, stdin=b"a\n")
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
+    assert told in ran.err
+    assert records(store, "refunds") == []
+
+
+def test_a_store_is_made_only_where_that_is_asked_for(run: Run, tmp_path: Path) -> None:
+    assert run("append", "new", "orders", stdin=b"a\n").code == 4
+    assert not (tmp_path / "new").exists()
+
+    assert run("append", "new", "orders", "--create", stdin=b"a\n").code == 0
+    assert values(tmp_path / "new", "orders") == [b"a"]
+
+
+def test_a_topic_that_is_compressed_otherwise_is_not_written_to(run: Run, store: Path) -> None:
+    run("create", store, "packed", "--set", "compression.type=gzip")
+
+    ran = run("append", store, "packed", "--compression", "zstd", stdin=b"a\n")
+
+    assert ran.code == 2
+    assert "topic packed is compressed with gzip" in ran.err
+    assert run("append", store, "packed", "--compression", "gzip", stdin=b"a\n").code == 0
+
+
+def test_compression_is_what_was_asked_for(run: Run, store: Path) -> None:
+    run("append", store, "refunds", "--compression", "zstd", stdin=b"aaaa\n" * 100)
+
+    with seeklog.open(store, read_only=True) as made:
+        assert {batch.codec for batch in made.log("refunds", 0).read_batches(0)} == {"zstd"}
+
+
+def test_a_log_that_another_process_writes_is_told(run: Run, store: Path) -> None:
+    with seeklog.open(store, background=False) as made, made.hold("refunds", 0):
+        ran = run("append", store, "refunds", stdin=b"a\n")
+
+    assert (ran.code, ran.err.count("\n")) == (5, 1)
+    assert f"is open for writing in process {os.getpid()}" in ran.err
+
+
+def test_stdin_that_is_closed_is_told(store: Path) -> None:
+    done = subprocess.run(
+        ["bash", "-c", f"'{sys.executable}' -m seeklog.cli append data refunds <&-"],
+        capture_output=True,
+        cwd=store.parent,
+        env=surroundings(store),
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr) == (2, b"seeklog: stdin is closed; name a file, or pipe records in\n")
+
+
+def limited(most_bytes: int) -> Callable[[], None]:
+    """Return what makes files of a child end at a size, as a disk that is full does."""
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+
+    return limit
+
+
+def test_where_nothing_more_can_be_written_it_tells_how_many_are(store: Path) -> None:
+    done = subprocess.run(
+        [*COMMAND, "append", str(store), "refunds"],
+        input=b"x" * 999 + b"\n" + b"\n".join([b"x" * 1000] * 2000),
+        capture_output=True,
+        env=surroundings(store),
+        preexec_fn=limited(1 << 20),
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+    told = done.stderr.decode()
+    assert done.returncode == 1, told
+    assert "Traceback" not in told
+    written = len(records(store, "refunds"))
+    assert 0 < written < 2001
+    assert f"written before that: {written:,} record" in told
+
+
+def test_ctrl_c_keeps_what_was_sent_and_says_how_many(store: Path) -> None:
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [*COMMAND, "append", str(store), "refunds"],
+        stdin=subprocess.PIPE,
+        stdout=slave,
+        stderr=slave,
+        env=surroundings(store),
+    )
+    os.close(slave)
+    assert process.stdin is not None
+    process.stdin.write(b"a\nb\nc\n")
+    process.stdin.flush()
+    with seeklog.open(store, read_only=True) as made:
+        seen = [record.value for record in itertools.islice(made.log("refunds", 0).follow(0), 3)]
+    process.send_signal(signal.SIGINT)
+    code = process.wait(timeout=PATIENCE_S)
+    told = os.read(master, 65536).decode()
+    os.close(master)
+
+    assert seen == [b"a", b"b", b"c"]
+    assert (code, told.split()) == (130, ["stopped;", "written:", "3", "records"])
+    assert values(store, "refunds") == [b"a", b"b", b"c"]
+
+
+def test_on_a_terminal_it_says_how_to_end(run_on_terminal: Run, store: Path) -> None:
+    ran = run_on_terminal("append", store, "refunds", typed="a\n\x04")
+
+    assert ran.code == 0
+    assert "Ctrl-D ends it" in ran.text
+    assert values(store, "refunds") == [b"a"]
+
+
+def test_a_pace_is_kept(run: Run, store: Path) -> None:
+    # Twenty records at a hundred a second leave nineteen pauses of 10 ms between them.
+    ran = run("append", store, "refunds", "--rate", 100, stdin=b"a\n" * 20)
+
+    assert ran.code == 0
+    times = [record[3] for record in records(store, "refunds")]
+    assert times[-1] - times[0] >= 150
+
+
+def test_numbers_in_json_stay_numbers(run: Run, store: Path) -> None:
+    run("append", store, "refunds", "--json", stdin=json.dumps({"value": {"id": 7}}))
+
+    assert run("cat", store, "refunds", "--where", "value.id = 7", "-f", "%v").out == b'{"id":7}'

@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cli.workbench import Run
+
+
+@pytest.fixture
+def keyed(store: Path) -> Path:
+    with seeklog.open(store, background=False) as made:
+        with made.producer() as producer:
+            for number in range(9):
+                producer.send("orders", b"%d" % number, key=b"k%d" % (number % 3))
+            producer.send("orders", b"odd", key=b"\xff\0")
+            producer.send("orders", None, key=b"k2")
+        with made.hold("orders", 0) as log:
+            log.append(b"elsewhere", key=b"placed by hand")
+    return store
+
+
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (["k0"], "6"),
+        (["k1"], "7"),
+        (["/wA=", "--base64"], "odd"),
+        (["ff00", "--hex"], "odd"),
+        (["placed by hand", "--partition", "all"], "elsewhere"),
+        (["placed by hand", "--partition", "0"], "elsewhere"),
+    ],
+)
+def test_the_newest_record_of_a_key(run: Run, keyed: Path, words: list[str], value: str) -> None:
+    ran = run("key", keyed, "orders", *words)
+
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(ran.text)["value"] == value
+
+
+def test_a_tombstone_is_told(run: Run, keyed: Path) -> None:
+    ran = run("key", keyed, "orders", "k2")
+
+    assert ran.code == 0
+    assert json.loads(ran.text)["value"] is None
+    assert ran.err == '"k2" was deleted: its newest record is a tombstone\n'
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["orders", "none"], 4, 'no record of orders has the key "none"; --partition all looks in every partition'),
+        (["orders", "none", "--partition", "all"], 4, 'no record of orders has the key "none"'),
+        (["orders", "\x1b[2J"], 4, 'the key "\\x1b[2J"'),
+        (["order", "k0"], 4, "did you mean 'orders'?"),
+        (["orders", "zz", "--hex"], 2, "'zz' is not hexadecimal"),
+        (["orders", "!", "--base64"], 2, "'!' is not base64"),
+        (["orders", "ff", "--base64", "--hex"], 2, "take one"),
+        (["orders", "k0", "--partition", "some"], 2, "neither a number nor all"),
+        (["orders", "k0", "--partition", "9"], 4, "has no partition 9"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Run, keyed: Path, words: list[Any], code: int, told: str) -> None:
+    ran = run("key", keyed, *words)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1)
+    assert told in ran.err
