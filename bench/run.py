@@ -13,7 +13,7 @@ from time import perf_counter
 if not __package__:  # run as a file: the directory above is where `bench` is found
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from bench.figures import append, compaction, durable, keys, lake, read, recovery, scan, spark, store
+from bench.figures import append, compaction, durable, keys, lake, read, recovery, scan, spark, startup, store
 from bench.figures import open as opening
 from bench.machine import facts
 from bench.measure import Bench
@@ -27,6 +27,7 @@ FAMILIES = {
     "scan": scan.measure,
     "recovery": recovery.measure,
     "open": opening.measure,
+    "startup": startup.measure,
     "store": store.measure,
     "keys": keys.measure,
     "compaction": compaction.measure,

@@ -78,7 +78,10 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
     ),
     (
         "More",
-        (Entry("completion", "print what makes a shell complete words with Tab", "seeklog completion bash"),),
+        (
+            Entry("bench", "measure this machine in some seconds", "seeklog bench"),
+            Entry("completion", "print what makes a shell complete words with Tab", "seeklog completion bash"),
+        ),
     ),
 )
 

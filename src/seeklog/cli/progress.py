@@ -62,11 +62,18 @@ class Progress:
             TransferSpeedColumn,
         )
         from rich.progress import Progress as Bar
+        from rich.progress import Task
+        from rich.text import Text
+
+        unit = self._unit
+
+        class Rate(ProgressColumn):
+            def render(self, task: Task) -> Text:
+                # There is no speed before two steps were made.
+                return Text(unit if task.speed is None else f"{unit}, {task.speed:,.0f}/s")
 
         amounts: tuple[ProgressColumn, ...] = (
-            (DownloadColumn(), TransferSpeedColumn())
-            if self._unit == "bytes"
-            else (MofNCompleteColumn(), TextColumn(f"{self._unit}, {{task.speed:,.0f}}/s"))
+            (DownloadColumn(), TransferSpeedColumn()) if self._unit == "bytes" else (MofNCompleteColumn(), Rate())
         )
         columns = (TextColumn("{task.description}"), BarColumn(), *amounts, TimeRemainingColumn())
         return Bar(*columns, console=Console(stderr=True), transient=True)

@@ -47,6 +47,7 @@ def check_can_run() -> None:
 def session(terminal: Terminal) -> Iterator[SparkSession]:
     """Give a local session, and stop it in the end. An error of Spark's becomes one line."""
     check_can_run()
+    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
     from seeklog.spark.local_session import session as start
@@ -63,7 +64,7 @@ def session(terminal: Terminal) -> Iterator[SparkSession]:
             raise SparkFailed(f"Spark did not start: {lines[-1].strip()}; -v shows all that it says") from error
     try:
         yield spark
-    except PySparkException as error:
+    except (PySparkException, Py4JError) as error:
         raise SparkFailed(in_short(error)) from error
     finally:
         spark.stop()
@@ -242,14 +243,17 @@ def payments(terminal: Terminal, directory: str, topic: str, output: str) -> int
     _find_pipelines()
     with session(terminal):
         run: Any = importlib.import_module("pipelines.payments.__main__")
-        # It takes the session that runs.
-        return int(run.main(["run", directory, output, "--topic", topic]))
+        try:
+            # It takes the session that runs.
+            return int(run.main(["run", directory, output, "--topic", topic]))
+        except SystemExit as error:
+            raise SparkFailed(str(error.code)) from error
 
 
 def _find_pipelines() -> None:
     import seeklog
 
-    for place in (Path.cwd(), Path(seeklog.__file__).resolve().parents[2]):
+    for place in (Path.cwd(), Path(seeklog.__file__).parents[2]):
         if (place / "pipelines" / "payments" / "__main__.py").is_file():
             if str(place) not in sys.path:
                 sys.path.append(str(place))

@@ -1,0 +1,67 @@
+"""The start of the command: `seeklog --help` and `seeklog ls` as installed, beside a Python that does nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+import seeklog
+from bench.row import Row, Unit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from bench.measure import Bench
+
+TARGET_MS = 150
+TOPICS = 10
+RECORDS = 100
+# What the installed command does, where there is none beside this Python.
+SCRIPT = "import sys; from seeklog.cli.main import main; sys.exit(main())"
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    installed = Path(sys.executable).with_name("seeklog")
+    command = [str(installed)] if installed.exists() else [sys.executable, "-c", SCRIPT]
+    turns = 2 * bench.scale.repetitions
+    with bench.directory("startup") as path:
+        with seeklog.open(path, background=False) as store:
+            for number in range(TOPICS):
+                store.create_topic(f"topic-{number}", partitions=1)
+                with store.hold(f"topic-{number}", 0) as log:
+                    for _ in range(RECORDS):
+                        log.append(bytes(100))
+        starts = {
+            "python -c pass": [sys.executable, "-c", "pass"],
+            "seeklog --help": [*command, "--help"],
+            f"seeklog ls, {TOPICS} topics": [*command, "ls", str(path)],
+        }
+        spans: dict[str, list[float]] = {name: [] for name in starts}
+        for start in starts.values():
+            _run(start)  # compiles what was not compiled yet
+        for _ in range(turns):
+            for name, start in starts.items():
+                spans[name].append(_run(start))
+    nothing = median(spans.pop("python -c pass"))
+    for name, taken in spans.items():
+        yield Row(
+            work=name,
+            figure=median(taken) * 1e3,
+            unit=Unit.MILLISECONDS,
+            target=TARGET_MS,
+            note=f"the whole process, median of {turns}; python -c pass takes {nothing * 1e3:.0f} ms",
+        )
+
+
+def _run(command: Sequence[str]) -> float:
+    """Return how many seconds a process took, in which this package, and no other, is `seeklog`."""
+    paths = [str(Path(seeklog.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    started = perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+    return perf_counter() - started

@@ -1,0 +1,145 @@
+"""Rates and waiting times of a log on this machine, in a few seconds: what `seeklog bench` shows.
+
+A result is kept beside the user's other state, so that the next one has something to be compared with. It says how this
+disk and this machine do; `python -m bench` in seeklog's source compares with others.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import TypeVar
+
+import seeklog
+from seeklog.config import LogConfig
+from seeklog.record.kernel import Record
+from seeklog.storage.log import Log
+
+Item = TypeVar("Item")
+
+VALUE_BYTES = 100
+BATCH = 500
+KEYS = 1000
+START_MS = 1_767_225_600_000
+# A work of many small steps ends after this long, or after so many.
+STEPS_S = 1.0
+STEPS_MOST = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What one work came to: how many a second, and how long one of them took."""
+
+    work: str
+    unit: str
+    per_second: float
+    p50_us: float | None = None
+    p99_us: float | None = None
+
+
+def measure(directory: Path, *, records: int, began: Callable[[str], None]) -> Iterator[Figure]:
+    """Do each work in a directory of its own, and yield what it came to; `began` is told what is done next."""
+    random_numbers = random.Random(7)
+    batches = _batches(records, random_numbers)
+    path = directory / "log"
+    with Log(path, config=LogConfig(flush="os", retention_ms=-1), background=False) as log:
+        began("append")
+        append = log.append_many
+        yield _timed(f"append, {BATCH} a batch", "records", batches, lambda each: len(append(each)), limit_s=math.inf)
+        log.flush()
+        began("scan")
+        started = perf_counter()
+        read = sum(len(chunk) for chunk in log.scan_chunks())
+        yield Figure(work="scan", unit="records", per_second=read / (perf_counter() - started))
+        offsets = [random_numbers.randrange(records) for _ in range(STEPS_MOST)]
+        began("read by offset")
+        yield _timed("read one by offset", "reads", offsets, lambda at: len(list(log.read(at, max_records=1))))
+        began("seek by time")
+        times = [START_MS + at for at in offsets]
+        yield _timed("find an offset by time", "seeks", times, lambda at: int(log.offset_at_time(at) is not None))
+        began("look up keys")
+        log.latest_for_key(b"none")  # makes what later lookups go by
+        keys = [b"key-%d" % (at % KEYS) for at in offsets]
+        yield _timed("latest record of a key", "lookups", keys, lambda key: int(log.latest_for_key(key) is not None))
+    began("durable appends")
+    with Log(directory / "durable", config=LogConfig(flush="batch"), background=False) as log:
+
+        def append_one(number: int) -> int:
+            log.append(b"%0*d" % (VALUE_BYTES, number))
+            return 1
+
+        yield _timed("append one, durable", "records", range(STEPS_MOST), append_one)
+
+
+def _batches(records: int, numbers: random.Random) -> Iterator[list[Record]]:
+    values = [numbers.randbytes(VALUE_BYTES) for _ in range(BATCH)]
+    for first in range(0, records, BATCH):
+        yield [
+            Record(value=values[at % BATCH], key=b"key-%d" % (at % KEYS), timestamp_ms=START_MS + at)
+            for at in range(first, min(first + BATCH, records))
+        ]
+
+
+def _timed(
+    work: str, unit: str, items: Iterable[Item], step: Callable[[Item], int], *, limit_s: float = STEPS_S
+) -> Figure:
+    spans: list[float] = []
+    done = 0
+    began = perf_counter()
+    for item in items:
+        started = perf_counter()
+        done += step(item)
+        ended = perf_counter()
+        spans.append(ended - started)
+        if ended - began > limit_s:
+            break
+    total = sum(spans)
+    spans.sort()
+    return Figure(
+        work=work,
+        unit=unit,
+        per_second=done / total,
+        p50_us=percentile(spans, 0.5) * 1e6,
+        p99_us=percentile(spans, 0.99) * 1e6,
+    )
+
+
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """Return the value that this share of values is not above."""
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+# ---------------------------------------------------------------- the last run
+
+
+def last_run_path() -> Path:
+    """Return where the last result is kept."""
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(home) / "seeklog" / "bench.json"
+
+
+def read_last_run(*, records: int) -> dict[str, float]:
+    """Return how many a second each work came to the last time, with as many records; nothing if that is not known."""
+    try:
+        found = json.loads(last_run_path().read_bytes())
+        if found["records"] != records:
+            return {}
+        return {str(each["work"]): float(each["per_second"]) for each in found["figures"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def keep_run(figures: Sequence[Figure], *, records: int) -> None:
+    """Keep a result for the next run to be compared with."""
+    path = last_run_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_name(f"{path.name}.{os.getpid()}")
+    result = {"version": seeklog.__version__, "records": records, "figures": [asdict(each) for each in figures]}
+    written.write_text(json.dumps(result, indent=2) + "\n")
+    written.replace(path)

@@ -1,0 +1,86 @@
+"""`pipeline`, and `reindex --spark`. One JVM for what needs one: each costs seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import seeklog
+from cli.workbench import SOURCE, Run
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["stats", "nowhere"], 4, "there is no store at nowhere"),
+        (["stats", "data", "-t", "ordres"], 4, "did you mean 'orders'?"),
+        (["stats", "data", "-o", "out"], 2, "stats takes no -o"),
+        (["to-lake", "data"], 2, "to-lake takes -o, a directory"),
+        (["payments", "data", "-o", "out"], 4, "there is no topic 'payments'"),
+        (["import", "data"], 2, "import takes --from PATH, and one --topic"),
+        (["stats", "data", "--key", "id"], 2, "stats takes none of the options of import"),
+        (["status", "data"], 2, "'status' is not one of"),
+    ],
+)
+def test_what_cannot_be_is_told_before_spark_starts(
+    run: Run, store: Path, words: list[str], code: int, told: str
+) -> None:
+    # Without a Java nothing could be started.
+    ran = run("pipeline", *words, env={"JAVA_HOME": "/nowhere", "PATH": "/nowhere"})
+
+    assert (ran.code, ran.out) == (code, b"")
+    assert told in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_missing_pyspark_is_told_with_the_way_to_get_it(run: Run, store: Path, tmp_path: Path) -> None:
+    (tmp_path / "without" / "pyspark").mkdir(parents=True)
+    (tmp_path / "without" / "pyspark" / "__init__.py").write_text("raise ModuleNotFoundError(name='pyspark')\n")
+    hidden = os.pathsep.join([str(tmp_path / "without"), SOURCE])
+
+    for words in (["pipeline", "stats", store], ["reindex", store, "--spark"]):
+        ran = run(*words, env={"PYTHONPATH": hidden})
+        assert (ran.code, ran.out) == (2, b"")
+        assert ran.err == 'seeklog: this runs on Spark, which is not installed: pip install "seeklog[spark]"\n'
+
+
+def test_a_pipeline_that_is_not_there_is_told(run: Run, store: Path, tmp_path: Path) -> None:
+    with seeklog.open(store, background=False) as opened:
+        opened.create_topic("payments", partitions=1)
+    package = tmp_path / "elsewhere" / "lib" / "site"
+    package.mkdir(parents=True)
+    (package / "seeklog").symlink_to(Path(SOURCE) / "seeklog")
+
+    ran = run("pipeline", "payments", store, "-o", "out", env={"PYTHONPATH": str(package)})
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "the payments pipeline is an example to copy" in ran.err
+
+
+def test_jobs_run_and_spark_keeps_quiet(run: Run, store: Path) -> None:
+    ran = run("pipeline", "stats", store, "-t", "orders")
+
+    assert ran.code == 0, ran.err
+    rows = [json.loads(line) for line in ran.lines]
+    assert [(row["topic"], row["partition"], row["records"]) for row in rows] == [("orders", 0, 10), ("orders", 1, 10)]
+    assert all(line.startswith("stats: ") for line in ran.err.splitlines())
+
+
+def test_verify_and_reindex_run_on_spark_and_damage_is_3(run: Run, store: Path) -> None:
+    index = next((store / "orders-0").glob("*.index"))
+    index.unlink()
+    mended = run("reindex", store, "orders", "--spark")
+    assert mended.code == 0, mended.err
+    assert "rebuilt" in mended.text
+    assert index.exists()
+
+    log = next((store / "orders-1").glob("*.log"))
+    data = bytearray(log.read_bytes())
+    data[100] ^= 0xFF
+    log.write_bytes(data)
+    found = run("pipeline", "verify", store)
+    assert found.code == 3, found.err
+    assert log.name in found.text
