@@ -57,12 +57,12 @@ class Progress:
             DownloadColumn,
             MofNCompleteColumn,
             ProgressColumn,
+            Task,
             TextColumn,
             TimeRemainingColumn,
             TransferSpeedColumn,
         )
         from rich.progress import Progress as Bar
-        from rich.progress import Task
         from rich.text import Text
 
         unit = self._unit

@@ -47,9 +47,6 @@ def check_can_run() -> None:
 def session(terminal: Terminal) -> Iterator[SparkSession]:
     """Give a local session, and stop it in the end. An error of Spark's becomes one line."""
     check_can_run()
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     from seeklog.spark.local_session import session as start
 
     with tempfile.TemporaryFile() as said:
@@ -64,7 +61,9 @@ def session(terminal: Terminal) -> Iterator[SparkSession]:
             raise SparkFailed(f"Spark did not start: {lines[-1].strip()}; -v shows all that it says") from error
     try:
         yield spark
-    except (PySparkException, Py4JError) as error:
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
+            raise
         raise SparkFailed(in_short(error)) from error
     finally:
         spark.stop()
