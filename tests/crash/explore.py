@@ -259,7 +259,7 @@ class LogExplorer(Explorer[Recorder, Outcome]):
                 violation = f"a reader sees up to {watermark}, power loss may leave {end}"
                 self._report(recorder, "reader", [violation], seen)
             acknowledged = promise.durable_end if follows_sync else promise.acknowledged_end
-            missing = set(range(start, watermark)) - records.keys() - promise.superseded.keys()
+            missing = set(range(start, watermark)) - records.keys() - promise.superseded.keys() - promise.absent
             if watermark < acknowledged or missing:
                 violation = f"a reader sees {len(records)} records, {start} to {acknowledged - 1} are there"
                 self._report(recorder, "reader", [violation], seen)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import struct
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -107,6 +108,8 @@ class Promise:
     """The last offset of each producer's last batch: it is known for as long as that batch would be there."""
     superseded: dict[int, bytes | None] = field(default_factory=dict)
     """The keys of records that compaction may take, or has taken: a later one of the key must be there instead."""
+    absent: set[int] = field(default_factory=set)
+    """Offsets at which nothing need be found: markers of transactions, and aborted records that compaction may take."""
     possible: dict[int, list[Content]] = field(default_factory=dict)
     """What may be found at each offset: more than one only while a truncation is under way."""
 
@@ -129,6 +132,8 @@ class Promise:
                     yield f"offset {offset} holds what was never there, or is deleted: {content}"
         for offset in range(max(start, self.start_at_least), min(end, kept_end)):
             if offset not in outcome.records:
+                if offset in self.absent:
+                    continue
                 key = self.superseded.get(offset, b"never")
                 if not any(at > offset and content.key == key for at, content in outcome.records.items()):
                     yield f"offset {offset} is gone, and no later record of its key is there"
@@ -197,6 +202,7 @@ class Recorder:
         self._log: Log | None = None
         self._batch_starts: list[int] = []
         self._last_numbered: dict[int, tuple[list[Record], ProducerSequence, range]] = {}
+        self._aborted: set[int] = set()
         self.sim.on_boundary = self._at_boundary
 
     @property
@@ -225,6 +231,8 @@ class Recorder:
         violations = self.promise.violations(outcome, is_power_loss=False)
         assert not violations, violations
         self.promise.possible = {offset: [content] for offset, content in outcome.records.items()}
+        self.promise.absent = {offset for offset in self.promise.absent if offset < log.log_end_offset}
+        self._aborted = {offset for offset in self._aborted if offset < log.log_end_offset}
         self.promise.start_at_least = self.promise.start_at_most = log.log_start_offset
         self.promise.acknowledged_end = log.log_end_offset
         self.promise.durable_end = log.recovery_point
@@ -272,6 +280,22 @@ class Recorder:
         self._last_numbered[producer_id] = (records, place, offsets)
         self.promise.producers[producer_id] = offsets.stop - 1
 
+    def append_transaction(self, *keys: bytes, commits: bool, producer_id: int = 7) -> None:
+        """Append a batch of a producer's transaction and the marker that ends it, as they come from a broker."""
+        place = self.log.place_of(producer_id) or ProducerSequence(producer_id=producer_id)
+        records = [self._record(self.chance.randbytes(150), key=key) for key in keys]
+        whose = {"producer_id": producer_id, "producer_epoch": place.epoch}
+        raw = encode_batch(records, transactional=True, base_sequence=place.sequence, **whose)
+        end = Record(struct.pack(">hi", 0, 0), key=struct.pack(">hh", 0, int(commits)), timestamp_ms=START_MS)
+        self._intend(records, batches=(0, len(records)))
+        first = self.promise.acknowledged_end
+        self.promise.absent.add(first + len(records))
+        if not commits:
+            self._aborted |= set(range(first, first + len(records)))
+        with self._appending():
+            self.log.append_batches(raw + encode_batch([end], transactional=True, control=True, **whose))
+        self.promise.producers[producer_id] = first + len(records) - 1
+
     def repeat(self, producer_id: int = 7) -> None:
         """Append a producer's last batch again, if it is there: it has the offsets that it had."""
         records, place, offsets = self._last_numbered.get(producer_id, ([], None, range(0)))
@@ -317,10 +341,12 @@ class Recorder:
     def compact(self, *, buffer_bytes: int = 1 << 20) -> None:
         """Keep the latest record of each key; what went may not come back."""
         promise = self.promise
-        last = {found[-1].key: offset for offset, found in promise.possible.items()}
+        counting = {offset: found for offset, found in promise.possible.items() if offset not in self._aborted}
+        last = {found[-1].key: offset for offset, found in counting.items()}
         promise.superseded |= {
-            offset: found[-1].key for offset, found in promise.possible.items() if last[found[-1].key] != offset
+            offset: found[-1].key for offset, found in counting.items() if last[found[-1].key] != offset
         }
+        promise.absent |= self._aborted
         self.log.compact(buffer_bytes=buffer_bytes)
         left = {record.offset for record in read_everything(self.log)}
         promise.possible = {offset: found for offset, found in promise.possible.items() if offset in left}
@@ -500,7 +526,7 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
     if list(records) != (sorted(records) if log.config.compacts else list(range(start, end))):
         problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
     producers = producers_of(log)
-    problem = problem or _producer_problem(log, producers)
+    problem = problem or _producer_problem(log, producers) or _index_problem(log)
     visible = {content.key: offset for offset, content in records.items() if offset < log.high_watermark}
     for key in {content.key for content in records.values() if content.key is not None}:
         found = log.latest_for_key(key)
@@ -531,7 +557,7 @@ def _producer_problem(log: Log, producers: dict[int, int]) -> str:
         return ""
     found: dict[int, BatchHeader] = {}
     for batch in read_batches(log):
-        if batch.header.producer_id >= 0:
+        if batch.header.producer_id >= 0 and not batch.header.is_control:
             found[batch.header.producer_id] = batch.header
     for producer_id, header in found.items():
         place = log.place_of(producer_id)
@@ -541,6 +567,21 @@ def _producer_problem(log: Log, producers: dict[int, int]) -> str:
     for producer_id, last_offset in producers.items():
         if producer_id not in found and last_offset >= log.log_start_offset:
             return f"producer {producer_id} is known by a batch at {last_offset}, which is not there"
+    return ""
+
+
+def _index_problem(log: Log) -> str:
+    """Hold entries for aborted transactions against their markers: one without would hide what is committed later."""
+    if log._writing is None:
+        return ""
+    files, directory = log._writing.files, log._writing.directory
+    markers = {batch.last_offset for batch in read_batches(log) if batch.header.is_control}
+    for name in files.list(directory):
+        if name.endswith(names.TRANSACTION_INDEX):
+            entries = struct.iter_unpack(">hqqqq", files.read_file(f"{directory}/{name}"))
+            for _, producer_id, _, last_offset, _ in entries:
+                if last_offset not in markers:
+                    return f"{name} tells of a marker of producer {producer_id} at {last_offset}, which is not there"
     return ""
 
 

@@ -611,3 +611,26 @@ def compaction_after_a_kill(on: Recorder) -> None:
     on.append(key=b"0")
     on.compact()
     on.close()
+
+
+@workload("compaction of transactions", flush="os", cleanup_policy="compact", delete_retention_ms=1000, **SMALL)
+def compaction_of_transactions(on: Recorder) -> None:
+    """Aborted records go, then their markers and the index of them; each of the three compactions may be cut short."""
+    on.is_observed = False
+    on.open()
+    for number in range(8):
+        key = b"%d" % on.chance.randrange(3)
+        on.append_transaction(key, b"once %d" % number, commits=number % 2 == 0, producer_id=7 + number % 3)
+        on.append(on.chance.randbytes(100), key=key)
+    on.flush()
+    on.is_observed = True
+    chosen = on.chance.randrange(4)
+    for number in range(3):
+        if number == chosen:
+            on.kill_during(on.compact, at=on.chance.randrange(1, 30))
+            on.open()
+        on.compact()
+        on.clock.advance(2000)
+        on.append(on.chance.randbytes(900), key=b"0")
+        on.append(on.chance.randbytes(900), key=b"1")
+    on.close()

@@ -49,6 +49,7 @@ def filtered(
     now_ms: int = NOW,
     ends: bool = False,
     last_offsets: dict[int, int] | None = None,
+    last_epochs: dict[int, int] | None = None,
     judge: Any = never,
     module: Any = kernel,
 ) -> tuple[bytes, BatchFilter]:
@@ -57,6 +58,7 @@ def filtered(
         now_ms=now_ms,
         delete_retention_ms=DAY_MS,
         last_offsets=last_offsets or {},
+        last_epochs=last_epochs or {},
         limit=LIMIT,
         judge=judge,
     )
@@ -291,6 +293,41 @@ def test_a_marker_of_nothing_waits_for_its_horizon() -> None:
     assert filtered(kept, judge=lambda *_: True)[0] == kept
     assert filtered(kept, judge=lambda *_: True, now_ms=NOW + DAY_MS)[0] == b""
     assert filtered(kept, now_ms=NOW + DAY_MS)[0] == kept
+
+
+def test_a_marker_that_alone_tells_a_producers_epoch_stays_if_only_its_header() -> None:
+    raw = marker(1, base_offset=5) + batch([b"a"], base_offset=6)
+    kept, _ = filtered(raw, judge=lambda *_: True)
+    words: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
+
+    for epochs in ({}, {7: 2}, {8: 3}):
+        assert [each.base_offset for each in split_batches(filtered(kept, last_epochs=epochs, **words)[0])] == [6]
+    bare, _ = filtered(kept, last_epochs={7: 3}, **words)
+    assert [(each.base_offset, each.record_count) for each in split_batches(bare)] == [(5, 0), (6, 1)]
+    again, sieve = filtered(bare, last_epochs={7: 3}, **words)
+    assert again == bare
+    assert not sieve.changed
+
+
+def test_batches_of_transactions_are_told_of_in_order_up_to_the_stop() -> None:
+    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "base_sequence": 0, "transactional": True}
+    parts = [batch([b"a"]), batch([b"b", b"c"], base_offset=1, **words), marker(0, base_offset=3)]
+    raw = b"".join([*parts, batch([b"d"], base_offset=4, **words)])
+    told: list[tuple[int, ...]] = []
+
+    def note(*facts: int) -> None:
+        told.append(facts)
+
+    assert kernel.note_transactions(raw, 0, 0, 4, LIMIT, note) == (len(b"".join(parts)), True)
+    assert told == [(1, 2, TRANSACTIONAL, 7, -1), (3, 3, TRANSACTIONAL | CONTROL, 7, 0)]
+    assert kernel.note_transactions(raw[:-1], 0, 0, 100, LIMIT, note) == (len(b"".join(parts)), False)
+    # A marker that is taken for another one would have other batches dropped: every byte under the CRC counts.
+    begin = len(parts[0]) + len(parts[1])
+    for place in range(begin + 21, begin + len(parts[2])):
+        damaged = bytearray(raw)
+        damaged[place] ^= 1
+        with pytest.raises(CorruptBatch):
+            kernel.note_transactions(bytes(damaged), 0, 0, 100, LIMIT, note)
 
 
 @pytest.mark.parametrize("codec", CODECS)

@@ -11,14 +11,17 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import Any
 
-from hypothesis import settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from seeklog import Log, LogConfig, Record
+from storage.histories import NO_PRODUCER, Coordinator
 from storage.test_compaction import Died, DyingFiles
-from storage.workbench import START_MS, FakeClock, crashed_copy, segment_bases
+from storage.test_compaction_transactions import compact_as_the_model, look
+from storage.workbench import START_MS, FakeClock, crashed_copy, open_log, segment_bases
 
 EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 60
 DAY_MS = 24 * 3600 * 1000
@@ -136,3 +139,41 @@ def test_a_compacted_log_does_what_a_dict_does() -> None:
         CompactedMachine,
         settings=settings(max_examples=EXAMPLES, stateful_step_count=25, report_multiple_bugs=False, deadline=None),
     )
+
+
+producers = st.integers(1, 3)
+rows = st.lists(st.tuples(st.sampled_from("abcd"), st.sampled_from([None, b"one", b"another"])), min_size=1, max_size=3)
+steps = st.one_of(
+    st.tuples(st.just("put"), st.one_of(st.just(NO_PRODUCER), producers), rows),
+    st.tuples(st.just("end"), producers, st.booleans()),
+    st.tuples(st.sampled_from(["roll", "compact", "reopen"])),
+    st.tuples(st.just("days"), st.integers(1, 3)),
+)
+
+
+@settings(max_examples=2 * EXAMPLES, deadline=None)
+@given(history=st.lists(steps, max_size=40))
+def test_transactions_are_compacted_by_kafkas_rules(history: list[tuple[Any, ...]]) -> None:
+    """What is left of any history is what the rules say, batch by batch."""
+    words: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 900, "clock": FakeClock()}
+    with tempfile.TemporaryDirectory(prefix="seeklog-transactions-") as home:
+        path = Path(home)
+        log = open_log(path, **words)
+        coordinator = Coordinator(log)
+        for step, *given_words in [*history, ("compact",), ("days", 2), ("compact",)]:
+            if step == "put":
+                coordinator.put(*given_words[1], producer=given_words[0])
+            elif step == "end":
+                coordinator.end(given_words[0], commits=given_words[1])
+            elif step == "roll":
+                coordinator.do("|")
+            elif step == "compact":
+                compact_as_the_model(log, path)
+            elif step == "days":
+                words["clock"].advance(given_words[0] * DAY_MS)
+            else:
+                before = look(log)
+                log.close()
+                log = coordinator.log = open_log(path, **words)
+                assert look(log) == before
+        log.close()

@@ -2325,6 +2325,43 @@ def control_type(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_
     return load_i16(p, at + 2)
 
 
+def note_transactions(
+    data: bytes, at: cython.Py_ssize_t, origin: cython.longlong, stop: cython.longlong, limit: cython.Py_ssize_t, note
+):
+    """Tell `note(base_offset, last_offset, attributes, producer_id, marker)` of whole batches of transactions.
+
+    Every batch below offset `stop` is walked and its CRC checked: what a damaged one would be taken for decides over
+    others. Returns (index behind them, whether the next one is at `stop` or above).
+    """
+    p: cython.p_uchar = pointer(data)
+    end: cython.Py_ssize_t = len(data)
+    size: cython.Py_ssize_t
+    here: cython.Py_ssize_t
+    body_end: cython.Py_ssize_t
+    last: cython.longlong
+    attributes: cython.int
+    body: bytes
+    while at < end:
+        size = batch_size(p, at, end)
+        if size == 0:
+            break
+        if size < 0:
+            raise header_error(p, at, origin + at)
+        last = check_offsets(p, at, 0, False, origin + at)
+        if load_i64(p, at) >= stop:
+            return at, True
+        check_crc(data, p, at, size, origin + at)
+        attributes = load_i16(p, at + 21)
+        if attributes & _TRANSACTIONAL_OR_CONTROL:
+            marker = -1
+            if attributes & _CONTROL:
+                body, here, body_end = body_and_place(data, at, size, origin + at, limit)
+                marker = control_type(pointer(body), here, body_end)
+            note(load_i64(p, at), last, attributes, load_i64(p, at + 43), marker)
+        at += size
+    return at, False
+
+
 def check_keyed(data: bytes, limit: cython.Py_ssize_t):
     """Refuse whole, checked batches that hold a record without key. Markers of transactions have none to miss."""
     at: cython.Py_ssize_t = 0
@@ -2582,9 +2619,9 @@ class BatchFilter:
     A record stays if the map has no later offset of its key, or if it lies behind what was mapped; one without key
     goes. A tombstone stays until the delete horizon of its batch, which is set `delete_retention_ms` ahead when a
     batch with tombstones is first copied: attribute bit 6, and the horizon in place of the base timestamp. A batch
-    that loses all its records goes, unless it is the last of a producer (`last_offsets`) or the last of its file:
-    then its header stays. Producers are asked for, by `last_offsets.get(producer_id, -1)`, only then. Offsets,
-    sequences and the codec of a batch never change.
+    that loses all its records goes, unless it is the last of a producer (`last_offsets`), or a marker that alone tells
+    the epoch of one (`last_epochs`), or the last of its file: then its header stays. Producers are asked for, by
+    `last_offsets.get(producer_id, -1)`, only then. Offsets, sequences and the codec of a batch never change.
     """
 
     records_read = cython.declare(cython.longlong, visibility="readonly")
@@ -2601,6 +2638,7 @@ class BatchFilter:
     _delete_retention_ms: cython.longlong
     _limit: cython.Py_ssize_t
     _last_offsets: object
+    _last_epochs: object
     _judge: object
     _out: bytearray
     _used: cython.Py_ssize_t
@@ -2614,6 +2652,7 @@ class BatchFilter:
         now_ms: cython.longlong,
         delete_retention_ms: cython.longlong,
         last_offsets,
+        last_epochs,
         limit: cython.Py_ssize_t,
         judge,
     ):
@@ -2630,6 +2669,7 @@ class BatchFilter:
         self._delete_retention_ms = delete_retention_ms
         self._limit = limit
         self._last_offsets = last_offsets
+        self._last_epochs = last_epochs
         self._judge = judge
         self._out = new_buffer(0)
         self._used = 0
@@ -2736,7 +2776,10 @@ class BatchFilter:
             if attributes & _LOG_APPEND_TIME:
                 newest = max_timestamp
             self.write(data, at, body, attributes, base_timestamp, newest, kept)
-        elif producer >= 0 and self._last_offsets.get(producer, -1) == last:
+        elif producer >= 0 and (
+            self._last_offsets.get(producer, -1) == last
+            or (attributes & _CONTROL and self._last_epochs.get(producer, -1) == load_i16(p, at + 51))
+        ):
             self.write_bare(data, at)
             if count == 0 and size == _HEADER:
                 return 0

@@ -219,6 +219,9 @@ _Judge = Callable[[int, int, int, int, int], bool]
 class _LastOffsets(Protocol):
     def get(self, producer_id: int, default: int, /) -> int: ...
 
+def note_transactions(
+    data: bytes, at: int, origin: int, stop: int, limit: int, note: Callable[[int, int, int, int, int], object]
+) -> tuple[int, bool]: ...
 def check_keyed(data: bytes, limit: int) -> None: ...
 
 @final
@@ -248,6 +251,7 @@ class BatchFilter:
         now_ms: int,
         delete_retention_ms: int,
         last_offsets: _LastOffsets,
+        last_epochs: _LastOffsets,
         limit: int,
         judge: _Judge,
     ) -> None: ...

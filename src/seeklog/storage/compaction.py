@@ -5,8 +5,9 @@ dirty part and notes the last offset of each key in a map of bounded size; then 
 the map reaches, without the records that the map has later ones of. When the map was full before the end of the dirty
 part, another round goes on from there. `BatchFilter` says what stays of a batch.
 
-What is never touched: the segment that is appended to, anything at or above the high watermark or younger than
-`min_compaction_lag_ms`. Records below a segment's `clean_offset`, which its seal keeps, were in some map: so the clean
+What is never touched: the segment that is appended to, anything at or above the high watermark or the first offset of
+a transaction that has not ended, or younger than `min_compaction_lag_ms`. What transactions leave behind goes by the
+rules in `ended`. Records below a segment's `clean_offset`, which its seal keeps, were in some map: so the clean
 part ends where the first seal says less than its segment's end. If a crash or another program loses that, more is read
 the next time, and nothing else. Segments are copied from the oldest to the newest. Thus a tombstone never goes before
 what it deletes.
@@ -28,8 +29,17 @@ from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import HEADER_SIZE, SECRET_SIZE, SLOT_SIZE, BatchFilter, OffsetMap, SegmentState
+from seeklog.record.kernel import (
+    HEADER_SIZE,
+    SECRET_SIZE,
+    SLOT_SIZE,
+    BatchFilter,
+    OffsetMap,
+    SegmentState,
+    note_transactions,
+)
 from seeklog.storage import swap
+from seeklog.storage.ended import EndedTransactions, Verdicts
 from seeklog.storage.reading import ADVICE, locate, located
 from seeklog.storage.seal import Seal, write_seal
 from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, seal_of
@@ -95,7 +105,7 @@ class Cleanable:
 
 
 def assess(sealed: Sequence[SegmentFacts], *, stop_offset: int, now_ms: int, config: LogConfig) -> Cleanable:
-    """Say what compaction may touch of the sealed segments, oldest first. `stop_offset` is the high watermark.
+    """Say what compaction may touch of the sealed segments, oldest first, that end at or below `stop_offset`.
 
     A segment that began in the future, by a clock that was wrong, is overdue by nothing.
     """
@@ -156,7 +166,7 @@ class Compacted:
 
 def cleanable(partition: Partition | Observer) -> Cleanable:
     """Return how much there is to compact in a partition by now."""
-    return _assess(partition, _facts(partition))
+    return _assess(partition, _facts(partition), stop_offset=partition.last_stable_offset)
 
 
 def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_due: bool = False) -> Compacted:
@@ -170,7 +180,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     with partition.compacting():
         partition.flush()
         before = _facts(partition)
-        todo = _assess(partition, before)
+        todo = cleanable(partition)
         if only_if_due and not todo.is_due(partition.config):
             return Compacted(first_dirty_offset=todo.first_dirty_offset)
         swap.drop_cleaned(partition.shared)
@@ -179,13 +189,17 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
             reached = todo.first_dirty_offset
             try:
                 run.round(todo)
+            except _Unstable:
+                todo = run.cleanable()
+                run.goal = min(run.goal, todo.first_uncleanable_offset)
+                continue
             except SegmentReplaced:
                 raise
             except FileNotFoundError as error:
                 # Retention may have been quicker; what is left is begun anew.
                 if error.filename in {segment.path for segment in partition.view.segments}:
                     raise
-            todo = cleanable(partition)
+            todo = run.cleanable()
             if not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
                 break
         after = [facts for facts in _facts(partition) if facts.base_offset < run.goal]
@@ -203,10 +217,10 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
         )
 
 
-def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts]) -> Cleanable:
+def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts], *, stop_offset: int) -> Cleanable:
     return assess(
         sealed,
-        stop_offset=partition.high_watermark,
+        stop_offset=stop_offset,
         now_ms=partition.clock.now_ms(),
         config=partition.config,
     )
@@ -256,11 +270,8 @@ def _first_timestamp(segment: Segment) -> int:
     return read_header(segment.read(HEADER_SIZE, 0)).max_timestamp_ms if segment.size else -1
 
 
-def _no_transactions(base_offset: int, last_offset: int, attributes: int, producer_id: int, marker: int) -> bool:
-    raise UsageError(
-        f"the batch at offset {base_offset} belongs to a transaction of a broker's: such partitions are not compacted "
-        "here; nothing was changed"
-    )
+class _Unstable(Exception):
+    """The batches themselves tell of a transaction that has not ended, in what was to be compacted."""
 
 
 class _Run:
@@ -277,10 +288,40 @@ class _Run:
         """What is dirty when the compaction begins, and no more, is done in the end: appends do not stop meanwhile."""
         self.rounds = 0
         self.keyless = 0
+        self._ended: EndedTransactions | None = None
+        self._bound = 0
+
+    def cleanable(self) -> Cleanable:
+        """Return how much there is still to do, as far as is known by now."""
+        partition = self._partition
+        stop = partition.last_stable_offset
+        if self._ended is not None:
+            stop = min(stop, self._ended.first_unstable_offset)
+        return _assess(partition, _facts(partition), stop_offset=stop)
+
+    def _find_ended(self) -> EndedTransactions:
+        """Return how transactions ended, up to behind all that is compacted in this round.
+
+        What is known of producers would tell of those that have not; but much hangs on it, and the log is the truth.
+        """
+        if self._ended is None or self._ended.stop_offset < self._bound:
+            ended = EndedTransactions(self._partition.high_watermark)
+
+            def note(data: bytes, position: int) -> tuple[int, bool]:
+                self._partition.check_not_closing()
+                return note_transactions(data, 0, position, ended.stop_offset, self._limit, ended.note)
+
+            for segment in self._partition.view.segments:
+                if _feed(segment, 0, note):
+                    break
+            self._ended = ended
+        if self._ended.first_unstable_offset < self._bound:
+            raise _Unstable
+        return self._ended
 
     def round(self, todo: Cleanable) -> None:
         """Map as much of the dirty part as there is room for, and copy all segments up to there."""
-        self.rounds += 1
+        self._bound = todo.first_uncleanable_offset
         offset_map = self._map(todo)
         end = offset_map.latest_offset + 1
         if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
@@ -288,18 +329,21 @@ class _Run:
                 f"{self._partition.directory}: the batch at offset {todo.first_dirty_offset} has more keys than fit in "
                 f"a buffer of {self._slots_most * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
             )
+        verdicts = Verdicts(self._find_ended)
+        last_offsets, last_epochs = self._partition.last_of_producers()
         filters = BatchFilter(
             offset_map,
             now_ms=self._partition.clock.now_ms(),
             delete_retention_ms=self._partition.config.delete_retention_ms,
-            last_offsets=self._partition.last_producer_offsets(),
+            last_offsets=last_offsets,
+            last_epochs=last_epochs,
             limit=self._limit,
-            judge=_no_transactions,
+            judge=verdicts.judge,
         )
         facts = [each for each in _facts(self._partition) if each.base_offset < max(end, todo.first_dirty_offset)]
         try:
             while facts:
-                facts = facts[self._copy(facts, filters, end) :]
+                facts = facts[self._copy(facts, filters, verdicts, end) :]
         except BaseException as error:
             if not isinstance(error, LogFailed):
                 swap.drop_cleaned(self._shared)
@@ -309,6 +353,7 @@ class _Run:
                     "which takes as much as it keeps; nothing of it was changed"
                 ) from error
             raise
+        self.rounds += 1
         self.keyless += filters.keyless
 
     def _map(self, todo: Cleanable) -> OffsetMap:
@@ -321,10 +366,11 @@ class _Run:
         records = sum(segment.seal.record_count for segment in dirty if segment.seal is not None)
         slots = min(self._slots_most, int(records * _SLOTS_PER_RECORD) + 2)
         offset_map = OffsetMap(slots, base_offset=start, secret=self._secret)
+        verdicts = Verdicts(self._find_ended)
 
         def note(data: bytes, position: int) -> tuple[int, bool]:
             self._partition.check_not_closing()
-            return offset_map.add_batches(data, 0, position, start, self._limit, _no_transactions)
+            return offset_map.add_batches(data, 0, position, start, self._limit, verdicts.judge)
 
         for segment in dirty:
             position = locate(segment, start, HEADER_SIZE)[0] if start > segment.base_offset and segment.size else 0
@@ -332,7 +378,7 @@ class _Run:
                 break
         return offset_map
 
-    def _copy(self, facts: Sequence[SegmentFacts], filters: BatchFilter, end: int) -> int:
+    def _copy(self, facts: Sequence[SegmentFacts], filters: BatchFilter, verdicts: Verdicts, end: int) -> int:
         """Copy what stays of the first segments, as many as become one, and put that in their place.
 
         Returns how many they were.
@@ -374,8 +420,9 @@ class _Run:
                 files.sync(handle)
         finally:
             files.close(handle)
+        aborted = verdicts.take_aborted()
         if must_move:
-            self._put_in_place(old, state, min(end, old[-1][0].next_offset))
+            self._put_in_place(old, state, aborted, min(end, old[-1][0].next_offset))
         else:
             swap.drop_cleaned(shared)
             for segment, seal in old:
@@ -392,14 +439,16 @@ class _Run:
                 write_seal(self._shared.files, self._shared.directory, new)
                 segment.attach(new)
 
-    def _put_in_place(self, sealed: Sequence[tuple[Segment, Seal]], state: SegmentState, clean_offset: int) -> None:
+    def _put_in_place(
+        self, sealed: Sequence[tuple[Segment, Seal]], state: SegmentState, aborted: bytes, clean_offset: int
+    ) -> None:
         shared = self._shared
         old = [segment for segment, _ in sealed]
         base_offset = state.base_offset
         state.finish_times()
         # What retention counts from is when the records were sealed, not when they were copied.
         seal = seal_of(state, sealed_at_ms=max(seal.sealed_at_ms for _, seal in sealed), clean_offset=clean_offset)
-        swap.write_sides(shared, state, seal)
+        swap.write_sides(shared, state, seal, aborted=aborted)
         new = Segment(shared, base_offset, size=state.size, next_offset=old[-1].next_offset, seal=seal)
 
         def install() -> None:
@@ -439,6 +488,8 @@ def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[in
                 wanted = claimed
                 continue
         except CorruptionError as error:
+            if error.path:
+                raise  # another segment's, which was read to judge over a batch of this one
             raise located(error, segment) from error
         position += taken
         wanted = READ_CHUNK

@@ -55,6 +55,10 @@ class KnownProducers:
         """Return, for each producer, the last offset of its last batch: compaction keeps these batches."""
         return self.state.last_offsets(now_ms=self._now_ms())
 
+    def last_epochs(self) -> dict[int, int]:
+        """Return the epochs of producers of which only the end of a transaction is known: compaction keeps it."""
+        return self.state.last_epochs(now_ms=self._now_ms())
+
     # ------------------------------------------------------------ what the log tells
 
     def load(self, view: View, *, end: int, none_at: int | None, scanned: Mapping[int, bool]) -> bool:

@@ -201,6 +201,11 @@ class Observer:
         self.log_start_offset = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
         self.recovery_point = min(end, checkpoint.recovery_point) if checkpoint is not None else first
 
+    @property
+    def last_stable_offset(self) -> int:
+        """The high watermark: only a writer knows which transactions have not ended."""
+        return self.high_watermark
+
     def _check_lost(self, checkpoint: Checkpoint, end: int) -> None:
         """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
         if self._has_rolled() or self._read_checkpoint() != checkpoint:

@@ -799,10 +799,16 @@ class Partition:
         """What the segments share: for compaction, which reads them and writes others beside them."""
         return self._shared
 
-    def last_producer_offsets(self) -> dict[int, int]:
-        """Return the last offset of each live producer's last batch, which compaction keeps."""
+    def last_of_producers(self) -> tuple[dict[int, int], dict[int, int]]:
+        """Return the last offset of each live producer's last batch, and the epochs of those that have none."""
         with self._lock:
-            return self.producers.last_offsets()
+            return self.producers.last_offsets(), self.producers.last_epochs()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The high watermark, or where the oldest transaction begins that has not ended."""
+        with self._lock:
+            return min(self.high_watermark, self.producers.state.first_unstable_offset())
 
     @contextlib.contextmanager
     def compacting(self) -> Iterator[None]:

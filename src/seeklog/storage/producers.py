@@ -196,6 +196,21 @@ class ProducerState:
             if entry.batches and not self._has_expired(entry, now_ms)
         }
 
+    def last_epochs(self, *, now_ms: int) -> dict[int, int]:
+        """Return the epoch of each producer that is remembered by the end of a transaction alone.
+
+        Compaction keeps that marker, if need be without its record: it fences older incarnations.
+        """
+        return {
+            entry.producer_id: entry.epoch
+            for entry in self
+            if not entry.batches and not self._has_expired(entry, now_ms)
+        }
+
+    def first_unstable_offset(self) -> int:
+        """Return where the oldest transaction begins that has not ended."""
+        return min((entry.transaction_start for entry in self if entry.transaction_start != NONE), default=INT64_MAX)
+
     # ------------------------------------------------------------ appending
 
     def check(self, batches: Sequence[ProducerBatch], *, now_ms: int) -> range | None:

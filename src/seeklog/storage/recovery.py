@@ -261,10 +261,16 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
 
 def _leftovers(listing: list[str]) -> Iterable[str]:
     logs = {name for name in listing if name.endswith(names.LOG)}
+    swapped = {name for name in listing if name.endswith(names.LOG + names.SWAP)}
     for name in listing:
         if name.endswith(names.SEGMENT_SUFFIXES):
             parsed = names.parse_segment_name(name)
             if parsed is not None and names.segment_name(parsed[0], names.LOG) not in logs:
+                yield name
+        elif name.endswith(names.TRANSACTION_INDEX):
+            # It may be that of a swap, whose other files get their names after it.
+            log = name.removesuffix(names.TRANSACTION_INDEX) + names.LOG
+            if names.is_known(name) and log not in logs and log + names.SWAP not in swapped:
                 yield name
         elif name.endswith((names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)) and names.is_known(name):
             yield name

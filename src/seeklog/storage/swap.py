@@ -27,13 +27,17 @@ SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACT
 
 
 def write_sides(shared: Shared, state: SegmentState, seal: Seal, *, aborted: bytes = b"") -> None:
-    """Write what goes beside a finished `.log.cleaned`, and sync it. `aborted` is the index of aborted transactions."""
+    """Write what goes beside a finished `.log.cleaned`, and sync it. `aborted` is the index of aborted transactions.
+
+    Where there was such an index an empty one is written, too: after a crash nothing else tells the old from the new,
+    and an entry without its marker would have consumers skip what is committed later.
+    """
     tables = {
         names.OFFSET_INDEX: bytes(state.offset_table),
         names.TIME_INDEX: bytes(state.time_table),
         names.SEAL: encode_seal(seal),
     }
-    if aborted:
+    if aborted or names.segment_name(state.base_offset, names.TRANSACTION_INDEX) in shared.files.list(shared.directory):
         tables[names.TRANSACTION_INDEX] = aborted
     for suffix, data in tables.items():
         write_cleaned(shared, state.base_offset, suffix, data)
@@ -94,6 +98,10 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
     path = shared.path(base_offset, names.LOG)
     files.rename(path + names.SWAP, path)
     files.sync_directory(shared.directory)
+    path = shared.path(base_offset, names.TRANSACTION_INDEX)
+    with contextlib.suppress(FileNotFoundError):
+        if not files.file_size(path):
+            files.remove(path)
 
 
 def _remove(shared: Shared, base_offset: int, suffix: str) -> None:
