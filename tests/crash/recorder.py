@@ -572,7 +572,7 @@ def _producer_problem(log: Log, producers: dict[int, int]) -> str:
 
 def _index_problem(log: Log) -> str:
     """Hold entries for aborted transactions against their markers: one without would hide what is committed later."""
-    if log._writing is None:
+    if log._writing is None or not log.config.compacts:
         return ""
     files, directory = log._writing.files, log._writing.directory
     markers = {batch.last_offset for batch in read_batches(log) if batch.header.is_control}

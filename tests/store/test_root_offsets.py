@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from seeklog import TopicPartition, names
+from seeklog import Store, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
-from seeklog.topics.offsets import RootOffsets, decode_offsets, encode_offsets
+from seeklog.topics.offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
 from storage.workbench import CountingFiles, QuickFiles
 from store.workbench import append, open_file_count, open_store
 
@@ -144,9 +144,22 @@ def test_negative_offsets_count_as_none() -> None:
 def test_an_update_keeps_other_lines_and_drops_what_is_not_there() -> None:
     offsets = RootOffsets({A0: 5, B0: 6}, {B0: 1}, {A1: 4})
 
-    offsets.update({A0: (8, 2, 7)}, there=[A0, A1])
+    offsets.update({A0: RootLine(8, 2, 7)}, there=[A0, A1])
 
     assert offsets == RootOffsets({A0: 8}, {A0: 2}, {A0: 7, A1: 4})
+
+
+def test_only_partitions_that_were_compacted_have_a_line_of_it(tmp_path: Path) -> None:
+    offsets = RootOffsets({}, {}, {}, {A1: 3, B0: 9})
+
+    assert offsets.update({A0: RootLine(8, 2, 7, 5), A1: RootLine(4, 0, 4)}, there=[A0, A1, B0])
+    assert offsets.cleaned == {A0: 5, B0: 9}
+    offsets.write(QuickFiles(), str(tmp_path))
+    assert (tmp_path / names.CLEANED_OFFSETS).read_bytes() == b"0\n2\na 0 5\nb 0 9\n"
+    # Nothing is left to be said: the file that is there must not go on saying it.
+    assert offsets.update({}, there=[])
+    offsets.write(QuickFiles(), str(tmp_path))
+    assert (tmp_path / names.CLEANED_OFFSETS).read_bytes() == b"0\n0\n"
 
 
 # ---------------------------------------------------------------- in a store
@@ -277,3 +290,66 @@ def test_a_checkpoint_that_is_a_directory_is_refused_in_our_own_words_and_no_fil
     with pytest.raises(SeeklogError):
         open_store(tmp_path)
     assert open_file_count() == before
+
+
+# ---------------------------------------------------------------- up to where partitions are compacted
+
+
+WORDS = {"cleanup.policy": "compact", "segment.bytes": 500}
+
+
+def put(store: Store, topic: str, count: int) -> None:
+    for number in range(count):
+        append(store, topic, [b"%d" % number + bytes(100)], key=b"%d" % (number % 3))
+
+
+def test_a_close_writes_up_to_where_seals_say_that_a_partition_is_compacted(tmp_path: Path) -> None:
+    with open_store(tmp_path) as store:
+        for name, words in (("a", WORDS), ("b", WORDS), ("c", {})):
+            store.create_topic(name, partitions=1, config=words)
+            put(store, name, 20)
+        store.compact("a")
+        active = store.log("a", 0).view.segments[-1].base_offset
+    assert root_offsets(tmp_path).cleaned == {A0: active}
+    with open_store(tmp_path) as store, store._table.writing(A0) as log:
+        log.truncate_to(active // 2)
+    assert root_offsets(tmp_path).cleaned.get(A0, 0) <= active // 2
+
+
+def as_a_broker_left_it(root: Path, cleaned: int) -> None:
+    """Take from a store all that is seeklog's, and say up to where a broker's cleaner has come."""
+    for path in [*root.glob("*-0/*.seal"), *root.glob("*-0/seeklog-*")]:
+        path.unlink()
+    (root / names.CLEANED_OFFSETS).write_bytes(encode_offsets({A0: cleaned}))
+
+
+@pytest.mark.parametrize("excess", [None, 0, 1])
+def test_what_a_brokers_cleaner_has_done_is_not_due_again(tmp_path: Path, excess: int | None) -> None:
+    with open_store(tmp_path) as store:
+        store.create_topic("a", partitions=1, config=WORDS)
+        put(store, "a", 20)
+        store.compact("a")
+        log = store.log("a", 0)
+        active, before = log.view.segments[-1].base_offset, list(log.scan())
+    # An offset that no cleaner can have come to is that of another log, and counts as none.
+    as_a_broker_left_it(tmp_path, 0 if excess is None else active + excess)
+    with open_store(tmp_path) as store:
+        with store._table.writing(A0) as log:
+            done = log.compact_if_due()
+        assert done.rounds == (0 if excess == 0 else 1)
+        assert list(store.log("a", 0).scan()) == before
+
+
+def test_what_is_compacted_never_begins_where_a_broker_says(tmp_path: Path) -> None:
+    """A checkpoint that is too high would let a tombstone go, and leave what it deletes."""
+    with open_store(tmp_path) as store:
+        store.create_topic("a", partitions=1, config=WORDS)
+        put(store, "a", 20)
+        active = store.log("a", 0).view.segments[-1].base_offset
+    as_a_broker_left_it(tmp_path, active)
+    with open_store(tmp_path) as store:
+        with store._table.writing(A0) as log:
+            assert log.compact_if_due().rounds == 0
+        store.compact("a")
+        keys = [record.key for record in store.log("a", 0).scan(end=active)]
+        assert len(keys) == len(set(keys)) == 3

@@ -23,6 +23,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from seeklog import names
@@ -43,6 +44,7 @@ from seeklog.storage.ended import EndedTransactions, Verdicts
 from seeklog.storage.reading import ADVICE, locate, located
 from seeklog.storage.seal import Seal, write_seal
 from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, seal_of
+from seeklog.storage.view import View
 
 if TYPE_CHECKING:
     from seeklog.storage.observer import Observer
@@ -169,6 +171,30 @@ def cleanable(partition: Partition | Observer) -> Cleanable:
     return _assess(partition, _facts(partition), stop_offset=partition.last_stable_offset)
 
 
+def clean_offset_of(view: View) -> int | None:
+    """Return up to where seals say that the log was compacted; None: nowhere."""
+    start = clean = view.bases[0]
+    for segment, following in pairwise(view.segments):
+        if segment.seal is None:
+            break
+        clean = max(clean, min(segment.seal.clean_offset, following.base_offset))
+        if clean < following.base_offset:
+            break
+    return clean if clean > start else None
+
+
+def _advised(sealed: Sequence[SegmentFacts], clean_offset: int) -> list[SegmentFacts]:
+    """Return the facts as they are if a broker's cleaner has come to an offset, where no seal says anything.
+
+    An offset that lies behind the segments speaks of another log.
+    """
+    if not sealed or clean_offset > sealed[-1].next_offset:
+        return list(sealed)
+    return [
+        replace(facts, clean_offset=max(facts.clean_offset, min(clean_offset, facts.next_offset))) for facts in sealed
+    ]
+
+
 def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_due: bool = False) -> Compacted:
     """Compact what may be compacted, in as many rounds as it takes; a second call waits for the first.
 
@@ -181,8 +207,14 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
         partition.flush()
         before = _facts(partition)
         todo = cleanable(partition)
-        if only_if_due and not todo.is_due(partition.config):
-            return Compacted(first_dirty_offset=todo.first_dirty_offset)
+        if only_if_due:
+            # A broker's checkpoint may be too high for its log, and then a tombstone would go before what it deletes.
+            # So it says whether there is enough to do; what is done begins where seals say.
+            advised = _assess(
+                partition, _advised(before, partition.shared.cleaned), stop_offset=partition.last_stable_offset
+            )
+            if not advised.is_due(partition.config):
+                return Compacted(first_dirty_offset=todo.first_dirty_offset)
         swap.drop_cleaned(partition.shared)
         run = _Run(partition, buffer_bytes, goal=todo.first_uncleanable_offset)
         while before:

@@ -83,4 +83,6 @@ class Host:
     open_segments: OpenSegments
     inherited: Checkpoint | None = None
     """What a broker's checkpoints say of a partition that has none of ours."""
+    cleaned: int = 0
+    """Up to where a broker's checkpoint, or ours for one, says that a partition was compacted: advice."""
     background: BackgroundOf | None = None

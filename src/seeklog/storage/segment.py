@@ -76,6 +76,8 @@ class Shared:
         self.writable = writable
         self.source = host.source if host is not None else None
         """What records that are read say they come from."""
+        self.cleaned = host.cleaned if host is not None else 0
+        """Up to where a checkpoint in a store's root says that the log was compacted: advice."""
         self._open_segments = host.open_segments if host is not None else OpenSegments(config.max_open_segments)
         self.opened = self._open_segments.opened
         self.renew: Callable[[], View | None] | None = None

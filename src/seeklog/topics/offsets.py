@@ -7,13 +7,15 @@
 
 `recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `replication-offset-checkpoint` (the high
 watermarks) are copies for a broker that takes over: each partition's own checkpoint is the truth. Where a
-partition has none, because a broker wrote it, they are what is known of it.
+partition has none, because a broker wrote it, they are what is known of it. `cleaner-offset-checkpoint` has a line for
+partitions that were compacted, up to that offset; the truth of it is in the seals.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
@@ -22,6 +24,16 @@ from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 
 Offsets = dict[TopicPartition, int]
+
+
+class RootLine(NamedTuple):
+    """What the files are to say of one partition."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+    cleaned: int | None = None
+    """Up to where it is compacted; None: it is not."""
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
@@ -45,11 +57,13 @@ def decode_offsets(data: bytes) -> Offsets | None:
 
 @dataclass(frozen=True, slots=True)
 class RootOffsets:
-    """What the three files say."""
+    """What the files say."""
 
     recovery_points: Offsets
     log_start_offsets: Offsets
     high_watermarks: Offsets
+    cleaned: Offsets = field(default_factory=dict)
+    """Up to where partitions are compacted."""
 
     @classmethod
     def read(cls, files: Files, root: str) -> RootOffsets:
@@ -58,7 +72,7 @@ class RootOffsets:
 
     def of(self, partition: TopicPartition) -> Checkpoint | None:
         """Return what is known of a partition that a broker wrote, or None."""
-        values = [table.get(partition) for table in self._tables]
+        values = [table.get(partition) for table in self._tables[:3]]
         if all(value is None for value in values):
             return None
         recovery_point, log_start_offset, high_watermark = (max(value or 0, 0) for value in values)
@@ -70,30 +84,34 @@ class RootOffsets:
             foreign=True,
         )
 
-    def update(self, known: Mapping[TopicPartition, tuple[int, int, int]], there: Collection[TopicPartition]) -> bool:
-        """Take in (recovery point, log start offset, high watermark) of partitions, and keep only those there.
-
-        Tells whether that changed anything.
-        """
+    def update(self, known: Mapping[TopicPartition, RootLine], there: Collection[TopicPartition]) -> bool:
+        """Take in what is known of partitions, and keep only those there; tell whether that changed anything."""
         before = [dict(table) for table in self._tables]
         for place, table in enumerate(self._tables):
-            table |= {partition: values[place] for partition, values in known.items()}
-            for partition in table.keys() - set(there):
+            gone = set()
+            for partition, line in known.items():
+                offset = line[place]
+                if offset is None:
+                    gone.add(partition)
+                else:
+                    table[partition] = offset
+            for partition in table.keys() - (set(there) - gone):
                 del table[partition]
         return before != list(self._tables)
 
     def write(self, files: Files, root: str) -> None:
         """Replace the files. Each is whole after a crash; they need not be of one moment."""
         for name, table in zip(_NAMES, self._tables, strict=True):
-            replace_file(files, root, name, encode_offsets(table))
+            if table or name != names.CLEANED_OFFSETS or name in files.list(root):
+                replace_file(files, root, name, encode_offsets(table))
         files.sync_directory(root)
 
     @property
-    def _tables(self) -> tuple[Offsets, Offsets, Offsets]:
-        return self.recovery_points, self.log_start_offsets, self.high_watermarks
+    def _tables(self) -> tuple[Offsets, Offsets, Offsets, Offsets]:
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned
 
 
-_NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
+_NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANED_OFFSETS)
 
 
 def _read(files: Files, root: str, name: str) -> Offsets:

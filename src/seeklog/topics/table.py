@@ -33,18 +33,17 @@ from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
 from seeklog.storage.checkpoint import Checkpoint
+from seeklog.storage.compaction import clean_offset_of
 from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
-from seeklog.topics.offsets import RootOffsets
+from seeklog.topics.offsets import RootLine, RootOffsets
 from seeklog.topics.patience import MOMENT_S, patiently
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
 
 Answer = TypeVar("Answer")
-Offsets = tuple[int, int, int]
-"""Recovery point, log start offset, high watermark."""
 
 # A log that is written holds its lock and its last segment open and, with `flush="batch"`, its watermark.
 FILES_PER_WRITER = 3
@@ -123,7 +122,7 @@ class PartitionTable:
         self._entries: dict[TopicPartition, _Entry] = {}
         # Those with a writer, the one that was left alone for longest first.
         self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
-        self._changed: dict[TopicPartition, tuple[str, Offsets]] = {}
+        self._changed: dict[TopicPartition, tuple[str, RootLine]] = {}
         """What the root's checkpoints do not know yet, of logs that were closed."""
         self._is_closed = False
 
@@ -310,6 +309,7 @@ class PartitionTable:
             source=partition,
             open_segments=self._open_segments,
             inherited=self._root_offsets.of(partition),
+            cleaned=self._root_offsets.cleaned.get(partition, 0),
             background=background,
         )
         try:
@@ -388,7 +388,7 @@ class PartitionTable:
         with self._lock:
             return [entry.writer for entry in self._writers.values() if entry.writer is not None]
 
-    def take_changed(self) -> dict[TopicPartition, tuple[str, Offsets]]:
+    def take_changed(self) -> dict[TopicPartition, tuple[str, RootLine]]:
         """Return topic id and offsets of the partitions that were written to since last asked."""
         with self._lock:
             changed, self._changed = self._changed, {}
@@ -399,7 +399,7 @@ class PartitionTable:
                 changed[partition] = (entry.topic_id, _offsets_of(log))
         return changed
 
-    def put_back_changed(self, changed: Mapping[TopicPartition, tuple[str, Offsets]]) -> None:
+    def put_back_changed(self, changed: Mapping[TopicPartition, tuple[str, RootLine]]) -> None:
         """Keep for the next time what could not be written."""
         with self._lock:
             self._changed = {**changed, **self._changed}
@@ -423,5 +423,6 @@ class PartitionTable:
             raise first_error
 
 
-def _offsets_of(log: Log) -> Offsets:
-    return log.recovery_point, log.log_start_offset, log.high_watermark
+def _offsets_of(log: Log) -> RootLine:
+    cleaned = clean_offset_of(log.view) if log.config.compacts else None
+    return RootLine(log.recovery_point, log.log_start_offset, log.high_watermark, cleaned)

@@ -42,7 +42,7 @@ from seeklog.topics.catalog import (
     read_catalog_bytes,
     write_catalog,
 )
-from seeklog.topics.offsets import RootOffsets
+from seeklog.topics.offsets import RootLine, RootOffsets
 from seeklog.topics.patience import patiently
 
 logger = logging.getLogger("seeklog")
@@ -353,7 +353,8 @@ class Topics:
                 try:
                     self._finish_delete(going, present)
                 except OSError as error:
-                    raise NotAccessible(
+                    what = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else NotAccessible
+                    raise what(
                         f"topic {name!r} is deleted, but its files are not all removed ({error}); the next change of a "
                         "topic, or the next open, goes on with it"
                     ) from error
@@ -373,8 +374,8 @@ class Topics:
         self._write_root_offsets({}, without=topic.name)
         self._drop(topic.name)
 
-    def write_root_offsets(self, known: Mapping[TopicPartition, tuple[str, tuple[int, int, int]]]) -> None:
-        """Put recovery points, start offsets and high watermarks into Kafka's checkpoints; other lines stay.
+    def write_root_offsets(self, known: Mapping[TopicPartition, tuple[str, RootLine]]) -> None:
+        """Put what is known of partitions into Kafka's checkpoints; the lines of others stay.
 
         They come with the id of the topic that they are of: one made anew under its name must not get them.
         """
@@ -385,9 +386,7 @@ class Topics:
                 {partition: offsets for partition, (of, offsets) in known.items() if ids.get(partition.topic) == of}
             )
 
-    def _write_root_offsets(
-        self, known: Mapping[TopicPartition, tuple[int, int, int]], *, without: str | None = None
-    ) -> None:
+    def _write_root_offsets(self, known: Mapping[TopicPartition, RootLine], *, without: str | None = None) -> None:
         offsets = RootOffsets.read(self._files, self.root)
         there = {TopicPartition(topic.name, n) for topic in self.all() for n in topic.partitions}
         if offsets.update(known, there={partition for partition in there if partition.topic != without}):
