@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import LakeMismatch
+from seeklog.files import ReadOnlyFiles
 from seeklog.names import TopicPartition
 from seeklog.spark.lake.manifest import LakePartition, Manifest
 from seeklog.spark.offsets import Bounds, Range, find_bounds
@@ -74,7 +75,9 @@ def sealed_end(log: Log, bounds: Bounds) -> int:
     # A broker leaves no seals; what it has rolled it has flushed, too.
     is_brokers = log.contiguous_from == INT64_MAX
     end = bounds.log_start_offset
-    for segment in view.segments[:-1]:
+    # An archive has sealed segments alone, and nobody writes to the last one.
+    is_archive = isinstance(view.last.shared.files, ReadOnlyFiles)
+    for segment in view.segments if is_archive else view.segments[:-1]:
         segment.fetch_seal()
         is_durable = is_brokers or segment.seal is not None or segment.next_offset <= recovery_point
         if not is_durable or segment.next_offset > bounds.high_watermark:
