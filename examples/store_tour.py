@@ -1,6 +1,6 @@
 """A tour of the store: payments go to a topic by merchant, two consumers of one group share it, one of them is killed.
 
-Run it with `make demo`. It leaves its files in ./demo-data/store (which it removes when it starts).
+Run it with `python examples/store_tour.py`. It leaves its files in ./tour-data; an earlier run's are removed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from seeklog import LogConfig
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-DATA = Path("demo-data/store")
+DATA = Path("tour-data/store")
 TOPIC, GROUP = "payments", "fraud"
 PAYMENT_COUNT = 300_000
 MERCHANT_COUNT = 40

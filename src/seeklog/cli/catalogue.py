@@ -79,6 +79,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
     (
         "More",
         (
+            Entry("demo", "show what seeklog does, in two minutes", "seeklog demo"),
             Entry("bench", "measure this machine in some seconds", "seeklog bench"),
             Entry("completion", "print what makes a shell complete words with Tab", "seeklog completion bash"),
         ),

@@ -105,22 +105,25 @@ class _Runs:
 def gather(
     store: Store,
     *,
+    name: str,
     topics: Sequence[str] = (),
     check: bool = True,
     records_most: int = RECORDS_READ_MOST,
     progress: Progress,
     clock: Clock | None = None,
 ) -> StoreFacts:
-    """Read a store, or some topics of it. With `check` every byte is held against its checksum."""
-    for name in topics:
-        store.describe_topic(name)  # all names are right before any is read
+    """Read a store, or some topics of it. With `check` every byte is held against its checksum.
+
+    `name` is what the user calls the store: a page that is handed on should not tell where their home is.
+    """
+    for topic in topics:
+        store.describe_topic(topic)  # all names are right before any is read
     chosen, left_out = _choose(store, topics)
-    total = {name: store.describe_topic(name).record_count for name in chosen}
-    every = sum(total.values())
+    every = sum(store.describe_topic(topic).record_count for topic in chosen)
     stride = -(-every // records_most) if records_most else 0
-    segment_count = sum(each.segment_count for name in chosen for each in store.describe_topic(name).partitions)
+    segment_count = sum(each.segment_count for topic in chosen for each in store.describe_topic(topic).partitions)
     facts = StoreFacts(
-        location=store.location,
+        location=name,
         made_at_ms=(clock or SystemClock()).now_ms(),
         version=seeklog.__version__,
         topics=[],
@@ -128,10 +131,10 @@ def gather(
         lags={},
         is_checked=check,
     )
-    for name in chosen:
+    for topic in chosen:
         reader = _TopicReader(
             store,
-            name,
+            topic,
             segment_count=segment_count,
             records_most=records_most,
             stride=stride,

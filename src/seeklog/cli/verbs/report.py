@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
 
 import click
 
@@ -50,18 +48,21 @@ def report(
     Nothing in the store changes; somebody may write to it meanwhile. Damage is drawn, and ends it with 3.
     """
     from seeklog.cli.report.gather import gather, work_of
+    from seeklog.cli.report.output import replace_file
     from seeklog.cli.report.page import page
 
     _check_output(output, directory)
     with place.open_to_read(directory) as store:
         total = work_of(store, topics, check=not is_quick, records_most=records_most)
         with terminal.progress("reading", total=total, unit="bytes") as progress:
-            facts = gather(store, topics=topics, check=not is_quick, records_most=records_most, progress=progress)
+            facts = gather(
+                store, name=directory, topics=topics, check=not is_quick, records_most=records_most, progress=progress
+            )
     text = page(facts, utc=utc).encode()
     if output == "-":
         terminal.write_bytes(text)
     else:
-        _replace(output, text)
+        replace_file(output, text)
     size = sum(topic.size for topic in facts.topics)
     records = sum(topic.records for topic in facts.topics)
     count = len(facts.topics)
@@ -92,19 +93,3 @@ def _check_output(output: str, directory: str) -> None:
         with open(output, "rb") as file:
             if os.path.getsize(output) and file.read(len(FIRST_LINE)) != FIRST_LINE.encode():
                 raise UsageError(f"{output} is there, and is no report of seeklog; name another file, or remove it")
-
-
-def _replace(path: str, text: bytes) -> None:
-    """Put a file in its place whole, or leave what is there."""
-    number, written = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".report-")
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(written, 0o666 & ~mask)
-        os.replace(written, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(written)
-        raise

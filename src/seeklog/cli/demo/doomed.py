@@ -1,0 +1,62 @@
+"""A writer that is killed: `python -m seeklog.cli.demo.doomed STORE COUNT`, a process of its own.
+
+It appends the payments of the stream that the store lacks, up to `COUNT`. Each time a part of them is acknowledged it
+says so, in a line of JSON. Of the batch after those it writes the first half, tells that, and stands still: whoever
+has started it ends it there with SIGKILL, as near to the middle of a batch as a process can die.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import struct
+import sys
+import threading
+
+from seeklog.cli.demo.payments import append, arrivals, missing
+from seeklog.files import Buffer, OsFiles
+from seeklog.store import Store
+
+PARTS = 4
+# A batch begins with its base offset, then how many bytes follow this number: docs/format/batch.md.
+_START = struct.Struct(">qi")
+
+
+class HalfWrites(OsFiles):
+    """The real disk. Once it is armed, the next batch is written by half, and nothing after it."""
+
+    is_armed = False
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        if not self.is_armed or not _is_batch(data):
+            super().write(handle, data, position)
+            return
+        half = len(data) // 2
+        super().write(handle, bytes(data)[:half], position)
+        _tell(written=half, size=len(data))
+        threading.Event().wait()
+
+
+def _is_batch(data: Buffer) -> bool:
+    return len(data) > _START.size and _START.unpack_from(data)[1] == len(data) - _START.size
+
+
+def _tell(**words: int) -> None:
+    print(json.dumps(words), flush=True)
+
+
+def main(path: str, count: int) -> None:
+    """Append until it is stopped; never returns."""
+    files = HalfWrites()
+    with Store(path, files=files, background=False) as store:
+        records = missing(store, itertools.islice(arrivals(), count))
+        size = max(1, len(records) // (PARTS + 1))
+        acknowledged = count - len(records)
+        for start in range(0, len(records), size):
+            files.is_armed = start >= PARTS * size
+            acknowledged += append(store, records[start : start + size])
+            _tell(acknowledged=acknowledged)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]))

@@ -1,0 +1,257 @@
+"""Payments as they arrive in life: skewed, late, out of order, sent twice, and some of them broken.
+
+Few merchants have most of the payments; amounts are in paise. The same seed gives the same records, and fewer records
+are the beginning of more. The log's timestamps are the times of arrival, so nothing depends on when this runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import random
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import seeklog
+from seeklog.record.kernel import partition_of
+
+PAYMENTS = "payments"
+MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
+SEED = 7
+PARTITIONS = 4
+MERCHANTS = 40
+PER_SECOND = 20.0
+METHODS, METHOD_WEIGHTS = ("upi", "card", "netbanking", "wallet"), (60, 25, 10, 5)
+
+# Shares of all payments.
+OUT_OF_ORDER, LATE = 0.10, 0.015
+BROKEN, RESENT, LARGE = 0.015, 0.02, 0.0002
+# A burst is one merchant's many small payments: somebody tries out stolen cards.
+BURST_EVERY, FIRST_BURST = 60_000, 8_000
+BURST_S = 120
+
+Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Arrival(NamedTuple):
+    """A record as it comes to the log, which does not hold `kind`, what was done to it, nor `merchant`, whose it is."""
+
+    timestamp_ms: int
+    number: int
+    kind: str
+    merchant: str
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+
+
+class _Payment(NamedTuple):
+    payment_id: str
+    merchant: str
+    amount_paise: int
+    method: str
+    paid_at_ms: int
+
+    def as_json(self, **changes: object) -> bytes:
+        """Return the payment as it is sent, with fields changed; one that is `...` is left out."""
+        fields = {
+            "payment_id": self.payment_id,
+            "merchant": self.merchant,
+            "amount_paise": self.amount_paise,
+            "currency": "INR",
+            "method": self.method,
+            "paid_at_ms": self.paid_at_ms,
+        } | changes
+        return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
+
+
+# ---------------------------------------------------------------- what may be wrong with one
+
+FIELDS = tuple(json.loads(_Payment("", "", 0, "", 0).as_json()))
+NO_KEY = "no key"
+# The most frequent first.
+BREAKAGES: dict[str, Callable[[random.Random, _Payment], bytes | None]] = {
+    "field missing": lambda source, payment: payment.as_json(**{source.choice(FIELDS): ...}),
+    "cut off": lambda source, payment: payment.as_json()[: source.randrange(60)],
+    "refund": lambda source, payment: payment.as_json(amount_paise=-payment.amount_paise),
+    "amount as text": lambda source, payment: payment.as_json(amount_paise=str(payment.amount_paise)),
+    "other currency": lambda source, payment: payment.as_json(currency=source.choice(("EUR", "inr", "??"))),
+    "no value": lambda source, payment: None,
+    "days old": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms - _hours(source)),
+    NO_KEY: lambda source, payment: payment.as_json(),
+    "field null": lambda source, payment: payment.as_json(**{source.choice(FIELDS): None}),
+    "clock ahead": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms + _hours(source)),
+    "two in one": lambda source, payment: payment.as_json() * 2,
+    "nothing paid": lambda source, payment: payment.as_json(amount_paise=0),
+    "half a paisa": lambda source, payment: payment.as_json(amount_paise=payment.amount_paise + 0.5),
+    "not UTF-8": lambda source, payment: payment.as_json().replace(b"merchant_", b"merchant\xff"),
+}
+BREAKAGE_WEIGHTS = [1 / (rank + 1) ** 0.5 for rank in range(len(BREAKAGES))]
+
+
+def _hours(source: random.Random) -> int:
+    return source.randrange(2 * 3_600_000, 48 * 3_600_000)
+
+
+# ---------------------------------------------------------------- the stream
+
+
+def arrivals(*, seed: int = SEED, per_second: float = PER_SECOND, merchants: int = MERCHANTS) -> Iterator[Arrival]:
+    """Yield records without end, in the order in which they arrive."""
+    return _Stream(random.Random(seed), per_second=per_second, merchants=merchants).arrivals()
+
+
+class _Stream:
+    def __init__(self, source: random.Random, *, per_second: float, merchants: int) -> None:
+        self._random = source
+        self._per_second = per_second
+        self._merchants = [f"merchant_{number}" for number in range(merchants)]
+        # Zipf's law, a little steeper: the first of forty has a quarter of the payments.
+        self._weights = list(itertools.accumulate(1 / (rank + 1) ** 1.1 for rank in range(merchants)))
+        self._numbers = itertools.count()
+        # Payments are made in order; what was sent waits here for the time of its arrival.
+        self._on_the_way: list[Arrival] = []
+
+    def arrivals(self) -> Iterator[Arrival]:
+        now_ms = float(MORNING_MS)
+        for number in itertools.count():
+            now_ms += self._random.expovariate(self._per_second) * 1000
+            while self._on_the_way and self._on_the_way[0].timestamp_ms <= now_ms:
+                yield heapq.heappop(self._on_the_way)
+            self._pay(int(now_ms))
+            if number % BURST_EVERY == FIRST_BURST:
+                self._burst(int(now_ms))
+
+    def _pay(self, now_ms: int) -> None:
+        (merchant,) = self._random.choices(self._merchants, cum_weights=self._weights)
+        amount_paise = 100 + int(self._random.lognormvariate(10.6, 1.1))  # half of them under 400 rupees
+        if self._random.random() < LARGE:
+            amount_paise = self._random.randrange(50_000_000, 90_000_000)
+        payment = self._payment(merchant, amount_paise=amount_paise, paid_at_ms=now_ms)
+        chance = self._random.random()
+        if chance < BROKEN:
+            self._send_broken(payment)
+        else:
+            self._send(payment, resent=chance < BROKEN + RESENT)
+
+    def _burst(self, now_ms: int) -> None:
+        merchant = self._random.choice(self._merchants[len(self._merchants) // 2 :])
+        for _ in range(int(2 * BURST_S * self._per_second)):
+            paid_at_ms = now_ms + self._random.randrange(BURST_S * 1000)
+            self._send(self._payment(merchant, amount_paise=self._random.randrange(100, 5000), paid_at_ms=paid_at_ms))
+
+    def _payment(self, merchant: str, *, amount_paise: int, paid_at_ms: int) -> _Payment:
+        (method,) = self._random.choices(METHODS, METHOD_WEIGHTS)
+        return _Payment(f"pay_{self._random.getrandbits(48):012x}", merchant, amount_paise, method, paid_at_ms)
+
+    def _send(self, payment: _Payment, *, resent: bool = False) -> None:
+        arrives_ms = payment.paid_at_ms + self._delay_ms()
+        self._put("payment", payment, payment.as_json(), arrives_ms=arrives_ms)
+        if resent:
+            # The sender heard nothing and sent it again: the same bytes, up to twenty minutes later.
+            again_ms = int(self._random.triangular(100, 1_200_000, 100))
+            self._put("duplicate", payment, payment.as_json(), arrives_ms=arrives_ms + again_ms)
+
+    def _send_broken(self, payment: _Payment) -> None:
+        (kind,) = self._random.choices(tuple(BREAKAGES), BREAKAGE_WEIGHTS)
+        value = BREAKAGES[kind](self._random, payment)
+        self._put(kind, payment, value, arrives_ms=payment.paid_at_ms + self._delay_ms())
+
+    def _delay_ms(self) -> int:
+        chance = self._random.random()
+        if chance < LATE:
+            return self._random.randrange(600_000, 2_300_000)  # a terminal that had no network
+        if chance < LATE + OUT_OF_ORDER:
+            return self._random.randrange(3_000, 120_000)
+        return int(self._random.expovariate(1 / 800))
+
+    def _put(self, kind: str, payment: _Payment, value: bytes | None, *, arrives_ms: int) -> None:
+        arrival = Arrival(
+            timestamp_ms=arrives_ms,
+            number=next(self._numbers),
+            kind=kind,
+            merchant=payment.merchant,
+            key=None if kind == NO_KEY else payment.merchant.encode(),
+            value=value,
+            headers=self._headers(payment),
+        )
+        heapq.heappush(self._on_the_way, arrival)
+
+    def _headers(self, payment: _Payment) -> Headers:
+        """Most have some, as in life: a trace where it was asked for, with nothing in it where that failed."""
+        chance = self._random.random()
+        if chance < 0.3:
+            return ()
+        trace = b"%08x" % self._random.getrandbits(32) if chance < 0.95 else None
+        return (("source", payment.method.encode()), ("trace", trace))
+
+
+# ---------------------------------------------------------------- into a store
+
+
+def partition_for(record: Arrival, partition_count: int) -> int:
+    """Return where a record goes: by its merchant, also if it has no key, so that every run is the same."""
+    return partition_of(record.merchant.encode(), partition_count)
+
+
+def missing(store: seeklog.Store, records: Iterable[Arrival], *, topic: str = PAYMENTS) -> list[Arrival]:
+    """Return those of the first records of the stream that are not in the topic, whatever a crash has left of them.
+
+    Each partition holds the beginning of what goes to it, so its end says how many of those are there.
+    """
+    ends = {each.partition: each.log_end_offset for each in store.describe_topic(topic).partitions}
+    seen = dict.fromkeys(ends, 0)
+    absent = []
+    for record in records:
+        partition = partition_for(record, len(ends))
+        if seen[partition] >= ends[partition]:
+            absent.append(record)
+        seen[partition] += 1
+    return absent
+
+
+def append(
+    store: seeklog.Store,
+    records: Iterable[Arrival],
+    *,
+    topic: str = PAYMENTS,
+    on_record: Callable[[int], object] = lambda count: None,
+) -> int:
+    """Append records to a topic of the store and return how many; `on_record` hears the count after each."""
+    partition_count = len(store.describe_topic(topic).partitions)
+    count = 0
+    with store.producer() as producer:
+        for count, record in enumerate(records, start=1):
+            producer.send(
+                topic,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                timestamp_ms=record.timestamp_ms,
+                partition=partition_for(record, partition_count),
+            )
+            on_record(count)
+        producer.flush()
+    return count
+
+
+def generate(
+    path: str | Path,
+    *,
+    count: int,
+    seed: int = SEED,
+    per_second: float = PER_SECOND,
+    topic: str = PAYMENTS,
+    partitions: int = PARTITIONS,
+) -> int:
+    """Append the next `count` records of the stream to a topic of the store at `path`; both are made if missing."""
+    with seeklog.open(path) as store:
+        if topic not in store.topics():
+            # The payments are of a fixed day: none is to be deleted for its age.
+            config = {"retention.ms": -1, "compression.type": "zstd"}
+            store.create_topic(topic, partitions=partitions, config=config)
+        already = store.describe_topic(topic).record_count
+        stream = arrivals(seed=seed, per_second=per_second)
+        return append(store, itertools.islice(stream, already, already + count), topic=topic)
