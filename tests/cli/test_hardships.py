@@ -1,0 +1,147 @@
+"""Verbs that change a store, when the disk is full, the files may not be read, or the user has had enough."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seeklog
+from cli.disk import bytes_of
+from cli.workbench import MORNING_MS, Run, surroundings
+from seeklog import names
+
+ROOM = 2 << 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A disk of two megabytes, where one may be mounted."""
+    where = tmp_path / "disk"
+    where.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={ROOM}", "tmpfs", where], capture_output=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount a tmpfs here")
+    try:
+        yield where
+    finally:
+        subprocess.run(["umount", where], check=True)
+
+
+def fill(disk: Path) -> None:
+    """Leave no room on a disk."""
+    with open(disk / "ballast", "wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            pass
+
+
+def make_store(path: Path) -> None:
+    with seeklog.open(path, background=False) as made:
+        config = {"segment.bytes": 20_000, "retention.ms": -1, "cleanup.policy": "compact"}
+        made.create_topic("orders", partitions=1, config=config)
+        with made.hold("orders", 0) as log:
+            for number in range(1000):
+                log.append(b"x" * 100, key=b"k%d" % (number % 900), timestamp_ms=MORNING_MS + number)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["create", "disk/data", "refunds"],
+        ["config", "disk/data", "orders", "--set", "retention.ms=1"],
+        ["config", "disk/data", "orders", "--partitions", "3"],
+        ["compact", "disk/data", "orders", "--yes"],
+        ["archive", "disk/data", "disk/cold"],
+    ],
+)
+def test_a_full_disk_is_one_line_and_nothing_is_lost(run: Run, small_disk: Path, words: list[str]) -> None:
+    make_store(small_disk / "data")
+    fill(small_disk)
+
+    ran = run(*words)
+
+    assert (ran.code, ran.out) == (1, b""), ran.err
+    assert ran.err.count("\n") == 1
+    assert "room" in ran.err or "full" in ran.err
+    (small_disk / "ballast").unlink()
+    shown = run(*words)
+    assert shown.code == 0, shown.err
+    with seeklog.open(small_disk / "data", read_only=True) as store:
+        latest = {record.key: record.value for record in store.log("orders", 0).scan()}
+    assert len(latest) == 900
+
+
+@pytest.mark.parametrize("words", [["truncate", "--before", "end"], ["delete"], ["retain"]])
+def test_a_full_disk_is_no_reason_to_keep_what_should_go(run: Run, small_disk: Path, words: list[str]) -> None:
+    make_store(small_disk / "data")
+    with seeklog.open(small_disk / "data", background=False) as store:
+        store.alter_topic("orders", {"cleanup.policy": "delete", "retention.ms": 1000})
+    fill(small_disk)
+
+    ran = run(words[0], "disk/data", "orders", *words[1:], "--yes")
+
+    # Either there was room for the little that must be noted first, or the line says that there is none.
+    assert ran.code == 0 or (ran.code == 1 and "make room, then run it again" in ran.err.splitlines()[-1])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["truncate", "data", "orders", "--before", "end"],
+        ["reset", "data", "billing", "orders", "--to", "start"],
+        ["delete", "data", "orders"],
+    ],
+)
+def test_ctrl_c_at_the_question_changes_nothing(run_on_terminal: Run, store: Path, words: list[str]) -> None:
+    with seeklog.open(store, background=False) as opened:
+        opened.commit_offsets("billing", {seeklog.TopicPartition("orders", 0): 4})
+    before = bytes_of(store)
+
+    ran = run_on_terminal(*words, interrupt_after="[y/N]")
+
+    assert ran.code == 130
+    assert "Traceback" not in ran.text
+    assert bytes_of(store) == before
+
+
+@pytest.mark.parametrize(
+    "words", ["groups data", "lag data", "config data orders", "truncate data orders --before end --dry-run"]
+)
+def test_a_reader_that_has_seen_enough_ends_it_quietly(store: Path, words: str) -> None:
+    command = f"'{sys.executable}' -m seeklog.cli {words} | true; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, cwd=store.parent, env=surroundings(store), check=False
+    )
+
+    assert b"Traceback" not in done.stderr
+    assert b"Error" not in done.stderr
+    assert done.stdout.strip() in (b"0", b"141")
+
+
+def test_a_catalog_that_is_damaged_is_named(run: Run, store: Path) -> None:
+    catalog = store / names.TOPICS
+    catalog.write_bytes(catalog.read_bytes()[:-9])
+
+    for words in (["groups", store], ["retain", store], ["config", store, "orders"], ["delete", store, "orders"]):
+        ran = run(*words)
+        assert (ran.code, ran.out) == (3, b"")
+        assert catalog.name in ran.err
+        assert ran.err.count("\n") == 1
+
+
+def test_a_store_on_its_way_elsewhere_is_not_a_store(run: Run, store: Path) -> None:
+    shutil.move(store / "orders-1", store.parent / "orders-1")
+
+    ran = run("truncate", store, "orders", "--before", "end", "--yes")
+
+    assert ran.code in (3, 4)
+    assert ran.err.count("\n") == 1
