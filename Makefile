@@ -8,7 +8,7 @@ KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/s
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-slow check docs bench bench-large clean
+.PHONY: help setup java demo test test-slow check docs pictures bench bench-large clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -51,6 +51,9 @@ docs: $(READY) ## the site, into build/site, with the pages that are made from t
 	$(BIN)/python docs/reference.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --fresh-env docs build/site
 	@echo "open build/site/index.html"
+
+pictures: $(READY) ## the README's pictures, from the demo; needs chromium
+	$(BIN)/python docs/pictures/make.py
 
 bench: $(READY) java ## the figures, beside their peers: a table, and JSON in bench/results
 	$(BIN)/python -m bench

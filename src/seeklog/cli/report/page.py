@@ -75,14 +75,14 @@ def _tiles(facts: StoreFacts, *, utc: bool) -> Markup:
     firsts = [topic.first_ms for topic in topics if topic.first_ms is not None]
     lasts = [topic.last_ms for topic in topics if topic.last_ms is not None]
     tiles = [
-        _tile(f"{len(topics) + len(facts.left_out):,}", "topics"),
-        _tile(f"{len(partitions):,}", "partitions"),
-        _tile(f"{sum(len(partition.segments) for partition in partitions):,}", "segments"),
-        _tile(_large(sum(partition.records for partition in partitions)), "records"),
+        _counted(len(topics) + len(facts.left_out), "topic"),
+        _counted(len(partitions), "partition"),
+        _counted(sum(len(partition.segments) for partition in partitions), "segment"),
+        _counted(sum(partition.records for partition in partitions), "record"),
         _tile(amounts.size(sum(partition.size for partition in partitions)), "on disk"),
     ]
     if firsts and lasts:
-        tiles.append(_tile(amounts.span((max(lasts) - min(firsts)) / 1000), "between first and last record"))
+        tiles.append(_tile(amounts.span((max(lasts) - min(firsts)) / 1000), "first to last record"))
     if facts.is_checked:
         tiles.append(_tile(f"{damage:,}" if damage else "none", "damaged places", is_bad=bool(damage)))
     else:
@@ -94,8 +94,8 @@ def _tile(figure: str, name: str, *, is_bad: bool = False) -> Markup:
     return tag("div", tag("b", figure), tag("span", name), class_="tile bad" if is_bad else "tile")
 
 
-def _large(count: int) -> str:
-    return f"{count:,}" if count < 10_000_000 else short_count(count)
+def _counted(count: int, name: str) -> Markup:
+    return _tile(f"{count:,}" if count < 10_000_000 else short_count(count), name if count == 1 else f"{name}s")
 
 
 def _problems(facts: StoreFacts) -> Markup:

@@ -1,0 +1,60 @@
+"""Makes the README's pictures anew: the top of the page that `seeklog report` writes about the demo's payments.
+
+Run by `make pictures`; needs chromium. Light and dark, as the reader's own page is.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+PICTURES = Path(__file__).resolve().parent
+# Down to the end of the first row of plots.
+WIDTH, HEIGHT = 1280, 1152
+SEEKLOG = (sys.executable, "-m", "seeklog.cli")
+
+
+def main() -> int:
+    """Return 0, or 1 with a line if there is no browser."""
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
+        print("no chromium here: apt-get install chromium", file=sys.stderr)
+        return 1
+    with tempfile.TemporaryDirectory() as scratch:
+        page = Path(scratch) / "payments.html"
+        for words in (
+            ("demo", "--no-spark", "demo-data"),
+            ("report", "demo-data/store", "payments", "--utc", "-o", str(page)),
+        ):
+            subprocess.run([*SEEKLOG, *words], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+        for number, name in enumerate(("dark", "light")):
+            take(browser, page, PICTURES / f"report-{name}.png", scheme=number)
+    return 0
+
+
+def take(browser: str, page: Path, picture: Path, *, scheme: int) -> None:
+    """Take a picture of the top of a page; Chromium calls dark 0 and light 1."""
+    subprocess.run(
+        [
+            browser,
+            "--headless=new",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            f"--user-data-dir={page.parent / 'profile'}",
+            f"--blink-settings=preferredColorScheme={scheme}",
+            f"--window-size={WIDTH},{HEIGHT}",
+            f"--screenshot={picture}",
+            page.as_uri(),
+        ],
+        check=True,
+        stderr=subprocess.DEVNULL,
+    )
+    print(f"taken: {picture.name}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
