@@ -12,5 +12,6 @@ cdef extern from "native.h" nogil:
     uint64_t little_endian_u64(const unsigned char *data)
     int32_t native_i32(const unsigned char *data)
     int64_t native_i64(const unsigned char *data)
+    void fetch_ahead(const unsigned char *data)
     int crc32c_has_instruction()
     unsigned int crc32c_short(unsigned int crc, const unsigned char *data, size_t size)

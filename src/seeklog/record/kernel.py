@@ -2261,6 +2261,8 @@ def group_rows(partitions: ArrowInts, count: cython.Py_ssize_t):
 # A slot of the offset map: two halves of a key's hash, then the offset, less the map's base, plus one; 0: empty.
 _MAP_SLOT = cython.declare(cython.Py_ssize_t, 20)
 SLOT_SIZE = 20
+# So many keys are hashed before the first is looked up: more than a core asks memory for at once.
+_GROUP = cython.declare(cython.Py_ssize_t, 32)
 _TRANSACTIONAL_OR_CONTROL = cython.declare(cython.int, 0x30)
 _DELETE_HORIZON = cython.declare(cython.int, 0x40)
 # The last relative offset that a slot holds.
@@ -2419,6 +2421,7 @@ class OffsetMap:
     _p: cython.p_uchar
     _secret_low: cython.ulonglong
     _secret_high: cython.ulonglong
+    _waiting: bytearray
 
     def __init__(self, slots: cython.Py_ssize_t, *, base_offset: cython.longlong, secret: bytes):
         if slots < 2 or slots > _INT32_MAX or len(secret) != 16:
@@ -2434,23 +2437,45 @@ class OffsetMap:
         self._p = buffer_pointer(self._table)
         self._secret_low = load_little_u64(pointer(secret), 0)
         self._secret_high = load_little_u64(pointer(secret), 8)
+        # Of each key that waits for its slot to be looked at: its hash, and its offset.
+        self._waiting = new_buffer(24 * _GROUP)
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def find(
+    def hash(
         self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
-    ) -> tuple[cython.Py_ssize_t, cython.ulonglong, cython.ulonglong]:
-        """Return where a key's slot is, or the empty one that it would take, and its hash."""
+    ) -> tuple[cython.ulonglong, cython.ulonglong]:
+        """Return a key's hash, and have the slot where it belongs brought near.
+
+        The table is larger than any cache. Who hashes a group of keys before looking at the first waits for the memory
+        once, and not once a key.
+        """
         first: cython.ulonglong
         second: cython.ulonglong
-        p: cython.p_uchar = self._p
         first, second = siphash(key, at, size, self._secret_low, self._secret_high)
+        if cython.compiled:
+            fetch_ahead(self._p + self.home(first))
+        return first, second
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def home(self, first: cython.ulonglong) -> cython.Py_ssize_t:
+        """Return where a key's slot is unless others are in the way."""
         # The upper half of the first number spread over the slots, without a division.
         slot: cython.Py_ssize_t = cython.cast(
             cython.Py_ssize_t, ((first >> 32) * cython.cast(cython.ulonglong, self.slots)) >> 32
         )
-        place: cython.Py_ssize_t = slot * _MAP_SLOT
+        return slot * _MAP_SLOT
+
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def find(self, first: cython.ulonglong, second: cython.ulonglong) -> cython.Py_ssize_t:
+        """Return where a key's slot is, by its hash, or the empty one that it would take."""
+        p: cython.p_uchar = self._p
+        place: cython.Py_ssize_t = self.home(first)
         end: cython.Py_ssize_t = self.slots * _MAP_SLOT
         while get_u32_at(p, place + 16) != 0:
             if get_u64_at(p, place) == first and get_u64_at(p, place + 8) == second:
@@ -2458,30 +2483,22 @@ class OffsetMap:
             place += _MAP_SLOT
             if place == end:
                 place = 0
-        return place, first, second
+        return place
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def last_of(self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.longlong:
-        """Return the last offset of a key, or -1."""
-        place: cython.Py_ssize_t
-        stored: cython.longlong
-        place = self.find(key, at, size)[0]
-        stored = get_u32_at(self._p, place + 16)
+    def last_of(self, first: cython.ulonglong, second: cython.ulonglong) -> cython.longlong:
+        """Return the last offset of a key, by its hash, or -1."""
+        stored: cython.longlong = get_u32_at(self._p, self.find(first, second) + 16)
         return self.base_offset + stored - 1 if stored else -1
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def put(
-        self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, offset: cython.longlong
-    ) -> cython.bint:
-        """Note the offset of a key, or tell that there is no room."""
-        place: cython.Py_ssize_t
-        first: cython.ulonglong
-        second: cython.ulonglong
-        place, first, second = self.find(key, at, size)
+    def put(self, first: cython.ulonglong, second: cython.ulonglong, offset: cython.longlong) -> cython.bint:
+        """Note the offset of a key, by its hash, or tell that there is no room."""
+        place: cython.Py_ssize_t = self.find(first, second)
         if get_u32_at(self._p, place + 16) == 0:
             if self.count >= self.capacity:
                 return False
@@ -2493,7 +2510,10 @@ class OffsetMap:
 
     def get(self, key: bytes):
         """Return the last offset of a key, or None if the map does not have it."""
-        found = self.last_of(pointer(key), 0, len(key))
+        first: cython.ulonglong
+        second: cython.ulonglong
+        first, second = self.hash(pointer(key), 0, len(key))
+        found = self.last_of(first, second)
         return None if found < 0 else found
 
     def add_batches(
@@ -2565,6 +2585,10 @@ class OffsetMap:
         offset_delta: cython.longlong
         previous_delta: cython.longlong = -1
         record_end: cython.Py_ssize_t
+        first: cython.ulonglong
+        second: cython.ulonglong
+        waiting: cython.p_uchar = buffer_pointer(self._waiting)
+        waiting_count: cython.Py_ssize_t = 0
         for index in range(count):
             field, at = load_varint(p, at, end)
             if at < 0 or field < 1 or field > end - at:
@@ -2581,11 +2605,30 @@ class OffsetMap:
             if at < 0 or field < -1 or field > record_end - at:
                 raise record_error("its key overruns the record", index, position)
             if field >= 0 and base_offset + offset_delta >= start:
-                if not self.put(p, at, field, base_offset + offset_delta):
-                    return False
+                if waiting_count == _GROUP:
+                    if not self.put_waiting(waiting, waiting_count):
+                        return False
+                    waiting_count = 0
+                first, second = self.hash(p, at, field)
+                put_u64_at(waiting, 24 * waiting_count, first)
+                put_u64_at(waiting, 24 * waiting_count + 8, second)
+                put_i64(waiting, 3 * waiting_count + 2, base_offset + offset_delta)
+                waiting_count += 1
             at = record_end
         if at != end:
             raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)
+        return self.put_waiting(waiting, waiting_count)
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def put_waiting(self, waiting: cython.p_uchar, count: cython.Py_ssize_t) -> cython.bint:
+        """Note the keys that were hashed, in their order, or tell that there is no room for all of them."""
+        index: cython.Py_ssize_t
+        for index in range(count):
+            if not self.put(
+                get_u64_at(waiting, 24 * index), get_u64_at(waiting, 24 * index + 8), get_i64(waiting, 3 * index + 2)
+            ):
+                return False
         return True
 
 
@@ -2644,6 +2687,9 @@ class BatchFilter:
     _used: cython.Py_ssize_t
     _kept: bytearray
     _room: cython.Py_ssize_t
+    _waiting: bytearray
+    _tombstones: cython.longlong
+    _newest: cython.longlong
 
     def __init__(
         self,
@@ -2676,6 +2722,10 @@ class BatchFilter:
         # Of each kept record of a batch: where it starts, where its offset delta starts, where it ends, its time.
         self._kept = new_buffer(32 * 64)
         self._room = 64
+        # Of each record that waits to be looked up: the same, its offset, whether it is a tombstone, its key's hash.
+        self._waiting = new_buffer(64 * _GROUP)
+        self._tombstones = 0
+        self._newest = NO_TIMESTAMP
 
     def begin(self):
         """Begin a file: it is not `changed` yet."""
@@ -2823,8 +2873,6 @@ class BatchFilter:
         drops_tombstones: cython.bint = (attributes & _DELETE_HORIZON) != 0 and base_timestamp <= self._now_ms
         latest: cython.longlong = self._map.latest_offset
         kept: cython.longlong = 0
-        tombstones: cython.longlong = 0
-        newest: cython.longlong = NO_TIMESTAMP
         index: cython.longlong
         offset_delta: cython.longlong
         previous_delta: cython.longlong = -1
@@ -2835,12 +2883,16 @@ class BatchFilter:
         start: cython.Py_ssize_t
         rest: cython.Py_ssize_t
         record_end: cython.Py_ssize_t
-        stays: cython.bint
-        places: cython.p_uchar
+        first: cython.ulonglong
+        second: cython.ulonglong
+        asks: cython.bint
+        waiting: cython.p_uchar = buffer_pointer(self._waiting)
+        waiting_count: cython.Py_ssize_t = 0
+        self._tombstones = 0
+        self._newest = NO_TIMESTAMP
         if count > self._room:
             self._room = 2 * count
             self._kept = new_buffer(32 * self._room)
-        places = buffer_pointer(self._kept)
         for index in range(count):
             start = at
             field, at = load_varint(p, at, end)
@@ -2862,29 +2914,56 @@ class BatchFilter:
             field, at = load_varint(p, at, record_end)
             if at < 0 or field < -1 or field > record_end - at:
                 raise record_error("its value overruns the record", index, position)
-            if base_offset + offset_delta > latest or attributes & _CONTROL:
-                stays = True
-            elif key_size < 0:
-                stays = False
-                self.keyless += 1
-            elif field < 0 and drops_tombstones:
-                stays = False
-            else:
-                stays = self._map.last_of(p, key_at, key_size) <= base_offset + offset_delta
-            if stays:
-                put_i64(places, 4 * kept, start)
-                put_i64(places, 4 * kept + 1, rest)
-                put_i64(places, 4 * kept + 2, record_end)
-                put_i64(places, 4 * kept + 3, timestamp)
-                kept += 1
-                if field < 0 and not attributes & _CONTROL:
-                    tombstones += 1
-                if timestamp > newest:
-                    newest = timestamp
             at = record_end
+            asks = base_offset + offset_delta <= latest and not attributes & _CONTROL
+            if asks and key_size < 0:
+                self.keyless += 1
+                continue
+            if asks and field < 0 and drops_tombstones:
+                continue
+            if waiting_count == _GROUP:
+                kept = self.keep_waiting(waiting, waiting_count, kept)
+                waiting_count = 0
+            put_i64(waiting, 8 * waiting_count, start)
+            put_i64(waiting, 8 * waiting_count + 1, rest)
+            put_i64(waiting, 8 * waiting_count + 2, record_end)
+            put_i64(waiting, 8 * waiting_count + 3, timestamp)
+            put_i64(waiting, 8 * waiting_count + 4, base_offset + offset_delta if asks else -1)
+            put_i64(waiting, 8 * waiting_count + 5, 1 if field < 0 and not attributes & _CONTROL else 0)
+            if asks:
+                first, second = self._map.hash(p, key_at, key_size)
+                put_u64_at(waiting, 64 * waiting_count + 48, first)
+                put_u64_at(waiting, 64 * waiting_count + 56, second)
+            waiting_count += 1
         if at != end:
             raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=position)
-        return kept, tombstones, newest
+        kept = self.keep_waiting(waiting, waiting_count, kept)
+        return kept, self._tombstones, self._newest
+
+    @cython.cfunc
+    @cython.exceptval(check=False)
+    def keep_waiting(self, waiting: cython.p_uchar, count: cython.Py_ssize_t, kept: cython.longlong) -> cython.longlong:
+        """Note which of the records that were hashed stay, behind those `kept` before; return how many these are now.
+
+        One without an offset stays, whatever the map has.
+        """
+        index: cython.Py_ssize_t
+        offset: cython.longlong
+        timestamp: cython.longlong
+        places: cython.p_uchar = buffer_pointer(self._kept)
+        for index in range(count):
+            offset = get_i64(waiting, 8 * index + 4)
+            if offset >= 0 and offset < self._map.last_of(
+                get_u64_at(waiting, 64 * index + 48), get_u64_at(waiting, 64 * index + 56)
+            ):
+                continue
+            timestamp = get_i64(waiting, 8 * index + 3)
+            copy(places, 32 * cython.cast(cython.Py_ssize_t, kept), waiting, 64 * index, 32)
+            kept += 1
+            self._tombstones += get_i64(waiting, 8 * index + 5)
+            if timestamp > self._newest:
+                self._newest = timestamp
+        return kept
 
     @cython.cfunc
     def write(

@@ -49,6 +49,15 @@ static inline int64_t native_i64(const unsigned char *data) {
     return word;
 }
 
+/* Have a place in memory brought near before it is looked at. */
+static inline void fetch_ahead(const unsigned char *data) {
+#if defined(__GNUC__) || defined(__clang__)
+    __builtin_prefetch(data);
+#else
+    (void)data;
+#endif
+}
+
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 
 #include <nmmintrin.h>
