@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -23,6 +24,8 @@ from cli.workbench import SOURCE, Run
         (["import", "data"], 2, "import takes --from PATH, and one --topic"),
         (["stats", "data", "--key", "id"], 2, "stats takes none of the options of import"),
         (["status", "data"], 2, "'status' is not one of"),
+        (["compact", "data"], 2, "say --yes"),
+        (["payments", "data", "-o", "out", "-t", "orders", "-t", "refunds"], 2, "payments takes one --topic"),
     ],
 )
 def test_what_cannot_be_is_told_before_spark_starts(
@@ -84,3 +87,15 @@ def test_verify_and_reindex_run_on_spark_and_damage_is_3(run: Run, store: Path) 
     found = run("pipeline", "verify", store)
     assert found.code == 3, found.err
     assert log.name in found.text
+
+
+@pytest.mark.slow
+def test_the_payments_pipeline_runs(run: Run, tmp_path: Path) -> None:
+    generate = importlib.import_module("pipelines.payments.generate")
+    generate.generate(tmp_path / "data", count=500)
+
+    ran = run("pipeline", "payments", "data", "-o", "out")
+
+    assert ran.code == 0, ran.err
+    assert "records in the topic" in ran.text
+    assert len(list((tmp_path / "out" / "plots").glob("*.png"))) == 3

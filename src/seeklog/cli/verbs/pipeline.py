@@ -17,7 +17,9 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 @verb
 @click.argument("job", metavar="JOB", type=click.Choice(JOBS))
 @place.directory
-@click.option("--topic", "-t", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--topic", "-t", "topics", multiple=True, shell_complete=completing.topics, help="Only this topic; may be repeated."
+)
 @click.option(
     "--output",
     "-o",
@@ -33,6 +35,7 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 @click.option("--timestamp", metavar="SQL", help="import: the time of a record.")
 @click.option("--partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
 @click.option("--id", "import_id", help="import: a name under which it is appended once, however often it is run.")
+@click.option("--yes", "-y", "is_agreed", is_flag=True, help="compact: do it without asking.")
 @formats
 def pipeline(
     terminal: Terminal,
@@ -48,6 +51,7 @@ def pipeline(
     timestamp: str | None,
     partitions: int | None,
     import_id: str | None,
+    is_agreed: bool,
     row_format: str | None,
     as_json: bool,
 ) -> int | None:
@@ -56,7 +60,7 @@ def pipeline(
     \b
     verify     check every batch, index entry and seal
     reindex    make the indexes what the logs say
-    compact    keep the latest record of each key
+    compact    keep the latest record of each key; asks
     stats      sizes, compression, throughput, key skew, disorder
     archive    copy sealed segments to -o TARGET
     to-lake    copy sealed segments to Parquet files in -o TARGET
@@ -81,14 +85,17 @@ def pipeline(
         return None
     if any(each is not None for each in (location, key, value, timestamp, partitions, import_id)) or options:
         raise UsageError(f"{job} takes none of the options of import")
+    if job == "payments" and len(topics) > 1:
+        raise UsageError("payments takes one --topic")
     # A JVM takes seconds to start: what is not there is told before.
     chosen = list(topics) or (["payments"] if job == "payments" else None)
     with place.open_to_read(directory) as store:
         for topic in chosen or ():
             store.partitions(topic)
+    if job == "compact":
+        what = ", ".join(chosen) if chosen else "all topics that are compacted"
+        terminal.confirm(f"Drop all but the latest record of each key in {what}?", is_agreed=is_agreed)
     if job == "payments":
-        if len(topics) > 1:
-            raise UsageError("payments takes one --topic")
         return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
     if job == "archive":
         spark_jobs.archive(terminal, directory, chosen, str(output))
