@@ -37,6 +37,12 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             Entry("tail", "read the newest records, and follow", "seeklog tail -f data orders"),
             Entry("seek", "find an offset or a time, and tell how", "seeklog seek data orders @2026-01-02T03:04"),
             Entry("key", "read the newest record of a key", "seeklog key data orders customer_7"),
+            Entry(
+                "export", "write records to Parquet, CSV or JSON lines", "seeklog export data orders -o orders.parquet"
+            ),
+            Entry(
+                "sql", "query topics with DuckDB", "seeklog sql data 'select count(*) from orders where partition = 0'"
+            ),
         ),
     ),
     (

@@ -95,6 +95,12 @@ def chosen_partitions(store: Store, topic: str, partitions: Sequence[int]) -> li
     return sorted(set(partitions)) or there
 
 
+def check_places(*, starts: Sequence[str], stops: Sequence[str], utc: bool) -> None:
+    """Refuse words that are no places, for who looks for the ranges later."""
+    _Places(starts, option="--from", otherwise=Place("start"), utc=utc)
+    _Places(stops, option="--to", otherwise=Place("end"), utc=utc)
+
+
 def find_ranges(
     store: Store,
     topic: str,

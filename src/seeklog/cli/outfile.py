@@ -1,0 +1,43 @@
+"""A file that is there whole or not at all: it is written beside its place and put there at the end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from io import BufferedWriter
+
+from seeklog.errors import UsageError
+
+
+@contextlib.contextmanager
+def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
+    """Give a file to write, in a `with`: durable under its name at the end, and gone if anything went wrong.
+
+    A file that is there already is refused, unless `replaces`.
+    """
+    if os.path.isdir(path):
+        raise UsageError(f"{path} is a directory; name a file")
+    if os.path.lexists(path) and not replaces:
+        raise UsageError(f"{path} is there already; --force replaces it")
+    beside = f"{path}.{os.getpid()}.tmp"
+    try:
+        with open(beside, "xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(beside, path)
+        _sync_directory(os.path.dirname(os.path.abspath(path)))
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        raise
+
+
+def _sync_directory(path: str) -> None:
+    # Without it the name may be gone after a power loss.
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,72 @@
+"""`seeklog export`."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from seeklog.cli import amounts, place, selection
+from seeklog.cli.app import verb
+from seeklog.cli.exporting import FORMATS, export_parquet, export_text
+from seeklog.cli.outfile import whole_file
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.times import utc_option
+from seeklog.errors import UsageError
+from seeklog.record.arrow import import_pyarrow
+
+
+@verb
+@place.directory
+@place.topic
+@click.option("--output", "-o", "path", required=True, metavar="FILE", help="Where to write; its ending is the format.")
+@click.option("--parquet", "chosen", flag_value="parquet", help="As Parquet, whatever the ending.")
+@click.option("--csv", "chosen", flag_value="csv", help="As CSV.")
+@click.option("--jsonl", "chosen", flag_value="jsonl", help="As JSON lines, which append --json takes.")
+@selection.range_options
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@utc_option
+def export(
+    terminal: Terminal,
+    directory: str,
+    topic: str,
+    path: str,
+    chosen: str | None,
+    partitions: tuple[int, ...],
+    starts: tuple[str, ...],
+    stops: tuple[str, ...],
+    force: bool,
+    utc: bool,
+) -> None:
+    """Write the records of a topic, or a range of them, to a file: Parquet, CSV or JSON lines.
+
+    The file is there whole or not at all. Parquet has the columns of Spark's Kafka source: key, value, topic,
+    partition, offset, timestamp, timestampType, headers. JSON lines lose nothing; CSV does not tell null from empty.
+    """
+    chosen = chosen or _by_ending(path)
+    if chosen == "parquet":
+        import_pyarrow()
+    with place.open_to_read(directory) as store:
+        ranges = selection.find_ranges(store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc)
+        total = sum(max(0, each.stop - each.start) for each in ranges)
+        with (
+            terminal.progress(f"exporting {topic}", total=total) as progress,
+            whole_file(path, replaces=force) as file,
+        ):
+            if chosen == "parquet":
+                export_parquet(file, ranges, topic=topic, count=progress.advance)
+            else:
+                export_text(file, ranges, chosen=chosen, utc=utc, count=progress.advance)
+    size = amounts.size(os.path.getsize(path))
+    terminal.say(
+        f"wrote {progress.done:,} record{'' if progress.done == 1 else 's'} of {topic} to {path} "
+        f"({size} in {amounts.span(progress.seconds)})"
+    )
+
+
+def _by_ending(path: str) -> str:
+    ending = os.path.splitext(path)[1].lower().removeprefix(".")
+    chosen = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"}.get(ending, ending)
+    if chosen not in FORMATS:
+        raise UsageError(f"{path} ends neither in .parquet, .csv nor .jsonl; say --parquet, --csv or --jsonl")
+    return chosen

@@ -1,0 +1,71 @@
+"""`seeklog sql`."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import click
+
+from seeklog.cli import place, selection
+from seeklog.cli.app import verb
+from seeklog.cli.rows import formats, write_rows
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.times import utc_option
+from seeklog.errors import TopicNotFound
+
+if TYPE_CHECKING:
+    from seeklog.cli.topic_dataset import TopicDataset
+
+
+@verb
+@place.directory
+@click.argument("query", metavar="QUERY")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only these as tables; by default all.")
+@selection.range_options
+@utc_option
+@formats
+def sql(
+    terminal: Terminal,
+    directory: str,
+    query: str,
+    topics: tuple[str, ...],
+    partitions: tuple[int, ...],
+    starts: tuple[str, ...],
+    stops: tuple[str, ...],
+    utc: bool,
+    row_format: str | None,
+    as_json: bool,
+) -> None:
+    """Query topics with DuckDB: each is a table of its name, with the columns of Spark's Kafka source.
+
+    Columns: key, value, topic, partition, offset, timestamp, timestampType, headers. Key and value are BLOBs:
+    text(value) is the text and field(value, '$.id') a field of its JSON. A name with a dash, or that is a keyword,
+    stands in double quotes, also "offset". What WHERE says of offset, partition and timestamp is pushed down: the
+    rest is not read (-v tells what was). Nothing is written, and no other file is opened.
+    """
+    from seeklog.cli.duck import import_duckdb, query_rows
+
+    duckdb = import_duckdb()
+    from seeklog.cli.topic_dataset import TopicDataset
+
+    selection.check_places(starts=starts, stops=stops, utc=utc)
+    with place.open_to_read(directory) as store:
+        there = store.topics(internal=True)
+        for topic in topics:
+            if topic not in there:
+                store.describe_topic(topic)  # refuses it, and names the nearest
+                raise TopicNotFound(f"there is no topic {topic!r} in {directory}")
+        tables: dict[str, TopicDataset] = {}
+        for topic in topics or there:
+            find = partial(
+                selection.find_ranges, store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc
+            )
+            tables[topic] = TopicDataset(topic, find)
+        with query_rows(duckdb, query, tables, utc=utc) as (columns, rows):
+            write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
+        for topic, table in tables.items():
+            for read in table.reads:
+                terminal.detail(
+                    f"read {topic}-{read.partition}: {read.rows:,} records, offsets [{read.start:,}, {read.stop:,})"
+                )

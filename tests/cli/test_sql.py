@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cli.workbench import MORNING_MS, Ran, Run
+
+pytest.importorskip("duckdb")
+
+
+def rows(ran: Ran) -> list[dict[str, Any]]:
+    assert ran.code == 0, ran.err
+    return [json.loads(line) for line in ran.lines]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("select count(*) n from orders", [{"n": 20}]),
+        ('select max("offset") m, sum(partition) s from orders', [{"m": 9, "s": 10}]),
+        (
+            "select text(key) k, count(*) n from orders group by k order by k limit 1",
+            [{"k": "customer_0", "n": 4}],
+        ),
+        ("select field(value, '$.paise')::int p from orders order by p desc limit 2", [{"p": 1900}, {"p": 1800}]),
+        ("select count(*) n from orders where key = 'customer_1'::blob", [{"n": 4}]),
+        ("select count(*) n from orders o join refunds r using (topic)", [{"n": 0}]),
+        ("select count(*) n from (select topic from orders union all select topic from refunds)", [{"n": 20}]),
+        (
+            'select * from orders where partition = 1 and "offset" = 1',
+            [
+                {
+                    "key": "customer_3",
+                    "value": '{"id": 3, "paise": 300}',
+                    "topic": "orders",
+                    "partition": 1,
+                    "offset": 1,
+                    "timestamp": "2026-01-01T00:03:00.000Z",
+                    "timestampType": 0,
+                    "headers": [{"key": "source", "value": "app"}],
+                }
+            ],
+        ),
+        ("select 1 a, 2 a", [{"a": 1, "a_2": 2}]),
+        (
+            "select '\\xFF'::blob b, 1.5::decimal(4,2) d, date '2026-01-02' t, null n",
+            [{"b": {"base64": "/w=="}, "d": 1.5, "t": "2026-01-02", "n": None}],
+        ),
+        ("create table t as select 1", []),
+    ],
+)  # fmt: skip
+def test_answers(run: Run, store: Path, query: str, found: list[dict[str, Any]]) -> None:
+    if query.startswith("create"):
+        assert run("sql", store, query).code == 0
+    else:
+        assert rows(run("sql", store, query, "--utc")) == found
+
+
+@pytest.mark.parametrize(
+    ("condition", "ids", "read"),
+    [
+        ('"offset" >= 7', {14, 16, 18, 15, 17, 19}, {0: 3, 1: 3}),
+        ('"offset" between 2 and 3', {4, 6, 5, 7}, {0: 2, 1: 2}),
+        ('"offset" in (1, 4)', {2, 8, 3, 9}, {0: 4, 1: 4}),
+        ('"offset" = 2 or "offset" = 3', {4, 6, 5, 7}, {0: 2, 1: 2}),
+        ('"offset" > 100', set(), {0: 0, 1: 0}),
+        ("partition = 1 and \"offset\" < 2", {1, 3}, {0: 0, 1: 2}),
+        ("topic = 'refunds'", set(), {0: 0, 1: 0}),
+        ("timestamp >= '2026-01-01T00:16Z'", {16, 17, 18, 19}, {0: 2, 1: 2}),
+        ("timestamp < '2026-01-01T00:03Z'", {0, 1, 2}, {0: 2, 1: 1}),
+        ("timestamp between '2026-01-01T00:04Z' and '2026-01-01T00:05Z'", {4, 5}, {0: 1, 1: 1}),
+        ("timestamp > '2030-01-01'", set(), {0: 0, 1: 0}),
+        ("\"offset\" >= 8 and timestamp < '2026-01-01T00:18Z'", {16, 17}, {0: 1, 1: 1}),
+        ("\"offset\" < 1 or timestamp > '2026-01-01T00:18:30Z'", {0, 1, 19}, {0: 10, 1: 10}),
+        ("key = 'customer_4'::blob", {4, 14, 9, 19}, {0: 10, 1: 10}),
+    ],
+)  # fmt: skip
+def test_only_what_is_in_range_is_read(
+    run: Run, store: Path, condition: str, ids: set[int], read: dict[int, int]
+) -> None:
+    ran = run("sql", store, f"select field(value, '$.id')::int id from orders where {condition}", "-v", "--utc")
+
+    assert {row["id"] for row in rows(ran)} == ids
+    told = {
+        int(line.split(":")[0].removeprefix("read orders-")): int(line.split()[2])
+        for line in ran.err.splitlines()
+        if line.startswith("read orders-")
+    }
+    assert told == read
+
+
+def test_records_out_of_order_are_found_behind_later_ones(run: Run, tmp_path: Path) -> None:
+    with seeklog.open(tmp_path / "data", background=False) as made:
+        made.create_topic("late", partitions=1)
+        with made.hold("late", 0) as log:
+            for minute in (0, 5, 9, 1, 8, 2):
+                log.append(b"%d" % minute, timestamp_ms=MORNING_MS + minute * 60_000)
+
+    ran = run(
+        "sql",
+        "data",
+        "select text(value) v from late where timestamp < '2026-01-01T00:03Z' order by timestamp",
+        "--utc",
+    )
+
+    assert [row["v"] for row in rows(ran)] == ["0", "1", "2"]
+
+
+def test_options_narrow_all_topics(run: Run, store: Path) -> None:
+    words = ("--topic", "orders", "--partition", 1, "--from", 2, "--to", "@2026-01-01T00:09")
+
+    assert rows(run("sql", store, 'select "offset" o from orders', *words)) == [{"o": 2}, {"o": 3}]
+
+
+def test_a_name_with_a_dash_stands_in_quotes(run: Run, store: Path) -> None:
+    run("create", store, "my-topic")
+
+    assert rows(run("sql", store, 'select count(*) n from "my-topic"')) == [{"n": 0}]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["selec 1"], 2, "syntax error"),
+        (["select * from order_s"], 4, 'there is no topic order_s; did you mean "orders"?'),
+        (["select * from zzz"], 4, "there is no topic zzz; there are "),
+        (["select nothing from orders"], 2, "nothing"),
+        (["select cast('x' as int)"], 1, "Could not convert string 'x'"),
+        (["select 1", "--topic", "order"], 4, "did you mean 'orders'?"),
+        (["select 1", "--from", "soon"], 2, "'soon' is no place in a log"),
+        (["select * from orders", "--from", 100], 4, "offset 100 is out of range"),
+        (["select * from orders", "--partition", 7], 4, "has no partition 7"),
+        (["select * from read_csv('/etc/hostname')"], 1, "file system operations are disabled"),
+        (["copy orders to 'x.csv'"], 1, "file system operations are disabled"),
+        (["attach 'x.db'"], 1, "file system operations are disabled"),
+        (["set enable_external_access = true"], 2, "configuration"),
+        (["select * from store"], 4, "there is no topic store"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:
+    ran = run("sql", store, *words)
+
+    assert (ran.code, ran.out, ran.err.count("\n")) == (code, b"", 1), ran.err
+    assert told in ran.err
+
+
+def test_damage_is_told_as_damage(run: Run, store: Path) -> None:
+    log = store / "orders-0" / "00000000000000000000.log"
+    data = bytearray(log.read_bytes())
+    data[-1] ^= 0xFF
+    log.write_bytes(data)
+
+    ran = run("sql", store, "select sum(octet_length(value)) from orders")
+
+    assert (ran.code, ran.err.count("\n")) == (3, 1), ran.err
+    assert f"{log}, byte " in ran.err
+
+
+def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
+    ran = run_on_terminal("sql", store, "select text(key) k, count(*) n from orders group by 1 order by 1 limit 1")
+
+    assert ran.code == 0
+    assert [line.split() for line in ran.text.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()] == [
+        ["K", "N"],
+        ["customer_0", "4"],
+    ]
