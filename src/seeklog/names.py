@@ -13,6 +13,7 @@ seeklog's, which Kafka ignores there:
     %020d.<position>.damaged      bytes that a repair took out of a segment, kept as evidence
     seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
     seeklog-watermark             the high watermark, published for other processes
+    seeklog-losses                offsets that a repair has given up, and why
     seeklog-staged-<app>-<time>-<id>   finished batches that wait for their transaction to be committed
     seeklog-member-<id>           held by a member of a consumer group, in a partition of __consumer_offsets
     .lock                         held by the one writer, holds its pid
@@ -57,6 +58,7 @@ TEMPORARY: Final = ".tmp"
 
 CHECKPOINT: Final = "seeklog-checkpoint"
 WATERMARK: Final = "seeklog-watermark"
+LOSSES: Final = "seeklog-losses"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
 PARTITION_METADATA: Final = "partition.metadata"
 LOCK: Final = ".lock"
@@ -105,7 +107,7 @@ _TRANSACTION_NAME: Final = re.compile(r"seeklog-transaction-([0-9a-f]{16})\Z", r
 _DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete\Z", re.ASCII)
 _KNOWN_NAME: Final = re.compile(
     r"(\d{20}\..+"
-    r"|seeklog-(checkpoint|watermark)(\.tmp)?"
+    r"|seeklog-(checkpoint|watermark|losses)(\.tmp)?"
     r"|seeklog-(member|staged)-.+"
     r"|leader-epoch-checkpoint(\.tmp)?"
     r"|partition\.metadata(\.tmp)?"

@@ -56,6 +56,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             Entry("dump", "show what is in files, byte by byte", "seeklog dump data/orders-0 --records"),
             Entry("verify", "check every byte that can be checked", "seeklog verify data"),
             Entry("report", "write an HTML page about a store", "seeklog report data -o report.html"),
+            Entry("repair", "set damage aside and save what is whole", "seeklog repair data orders-0 --dry-run"),
             Entry("reindex", "make indexes anew that are wrong", "seeklog reindex data orders --dry-run"),
         ),
     ),
