@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from seeklog.storage.reading import FileRange, Seek
     from seeklog.storage.recovery import RecoveryReport
     from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
+    from seeklog.storage.repair import RepairPlan, plan_repair, repair
     from seeklog.storage.writer import AppendFuture, LogWriter
     from seeklog.store import Store
     from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
@@ -46,6 +47,7 @@ __all__ = [
     "Record",
     "RecordMetadata",
     "RecoveryReport",
+    "RepairPlan",
     "Seek",
     "SeeklogError",
     "SendFuture",
@@ -54,8 +56,10 @@ __all__ = [
     "TopicPartition",
     "errors",
     "open",
+    "plan_repair",
     "rebuild_index",
     "recover_or_rebuild",
+    "repair",
     "validate_index",
 ]
 
@@ -79,14 +83,17 @@ _HOMES = {
     "Record": "record.kernel",
     "RecordMetadata": "clients.producer",
     "RecoveryReport": "storage.recovery",
+    "RepairPlan": "storage.repair",
     "Seek": "storage.reading",
     "SeeklogError": "errors",
     "SendFuture": "clients.producer",
     "Store": "store",
     "TopicDescription": "topics.description",
     "TopicPartition": "names",
+    "plan_repair": "storage.repair",
     "rebuild_index": "storage.reindex",
     "recover_or_rebuild": "storage.reindex",
+    "repair": "storage.repair",
     "validate_index": "storage.reindex",
 }
 

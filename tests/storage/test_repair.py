@@ -15,7 +15,7 @@ from seeklog.storage.inspection import inspect_partition
 from seeklog.storage.repair import plan_repair, repair
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)
-RECORDS = 50
+RECORDS = 56
 SEED = 20260102
 
 
@@ -94,14 +94,15 @@ def batches_of_whole(path: Path, file: Path) -> list[tuple[int, int, int]]:
     return batches_of(twin / file.name)
 
 
-@pytest.mark.parametrize("field", range(61))
-def test_each_byte_of_a_header_that_something_proves_is_put_right(tmp_path: Path, field: int) -> None:
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("field", [*range(23), 30, 60])
+def test_each_byte_of_a_header_that_something_proves_is_put_right(tmp_path: Path, field: int, number: int) -> None:
     """Goal: base offset, length, epoch, magic and CRC lose no record; the rest is covered by the CRC and is lost."""
     path = tmp_path / "log"
     values = make_log(path)
-    file = logs(path)[1]
+    file = logs(path)[number]
     whole = file.read_bytes()
-    position, size, base = batches_of(file)[5]
+    position, size, base = batches_of(file)[2]
     flip(file, position + field, 0x10)
 
     done = repair(str(path), config=CONFIG)

@@ -135,11 +135,17 @@ def inspect_partition(
 
 
 def plan_inspection(
-    directory: str, *, config: LogConfig | None = None, inherited: Checkpoint | None = None, files: Files | None = None
+    directory: str,
+    *,
+    config: LogConfig | None = None,
+    inherited: Checkpoint | None = None,
+    files: Files | None = None,
+    is_locked_here: bool = False,
 ) -> Plan:
     """Look at a partition's directory. `inherited` is what a broker's checkpoints in the root say of it.
 
     The checkpoint is read before the files' sizes: what it promises is then in them, also while a writer goes on.
+    With `is_locked_here` the caller holds the writer's lock itself, and so knows that none does.
     """
     files = files or OsFiles()
     config = config or LogConfig()
@@ -162,7 +168,7 @@ def plan_inspection(
     if saved is not None and (not segments or saved[:3:2] != (segments[-1].base_offset, segments[-1].size)):
         saved = None
     # After the sizes: a writer that was in the middle of a batch then is still at it, or its file has grown.
-    is_live = is_ours and _is_locked(files, f"{directory}/{names.LOCK}")
+    is_live = is_ours and not is_locked_here and _is_locked(files, f"{directory}/{names.LOCK}")
     if checkpoint is not None:
         mark_gaps(segments, checkpoint.gaps)
     followers: list[Segment | None] = [*segments[1:], None]

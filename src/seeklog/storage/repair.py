@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -156,7 +157,7 @@ class RepairPlan:
 
 
 def plan_repair(
-    directory: str,
+    directory: str | os.PathLike[str],
     *,
     config: LogConfig | None = None,
     inherited: Checkpoint | None = None,
@@ -169,10 +170,25 @@ def plan_repair(
     `inherited` is what a broker's checkpoints in the root say of the partition. With `from_torn`, whole batches that
     recovery has cut come back where their offsets are still free.
     """
-    files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
-    directory = absolute(directory)
+    return _plan(
+        absolute(os.fsdecode(directory)), config or LogConfig(), inherited, files or OsFiles(), clock or SystemClock(), from_torn
+    )
+
+
+def _plan(
+    directory: str,
+    config: LogConfig,
+    inherited: Checkpoint | None,
+    files: Files,
+    clock: Clock,
+    from_torn: bool,
+    *,
+    is_locked_here: bool = False,
+) -> RepairPlan:
     try:
-        inspection = plan_inspection(directory, config=config, inherited=inherited, files=files)
+        inspection = plan_inspection(
+            directory, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here
+        )
     except (FileNotFoundError, NotADirectoryError):
         raise NotALog(f"there is no log at {directory}") from None
     shared = Shared(files, directory, config, writable=False)
@@ -552,7 +568,7 @@ def _patched(data: bytes, origin: int, patches: list[Patch] | tuple[Patch, ...])
 
 
 def repair(
-    directory: str,
+    directory: str | os.PathLike[str],
     *,
     config: LogConfig | None = None,
     inherited: Checkpoint | None = None,
@@ -566,32 +582,32 @@ def repair(
     After a crash in the middle, the log is damaged as before or partly mended; repair it again.
     """
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
-    directory = absolute(directory)
+    path = absolute(os.fsdecode(directory))
     # Before a lock file is made there.
-    plan_repair(directory, config=config, inherited=inherited, from_torn=from_torn, files=files, clock=clock)
-    lock = lock_directory(files, directory)
+    _plan(path, config, inherited, files, clock, from_torn)
+    lock = lock_directory(files, path)
     try:
-        shared = Shared(files, directory, config, writable=True)
-        listing = files.list(directory)
+        shared = Shared(files, path, config, writable=True)
+        listing = files.list(path)
         if any(name.endswith((names.SWAP, names.CLEANED)) for name in listing):
             complete_swaps(shared, listing, list_segments(shared, listing))
             swap.drop_cleaned(shared)
-            files.sync_directory(directory)
-        plan = plan_repair(directory, config=config, inherited=inherited, from_torn=from_torn, files=files, clock=clock)
+            files.sync_directory(path)
+        plan = _plan(path, config, inherited, files, clock, from_torn, is_locked_here=True)
         if plan.is_needed:
             _Act(shared, plan, clock, advance).run()
         shared.clear()
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFull(
-                f"{directory}: no room to repair it, which takes as much as the segments that are written anew; what "
+                f"{path}: no room to repair it, which takes as much as the segments that are written anew; what "
                 "was begun is finished by the next repair"
             ) from error
         raise
     finally:
         lock.close()
-    if plan.is_needed and names.CHECKPOINT in files.list(directory):
-        _settle(directory, config, inherited, files, clock)
+    if plan.is_needed and names.CHECKPOINT in files.list(path):
+        _settle(path, config, inherited, files, clock)
     return plan
 
 
