@@ -1,4 +1,4 @@
-"""Power lost, or the process killed, while a damaged log is repaired: the next repair ends where the first would have."""
+"""Power lost, or a kill, while a damaged log is repaired: the next repair ends where the first would have."""
 
 from __future__ import annotations
 

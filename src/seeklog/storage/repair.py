@@ -171,7 +171,12 @@ def plan_repair(
     recovery has cut come back where their offsets are still free.
     """
     return _plan(
-        absolute(os.fsdecode(directory)), config or LogConfig(), inherited, files or OsFiles(), clock or SystemClock(), from_torn
+        absolute(os.fsdecode(directory)),
+        config or LogConfig(),
+        inherited,
+        files or OsFiles(),
+        clock or SystemClock(),
+        from_torn,
     )
 
 
