@@ -15,7 +15,7 @@ import binascii
 import difflib
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from json.encoder import encode_basestring
 from typing import Any, Final, NamedTuple
@@ -37,6 +37,7 @@ FIELDS: Final = (
     "headers",
 )
 _HEADER_FIELDS: Final = ("key", "key_base64", "value", "value_base64")
+_KNOWN: Final = {names: frozenset(names) for names in (FIELDS, _HEADER_FIELDS)}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _WHOLE: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
@@ -115,7 +116,8 @@ def line_encoder(*, utc: bool) -> Callable[[Record], str]:
 def decode_line(line: bytes) -> Draft:
     """Return the record that a line of JSON says; `InvalidRecord` tells what is wrong with it."""
     try:
-        found = json.loads(line)
+        # As text: of bytes it would guess the encoding first.
+        found = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
         raise InvalidRecord(f"it is not JSON: {_reason(error)}") from None
     if not isinstance(found, dict):
@@ -161,11 +163,11 @@ def decode_timestamp(found: Any) -> int | None:
     if found is None:
         return None
     if isinstance(found, str):
-        if _WHOLE.match(found):
+        if "T" not in found and _WHOLE.match(found):
             return decode_timestamp(int(found))
         try:
             moment = datetime.fromisoformat(found)
-            since = (moment.astimezone(UTC) - _EPOCH) // _MILLISECOND
+            since = ((moment if moment.tzinfo is not None else moment.astimezone(UTC)) - _EPOCH) // _MILLISECOND
         except (ValueError, OverflowError, OSError):
             raise InvalidRecord(f"the timestamp {found[:40]!r} is no time; write 2026-01-02T03:04:05.678Z") from None
         if since < 0:
@@ -217,7 +219,9 @@ def _text(name: str) -> str:
     return name
 
 
-def _check_names(found: Mapping[str, Any], known: Sequence[str], where: str) -> None:
+def _check_names(found: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
+    if found.keys() <= _KNOWN[known]:
+        return
     for name in found:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
