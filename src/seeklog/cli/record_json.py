@@ -37,7 +37,9 @@ FIELDS: Final = (
     "headers",
 )
 _HEADER_FIELDS: Final = ("key", "key_base64", "value", "value_base64")
-_KNOWN: Final = {names: frozenset(names) for names in (FIELDS, _HEADER_FIELDS)}
+_KNOWN: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
+    names: frozenset(names) for names in (FIELDS, _HEADER_FIELDS)
+}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _WHOLE: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
