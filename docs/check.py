@@ -7,7 +7,7 @@
 - every block marked `python` runs. The blocks of one page share their names and run in order, in one
   process, in an empty directory;
 - every block marked `console` runs there, too, in its turn: each line with `$ ` before it is given to a shell, and must
-  say what stands below it, where `…` stands for anything, and nothing below it for whatever it says;
+  succeed and say what stands below it, where `…` stands for anything. If what stands there is an error it may fail;
 - docs/cli.md and docs/configuration.md are what docs/reference.py makes of the code;
 - docs/spark.md names every option.
 """
@@ -112,10 +112,9 @@ SHELL = (
     "    done = _s.run(['bash', '-c', line], stdin=_s.DEVNULL, stdout=_s.PIPE, stderr=_s.STDOUT, text=True)\n"
     "    said = done.stdout.rstrip()\n"
     "    wanted = ''.join(f'[{c}]' if c in '*?[' else c for c in expected.rstrip()).replace('…', '*')\n"
-    "    if not expected.strip():\n"
-    "        assert done.returncode == 0, f'$ {line}\\n{said}'\n"
-    "    else:\n"
-    "        assert _f.fnmatchcase(said, wanted), f'$ {line}\\nsaid:\\n{said}\\nbut the page says:\\n{expected}'\n"
+    "    failed = done.returncode != 0 and not expected.startswith('seeklog: ')\n"
+    "    if failed or (expected.strip() and not _f.fnmatchcase(said, wanted)):\n"
+    "        raise SystemExit(f'$ {line}\\nsaid:\\n{said}\\nbut the page says:\\n{expected}')\n"
 )
 
 

@@ -111,8 +111,8 @@ class Verbs(click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-"):
             nearest = difflib.get_close_matches(args[0], VERBS, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else "see seeklog --help"
-            raise click.UsageError(f"there is no verb {args[0]}; {hint}", ctx)
+            hint = f"; did you mean {nearest[0]}?" if nearest else ""
+            raise click.UsageError(f"there is no verb {args[0]}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
