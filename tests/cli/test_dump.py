@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import random
 import struct
+import subprocess
+import sys
 import tarfile
 from pathlib import Path
 
@@ -10,7 +12,7 @@ import pytest
 
 import seeklog
 from cli.segmented import flip, logs_of, make_segments, state_of
-from cli.workbench import MORNING_MS, Run
+from cli.workbench import MORNING_MS, Run, surroundings
 from seeklog.record.batch import encode_batch
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden"
@@ -203,3 +205,23 @@ def test_a_file_that_may_not_be_read_is_one_line(run: Run, tmp_path: Path) -> No
 
     assert ran.code == 1
     assert ran.err.count("\n") == 1
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
+    make_segments(tmp_path / "data", records=2000)
+    command = f"'{sys.executable}' -m seeklog.cli dump data/orders-0 --records | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, cwd=tmp_path, env=surroundings(tmp_path), check=False
+    )
+
+    assert done.stderr == b""
+    assert done.stdout.splitlines()[-1] == b"141"
+
+
+def test_ctrl_c_ends_it_in_the_middle(run_on_terminal: Run, tmp_path: Path) -> None:
+    make_segments(tmp_path / "data", records=3000)
+
+    ran = run_on_terminal("dump", "data", "--records", "--hex", "--no-color", interrupt_after="offset 100 ")
+
+    assert ran.code == 130
+    assert "Traceback" not in ran.text

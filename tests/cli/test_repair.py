@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import tarfile
 from pathlib import Path
 
 import seeklog
@@ -9,6 +10,7 @@ from cli.segmented import RECORDS, flip, logs_of, make_segments, state_of
 from cli.workbench import Run
 
 SEED = 20260103
+BROKER = Path(__file__).parents[1] / "interop" / "golden" / "broker" / "kafka-4.3.1-clean.tar.gz"
 
 
 def records(path: Path) -> dict[int, bytes | None]:
@@ -92,6 +94,25 @@ def test_whole_batches_come_back_from_a_torn_file(run: Run, tmp_path: Path) -> N
     assert ran.err.endswith("0 offsets given up, 1 records brought back\n")
     assert sorted(records(tmp_path / "data")) == list(range(RECORDS + 1))
     assert torn.read_bytes() == bytes(batch)
+
+
+def test_what_a_broker_wrote_is_mended_and_stays_a_brokers(run: Run, tmp_path: Path) -> None:
+    with tarfile.open(BROKER) as packed:
+        packed.extractall(tmp_path / "broker", filter="data")
+    root = next(path.parent for path in (tmp_path / "broker").rglob("meta.properties"))
+    file = max((path for path in root.glob("[a-z]*/*.log")), key=lambda path: path.stat().st_size)
+    position = file.stat().st_size // 2
+    flip(file, position)
+    before = {path.name for path in file.parent.iterdir()}
+    assert run("verify", file.parent).code == 3
+
+    ran = run("repair", root, file.parent.name, "--yes")
+
+    assert ran.code == 0, ran.err
+    assert run("verify", root, "--deep").code == 0
+    assert run("dump", file, "--deep").code == 0
+    added = {path.name for path in file.parent.iterdir()} - before
+    assert {name.rpartition(".")[2] for name in added} <= {"damaged", "lock", "seeklog-losses"}
 
 
 def test_a_log_that_is_written_is_locked(run: Run, tmp_path: Path) -> None:

@@ -388,7 +388,7 @@ def _gap_notes(subject: Subject, state: SegmentState) -> list[Finding]:
     missing = end - subject.base_offset - state.record_count
     if subject.contiguous_from <= subject.base_offset or missing <= 0:
         return notes
-    detail = f"{missing} of {end - subject.base_offset} offsets have no record, as compaction leaves them"
+    detail = f"{missing} of {end - subject.base_offset} offsets have no record, as compaction or a repair leaves them"
     return [*notes, subject.finding(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset)]
 
 

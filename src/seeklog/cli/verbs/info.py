@@ -81,8 +81,7 @@ def _draw(
 
     ink = Ink(is_ascii=is_ascii or not speaks_unicode(), has_colors=terminal.has_colors)
     is_damaged = False
-    total = None
-    with terminal.progress("looking at every byte", total=total, unit="bytes") as shown:
+    with terminal.progress("looking at every byte", unit="bytes") as shown:
         for number, target in enumerate(targets):
             portrait = take_portrait(
                 target.place.directory,
