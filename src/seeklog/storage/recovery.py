@@ -33,7 +33,8 @@ logger = logging.getLogger("seeklog")
 LOOKS_MOST = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
-    "It can be read with read_only=True up to the damage. Restore the file from a copy, or see what `seeklog repair` would save."
+    "It can be read with read_only=True up to the damage. Restore the file from a copy, or see what `seeklog repair` "
+    "would save."
 )
 
 
