@@ -354,14 +354,15 @@ class _RecordCounter:
         self._facts.keys.add_counts(Counter(self._keys))
         self._facts.record_sizes.add_counts(Counter(self._sizes))
         read = self._facts.read
-        # Records of one moment stand together: they are added as one.
-        moments = Counter(self._times)
-        sizes = dict.fromkeys(moments, 0)
-        for time_ms, size in zip(self._times, self._sizes, strict=True):
-            sizes[time_ms] += size
-        for time_ms, count in moments.items():
-            if time_ms >= 0:
-                read.add(time_ms, records=count, size=sizes[time_ms])
+        # As coarse as the buckets have become: each is added to once, and not for every record.
+        step = read.bucket_ms
+        buckets = [time_ms // step for time_ms in self._times]
+        sizes = dict.fromkeys(buckets, 0)
+        for bucket, size in zip(buckets, self._sizes, strict=True):
+            sizes[bucket] += size
+        for bucket, count in Counter(buckets).items():
+            if bucket >= 0:
+                read.add(bucket * step, records=count, size=sizes[bucket])
         self._keys, self._sizes, self._times = [], [], []
 
 
