@@ -260,3 +260,8 @@ def test_an_archive_is_read_as_a_store(run: Run, store: Path, tmp_path: Path) ->
     ran = run("cat", f"file://{tmp_path / 'cold'}", "orders", "-n", 1)
 
     assert ran.code == 0, ran.err
+
+
+def test_a_log_that_another_process_writes_is_read(run: Run, store: Path) -> None:
+    with seeklog.open(store, background=False) as made, made.hold("orders", 0):
+        assert len(run("cat", store, "orders").lines) == 20

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import seeklog
-from cli.workbench import MORNING_MS, Ran, Run
+from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Ran, Run, surroundings
 
 pytest.importorskip("duckdb")
 
@@ -168,3 +172,41 @@ def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
         ["K", "N"],
         ["customer_0", "4"],
     ]
+
+
+def test_ctrl_c_ends_a_long_query(store: Path) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "sql", str(store), "select 1 union all select count(*) from range(100000000) a, range(100000) b"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=surroundings(store),
+    )
+    try:
+        # When its threads work: those of the pool, and DuckDB's own.
+        tasks = Path(f"/proc/{process.pid}/task")
+        ends = time.monotonic() + PATIENCE_S
+        while len(list(tasks.iterdir())) < 3 and time.monotonic() < ends:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+
+    assert process.returncode == 130
+    assert b"Traceback" not in told
+
+
+def test_without_duckdb_it_says_how_to_get_it(store: Path) -> None:
+    script = (
+        "import sys; sys.modules['duckdb'] = None; from seeklog.cli.main import main; "
+        "sys.exit(main(['sql', 'data', 'select 1']))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        cwd=store.parent,
+        env=surroundings(store),
+        check=False,
+    )
+
+    assert (done.returncode, done.stderr.decode()) == (2, 'seeklog: sql needs duckdb: pip install "seeklog[sql]"\n')

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -64,20 +67,39 @@ def query_rows(
         for name, table in tables.items():
             connection.register(name, table)
         with _explained(duckdb, tables):
-            reader = _reader(connection, query)
+            work = _Interruptible(connection)
+            reader = work.do(partial(_reader, connection, query))
             if reader is None:
                 yield [], iter(())
                 return
             names = _unique(reader.schema.names)
             columns = [
-                Column(name, is_right=_is_number(kind)) for name, kind in zip(names, reader.schema.types, strict=True)
+                Column(name, shown=_shown, is_right=_is_number(kind))
+                for name, kind in zip(names, reader.schema.types, strict=True)
             ]
-            yield columns, _rows(reader, names, utc)
+            yield columns, _rows(partial(work.do, partial(next, iter(reader), None)), names, utc)
             del reader
     finally:
         for name in tables:
             connection.unregister(name)
         connection.close()
+
+
+class _Interruptible:
+    """Does in another thread what DuckDB works at, so that Ctrl-C is heard in this one."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._worker = ThreadPoolExecutor(1)
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        done = self._worker.submit(work)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            self._connection.interrupt()
+            done.exception()
+            raise
 
 
 def _reader(connection: Any, query: str) -> Any:
@@ -133,14 +155,20 @@ def _unique(names: list[str]) -> list[str]:
     return found
 
 
+def _shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
 def _is_number(kind: Any) -> bool:
     import pyarrow as pa
 
     return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
-def _rows(reader: Any, names: list[str], utc: bool) -> Rows:
-    for batch in reader:
+def _rows(next_batch: Callable[[], Any], names: list[str], utc: bool) -> Rows:
+    while (batch := next_batch()) is not None:
         columns = [[_plain(value, utc) for value in column.to_pylist()] for column in batch.columns]
         for values in zip(*columns, strict=True):
             yield dict(zip(names, values, strict=True))
