@@ -133,7 +133,7 @@ def test_a_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
     [
         (["orders", "--to", "5"], 2, "say which with --partition"),
         (["orders", "--to", "11", "-p", "1"], 4, "orders-1 has no offset 11; it has 0 to 10"),
-        (["orders", "--to", "start", "-p", "2"], 4, "orders has no partition 2; it has 2, 0 to 1"),
+        (["orders", "--to", "start", "-p", "2"], 4, "topic 'orders' has no partition 2, only 0, 1"),
         (["orders", "--to", "soon"], 2, "is no place in a log"),
         (["orders", "--to", "@soon"], 2, "@soon is no time"),
         (["orders"], 2, "Missing option '--to'"),

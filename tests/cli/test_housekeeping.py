@@ -128,7 +128,7 @@ def test_the_table_of_what_goes(run: Run, many: Path) -> None:
         (["orders", "--before", "21", "-p", "0"], 4, "orders-0 has no offset 21"),
         (["orders", "--before", "@soon"], 2, "@soon is no time"),
         (["orders", "--before", "yesterday"], 2, "is no place in a log"),
-        (["orders", "--before", "end", "-p", "9"], 4, "orders has no partition 9"),
+        (["orders", "--before", "end", "-p", "9"], 4, "topic 'orders' has no partition 9"),
         (["order", "--before", "end"], 4, "did you mean 'orders'?"),
         (["__consumer_offsets", "--before", "end"], 2, "Kafka's own"),
     ],

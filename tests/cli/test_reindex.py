@@ -111,7 +111,7 @@ def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> N
     [
         (["nowhere"], 4, "there is no store at nowhere"),
         (["data", "ordres"], 4, "did you mean 'orders'?"),
-        (["data", "orders", "-p", "7"], 4, "orders has no partition 7"),
+        (["data", "orders", "-p", "7"], 4, "topic 'orders' has no partition 7"),
         (["data", "-p", "0"], 2, "--partition takes a TOPIC"),
         (["data", "--spark", "--dry-run"], 2, "--spark takes neither"),
         (["s3://bucket/data"], 2, "only read"),

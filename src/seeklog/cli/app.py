@@ -167,8 +167,7 @@ def run(arguments: list[str]) -> int:
         terminal.tell(f"seeklog: {neutral(error.format_message())}")
         return Exit.FAILED
     except (KeyboardInterrupt, click.Abort):
-        terminal.tell("")
-        return Exit.INTERRUPTED
+        return Exit.INTERRUPTED  # Click has ended the line
     except (BrokenPipeError, SystemExit):
         return Exit.PIPE_CLOSED  # Click ends the process itself then
     except (SeeklogError, OSError, MemoryError) as error:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog.cli.exits import NothingFound
-from seeklog.errors import OffsetOutOfRange, UsageError
+from seeklog.errors import OffsetOutOfRange, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from seeklog.cli.times import Place
@@ -23,7 +23,7 @@ def partitions_option(function: Callable[..., Any]) -> Callable[..., Any]:
         "partitions",
         type=click.IntRange(0),
         multiple=True,
-        help="Only this partition; may be repeated.",
+        help="Only this one; may be repeated. By default all of them.",
     )(function)
 
 
@@ -33,8 +33,9 @@ def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
     numbers = sorted(set(wanted)) or list(there)
     for number in numbers:
         if number not in there:
-            last = f", 0 to {len(there) - 1}" if len(there) > 1 else ""
-            raise NothingFound(f"{topic} has no partition {number}; it has {len(there)}{last}")
+            # Where a broker has shared them out among several disks they need not be all.
+            known = ", ".join(map(str, there[:12])) + (", …" if len(there) > 12 else "")
+            raise TopicNotFound(f"topic {topic!r} has no partition {number}, only {known}")
     return numbers
 
 

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from seeklog.cli.partitions import chosen, partitions_option
 from seeklog.cli.times import Place, parse_place
 from seeklog.cli.where import compile_where
 from seeklog.cli.words import parse_pair
-from seeklog.errors import OffsetOutOfRange, TopicNotFound, UsageError
+from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.record.kernel import Record
 
 if TYPE_CHECKING:
@@ -32,18 +33,6 @@ _FOR_ONE: Final = re.compile(r"(\d{1,9}):(.+)\Z", re.ASCII | re.DOTALL)
 CHUNK_RECORDS: Final = 1000
 
 Wanted = Callable[[Record], bool]
-
-
-def partition_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the option `--partition`, as often as wanted."""
-    return click.option(
-        "--partition",
-        "-p",
-        "partitions",
-        type=click.IntRange(0),
-        multiple=True,
-        help="Only this one; may be repeated. By default all of them.",
-    )(function)
 
 
 def range_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,7 +47,7 @@ def range_options(function: Callable[..., Any]) -> Callable[..., Any]:
         metavar="PLACE",
         help="Where to begin: OFFSET, -N (before the end), start, end, @TIME; or P:PLACE for partition P alone.",
     )(function)
-    return partition_option(function)
+    return partitions_option(function)
 
 
 def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,16 +74,6 @@ class Range:
     stop: int
 
 
-def chosen_partitions(store: Store, topic: str, partitions: Sequence[int]) -> list[int]:
-    """Return the partitions that were asked for, in order, or all; one that is not there is refused."""
-    there = [each.partition for each in store.describe_topic(topic).partitions]
-    for partition in partitions:
-        if partition not in there:
-            known = ", ".join(map(str, there[:12])) + (", …" if len(there) > 12 else "")
-            raise TopicNotFound(f"topic {topic!r} has no partition {partition}, only {known}")
-    return sorted(set(partitions)) or there
-
-
 def check_places(*, starts: Sequence[str], stops: Sequence[str], utc: bool) -> None:
     """Refuse words that are no places, for who looks for the ranges later."""
     _Places(starts, option="--from", otherwise=Place("start"), utc=utc)
@@ -114,10 +93,10 @@ def find_ranges(
     # Words that cannot be understood are told before a store that may be far away is looked at.
     first = _Places(starts, option="--from", otherwise=Place("start"), utc=utc)
     last = _Places(stops, option="--to", otherwise=Place("end"), utc=utc)
-    chosen = chosen_partitions(store, topic, partitions)
-    first.check(chosen)
-    last.check(chosen)
-    logs = {partition: store.log(topic, partition) for partition in chosen}
+    numbers = chosen(store, topic, partitions)
+    first.check(numbers)
+    last.check(numbers)
+    logs = {partition: store.log(topic, partition) for partition in numbers}
     begins = first.offsets(logs, topic)
     ends = last.offsets(logs, topic, beyond_is_end=True)
     return [Range(partition, log, begins[partition], ends[partition]) for partition, log in logs.items()]

@@ -10,6 +10,7 @@ import click
 
 from seeklog.cli import amounts, place, selection
 from seeklog.cli.app import verb
+from seeklog.cli.partitions import chosen, partitions_option
 from seeklog.cli.rows import Column, formats, write_rows
 from seeklog.cli.selection import Range
 from seeklog.cli.terminal import Terminal
@@ -42,7 +43,7 @@ COLUMNS = (
 @place.directory
 @place.topic
 @click.argument("word", metavar="PLACE")
-@selection.partition_option
+@partitions_option
 @utc_option
 @formats
 def seek(
@@ -63,9 +64,9 @@ def seek(
     """
     wanted = parse_place(word, utc=utc)
     with place.open_to_read(directory) as store:
-        chosen = selection.chosen_partitions(store, topic, partitions)
+        numbers = chosen(store, topic, partitions)
         # Before anything else has looked at the indexes: so the first time is a first time.
-        first = {partition: _timed(wanted, store.log(topic, partition)) for partition in chosen}
+        first = {partition: _timed(wanted, store.log(topic, partition)) for partition in numbers}
         ranges = selection.find_ranges(store, topic, partitions=partitions, starts=(word,), utc=utc)
         rows = [_row(each, wanted, first_s=first[each.partition][1], utc=utc) for each in ranges]
         write_rows(terminal, COLUMNS, rows, row_format=row_format, as_json=as_json)

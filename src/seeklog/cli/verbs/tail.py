@@ -9,6 +9,7 @@ import click
 
 from seeklog.cli import place, selection
 from seeklog.cli.app import verb
+from seeklog.cli.partitions import partitions_option
 from seeklog.cli.record_output import Writer, format_options_but_f, make_writer, write_all
 from seeklog.cli.selection import Wanted
 from seeklog.cli.terminal import Terminal
@@ -36,7 +37,7 @@ LAST = 10
     metavar="PLACE",
     help="All from there on: OFFSET, -N (before the end), start, end, @TIME; or P:PLACE for partition P alone.",
 )
-@selection.partition_option
+@partitions_option
 @selection.filter_options
 @format_options_but_f
 @utc_option
