@@ -123,7 +123,8 @@ def test_readers_do_not_mind_a_writer(run: Run, store: Path, name: str) -> None:
 @pytest.mark.parametrize("name", ["delete", "retain", "truncate", "append"])
 def test_a_partition_that_another_process_writes_is_locked(run: Run, store: Path, name: str) -> None:
     with seeklog.open(store, background=False) as opened, opened.hold("orders", 0):
-        ran = run(*called(name), stdin="x\n", *(["--partition", "0"] if name == "append" else []))
+        words = [*called(name), "--partition", "0"] if name == "append" else called(name)
+        ran = run(*words, stdin="x\n")
 
     assert ran.code == 5, ran.err
     assert "open for writing" in ran.err
