@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import seeklog
 from cli.workbench import COMMAND, Run, surroundings
 from seeklog.cli.demo.payments import arrivals
@@ -160,7 +158,6 @@ def test_the_doomed_writer_stands_still_in_mid_batch(tmp_path: Path) -> None:
         assert store.describe_topic("payments").record_count >= told[-2]["acknowledged"]
 
 
-@pytest.mark.slow
 def test_spark_runs_the_pipeline_over_the_log(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "demo", "--records", str(COUNT)],
