@@ -9,8 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import seeklog
 from cli.workbench import COMMAND, Run, surroundings
+from seeklog.cli.demo import tour
 from seeklog.cli.demo.payments import arrivals
 
 COUNT = 20_000
@@ -173,3 +176,15 @@ def test_spark_runs_the_pipeline_over_the_log(tmp_path: Path) -> None:
     assert "Spark: the payments pipeline, exactly once" in text
     assert f"{COUNT:,}  records in the topic" in text
     assert any((tmp_path / "demo-data" / "output" / "payments").rglob("*.parquet"))
+
+
+def test_the_commands_to_go_on_with_run_as_they_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "seeklog").touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["bin/seeklog", "demo"])
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert tour._program() == "bin/seeklog"
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    assert tour._program() == "seeklog"

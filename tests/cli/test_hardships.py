@@ -12,10 +12,23 @@ import pytest
 
 import seeklog
 from cli.disk import bytes_of
+from cli.segmented import flip
 from cli.workbench import MORNING_MS, Run, surroundings
 from seeklog import names
 
 ROOM = 2 << 20
+UNCLEAN = """
+import os, sys, seeklog
+with seeklog.open(sys.argv[1], background=False) as store:
+    store.create_topic("fresh", partitions=1)
+    with store.hold("fresh", 0) as log:
+        for number in range(20):
+            log.append(b"x%d" % number)
+store = seeklog.open(sys.argv[1], background=False)
+with store.hold("fresh", 0) as log:
+    log.append(b"y")
+    os._exit(0)
+"""
 
 
 @pytest.fixture
@@ -145,3 +158,28 @@ def test_a_store_on_its_way_elsewhere_is_not_a_store(run: Run, store: Path) -> N
 
     assert ran.code in (3, 4)
     assert ran.err.count("\n") == 1
+
+
+def test_appends_to_a_disk_that_gets_full_are_one_line_with_what_was_written(run: Run, small_disk: Path) -> None:
+    first = run("append", "disk/data", "orders", "--create", stdin=b"%0100d\n" % 7 * 30_000)
+
+    assert (first.code, first.err.count("\n")) == (1, 1), first.err
+    assert "the disk is full" in first.err
+    with seeklog.open(small_disk / "data", read_only=True) as store:
+        written = store.log("orders", 0).high_watermark
+    assert first.err.endswith(f"; written before that: {written:,} records\n")
+    fill(small_disk)
+
+    again = run("append", "disk/data", "orders", stdin=b"x\n")
+
+    assert (again.code, again.err.count("\n")) == (1, 1), again.err
+
+
+def test_appends_to_a_damaged_log_are_refused_in_one_line(run: Run, store: Path) -> None:
+    subprocess.run([sys.executable, "-c", UNCLEAN, store], env=surroundings(store), check=True)
+    flip(store / "fresh-0" / "00000000000000000000.log", 80)
+
+    ran = run("append", store, "fresh", stdin=b"x\n")
+
+    assert (ran.code, ran.err.count("\n")) == (3, 1), ran.err
+    assert "read_only" not in ran.err

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import seeklog
+from cli.segmented import flip
 from cli.workbench import Run
 
 
@@ -46,3 +48,30 @@ def test_a_partition_is_told_from_a_store(run: Run, store: Path) -> None:
 
     assert ran.code == 4
     assert f"is partition 0 of orders; name its store: {store}" in ran.err
+
+
+def test_a_damaged_topic_does_not_hide_the_others(run: Run, store: Path) -> None:
+    flip(store / "orders-1" / "00000000000000000000.log", 80)
+
+    ran = run("ls", store)
+
+    assert ran.code == 3
+    orders, refunds = map(json.loads, ran.lines)
+    assert (orders["records"], orders["oldest"], orders["newest"]) == (20, None, None)
+    assert refunds["topic"] == "refunds"
+    assert ran.err.count("\n") == 1
+    assert "orders-1/00000000000000000000.log, byte 0" in ran.err
+    assert "seeklog verify" in ran.err
+
+
+def test_records_that_compaction_has_dropped_are_not_counted(run: Run, tmp_path: Path) -> None:
+    with seeklog.open(tmp_path / "data", background=False) as store:
+        store.create_topic("customers", partitions=1, config={"cleanup.policy": "compact", "segment.bytes": 2000})
+        with store.hold("customers", 0) as log:
+            for number in range(300):
+                log.append(b"x", key=b"k%d" % (number % 7))
+    assert run("compact", "data", "--yes").code == 0
+
+    (listed,) = map(json.loads, run("ls", "data").lines)
+
+    assert listed["records"] == len(run("cat", "data", "customers").lines) < 300

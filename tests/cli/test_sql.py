@@ -210,3 +210,10 @@ def test_without_duckdb_it_says_how_to_get_it(store: Path) -> None:
     )
 
     assert (done.returncode, done.stderr.decode()) == (2, 'seeklog: sql needs duckdb: pip install "seeklog[sql]"\n')
+
+
+def test_a_bare_offset_is_explained(run: Run, store: Path) -> None:
+    ran = run("sql", store, "select offset from orders")
+
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert 'the column is "offset", in double quotes' in ran.err

@@ -15,7 +15,7 @@ import click
 import seeklog
 from seeklog.cli import completing, settings
 from seeklog.cli.catalogue import GROUPS, VERBS
-from seeklog.cli.exits import Exit, exit_code, line
+from seeklog.cli.exits import Exit, Interrupted, exit_code, line
 from seeklog.cli.neutral import neutral
 from seeklog.cli.terminal import Terminal
 from seeklog.errors import SeeklogError
@@ -42,6 +42,12 @@ class Verb(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, self._with_directory(ctx, args))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interrupted from None
 
     def _with_directory(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Put the directory of the surroundings before the other words, if none stands there."""
@@ -166,7 +172,10 @@ def run(arguments: list[str]) -> int:
     except click.ClickException as error:
         terminal.tell(f"seeklog: {neutral(error.format_message())}")
         return Exit.FAILED
-    except (KeyboardInterrupt, click.Abort):
+    except (Interrupted, KeyboardInterrupt):
+        terminal.stopped()
+        return Exit.INTERRUPTED
+    except click.Abort:
         return Exit.INTERRUPTED  # Click has ended the line
     except (BrokenPipeError, SystemExit):
         return Exit.PIPE_CLOSED  # Click ends the process itself then

@@ -33,6 +33,7 @@ _MACROS: Final = (
     "create macro text(data) as try(decode(data))",
     "create macro field(data, path) as try(json_extract_string(decode(data), path))",
 )
+_BARE_OFFSET: Final = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
 _MISSING_TABLE: Final = re.compile(r"Table with name (.+?) does not exist")
 
 Rows = Iterator[dict[str, Any]]
@@ -132,6 +133,8 @@ def _explained(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None
 def _told(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> SeeklogError:
     text = str(error).partition("\n\nLINE ")[0]
     line = " ".join(text.split())
+    if isinstance(error, duckdb.ParserException) and _BARE_OFFSET.search(str(error)):
+        line += '; offset is a keyword of SQL: the column is "offset", in double quotes'
     missing = _MISSING_TABLE.search(line)
     if missing is not None:
         import difflib

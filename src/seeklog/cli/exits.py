@@ -5,12 +5,14 @@ from __future__ import annotations
 import enum
 import errno
 import os
+import re
 
 from seeklog.errors import (
     CorruptionError,
     DiskFull,
     GroupInUse,
     GroupNotFound,
+    InvalidConfig,
     LogLocked,
     NoOffset,
     NotALog,
@@ -35,6 +37,10 @@ class Exit(enum.IntEnum):
 
 class Declined(SeeklogError):
     """The user was asked, and did not say yes; nothing was changed."""
+
+
+class Interrupted(Exception):
+    """Ctrl-C has ended a verb; Click would end a line for `KeyboardInterrupt`, also where no ^C stands in it."""
 
 
 class NothingFound(SeeklogError):
@@ -69,6 +75,9 @@ _OUR_WORDS = (
     ("with repair=True", "with --repair"),
     ("repair=True", "--repair"),
     ("larger buffer_bytes", "larger --buffer"),
+    ("It can be read with read_only=True up to the damage", "It can be read up to the damage"),
+    ("Run verify for the extent", "seeklog verify tells the extent"),
+    ("describe_topic tells how it is configured", "seeklog config tells how it is configured"),
 )
 
 
@@ -78,12 +87,31 @@ def line(error: Exception) -> str:
         return _of_the_system(error)
     if isinstance(error, MemoryError):
         return "there is not enough memory; read or write less at once"
-    text = "; ".join(part.strip().rstrip(".") for part in str(error).splitlines() if part.strip())
-    for theirs, ours in _OUR_WORDS:
-        text = text.replace(theirs, ours)
+    text = in_a_line(str(error))
+    if isinstance(error, InvalidConfig):
+        text = _with_kafkas_words(text)
     if isinstance(error, DiskFull) and "append again" not in text:
         text += "; make room, then run it again"
-    return text or type(error).__name__
+    return "; ".join([text or type(error).__name__, *getattr(error, "__notes__", ())])
+
+
+def in_a_line(text: str) -> str:
+    """Return what the engine says, in one line and in the words of a command line."""
+    text = "; ".join(part.strip().rstrip(".") for part in text.splitlines() if part.strip())
+    for theirs, ours in _OUR_WORDS:
+        text = text.replace(theirs, ours)
+    return text
+
+
+def _with_kafkas_words(text: str) -> str:
+    """Return a text in which configuration is spelt as --set takes it and config shows it: with dots."""
+    import dataclasses
+
+    from seeklog.config import LogConfig, canonical_word
+
+    for field in dataclasses.fields(LogConfig):
+        text = re.sub(rf"\b{field.name}\b", canonical_word(field.name), text)
+    return text
 
 
 def _of_the_system(error: OSError) -> str:

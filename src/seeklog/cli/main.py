@@ -18,6 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print('seeklog: the command line needs click and rich: pip install "seeklog[cli]"', file=sys.stderr)
         return Exit.FAILED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
     code = run(list(sys.argv[1:] if arguments is None else arguments))
     try:
         sys.stdout.flush()

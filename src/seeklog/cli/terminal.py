@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from seeklog.cli.exits import Declined
+from seeklog.cli.exits import Declined, in_a_line
 from seeklog.cli.neutral import neutral
 from seeklog.cli.progress import Progress
 from seeklog.errors import UsageError
@@ -22,6 +22,7 @@ class Terminal:
         self.is_quiet = False
         self.is_verbose = False
         self.is_plain = False
+        self._is_stopped = False
 
     @property
     def shows_tables(self) -> bool:
@@ -69,6 +70,14 @@ class Terminal:
         except (BrokenPipeError, ValueError):
             pass  # nobody listens
 
+    def stopped(self, text: str = "") -> None:
+        """Tell what Ctrl-C has stopped, below the ^C that stands on a terminal then."""
+        if not self._is_stopped and sys.stderr.isatty():
+            self.tell("")
+        self._is_stopped = True
+        if text:
+            self.say(text)
+
     def confirm(self, question: str, *, is_agreed: bool) -> None:
         """Ask before something is destroyed, unless the user has agreed to it; raise `Declined` if they do not."""
         if is_agreed:
@@ -101,4 +110,4 @@ class _Told(logging.Handler):
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        self._terminal.say(f"seeklog: {neutral(record.getMessage())}")
+        self._terminal.say(f"seeklog: {neutral(in_a_line(record.getMessage()))}")

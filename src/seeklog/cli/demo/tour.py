@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import seeklog
@@ -200,7 +202,7 @@ class Tour:
         self._say(f"It took {amounts.span(seconds)}. Everything is in {self.place.root}; remove it when you like.")
         self._say("")
         self._say("Five commands to go on with:")
-        for command in commands(store):
+        for command in commands(store, program=_program()):
             self._say(f"  {command}")
         self._say("")
         self._say(f"And open {self.place.report} in a browser.")
@@ -220,15 +222,22 @@ class Tour:
         self._say(f"{what:<28}{amounts.span(seconds):>9}  {found}")
 
 
-def commands(store: str) -> tuple[str, ...]:
-    """Return what to try next."""
+def commands(store: str, *, program: str = "seeklog") -> tuple[str, ...]:
+    """Return what to try next, `program` being how the shell finds this command."""
     return (
-        f"seeklog ls {store}",
-        f"seeklog info {store} {PAYMENTS} --map",
-        f"seeklog cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",
-        f"seeklog lag {store}",
-        f"seeklog verify {store}",
+        f"{program} ls {store}",
+        f"{program} info {store} {PAYMENTS} --map",
+        f"{program} cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",
+        f"{program} lag {store}",
+        f"{program} verify {store}",
     )
+
+
+def _program() -> str:
+    """Return the word that runs this command from here: its path where the shell would not find it by its name."""
+    own = Path(sys.argv[0])
+    is_found = shutil.which("seeklog") is not None or own.name != "seeklog" or not own.is_file()
+    return "seeklog" if is_found else shlex.quote(str(own))
 
 
 def _measured(ask: Callable[[], Answer]) -> tuple[float, Answer]:

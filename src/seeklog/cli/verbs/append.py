@@ -34,6 +34,13 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Larger batches than a producer's usual ones: nobody waits for a single record here.
 BATCH_BYTES = 64 << 10
 COMPRESSION = "compression.type"
+# Warnings that come before or behind an error, of the same cause.
+_SAID_BY_THE_ERROR = (
+    "records were not written",
+    "is not recovered",
+    "closed without a clean marker",
+    "checkpoints are not up to date",
+)
 
 
 @verb
@@ -107,6 +114,7 @@ def append(
         if stream.isatty():
             terminal.say("type records, a line each; Ctrl-D ends it")
         config = None if compression is None else {COMPRESSION: compression}
+        stack.enter_context(_told_once())
         store = stack.enter_context(place.open_to_write(directory, create=creates, background=True, config=config))
         found = _find_topic(store, topic, creates=creates)
         _check_compression(found, compression)
@@ -121,7 +129,6 @@ def append(
             )
         else:
             drafts = plain.drafts(split_lines(chunks, delimiter=ends))
-        stack.enter_context(_told_once())
         producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
         sending = Sending(producer, topic, partition=partition, keep_partition=keep_partition, rate=rate)
         _send_all(terminal, drafts, sending, value_most=_value_most(found))
@@ -185,12 +192,12 @@ def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, 
         ) from None
     except KeyboardInterrupt:
         sending.settle()
-        terminal.say(f"\nstopped; written: {_count(sending.written)}")
+        terminal.stopped(f"stopped; written: {_count(sending.written)}")
         raise
-    except SeeklogError:
+    except SeeklogError as error:
         sending.settle()
         if sending.written:
-            terminal.say(f"written before that: {_count(sending.written)}")
+            error.add_note(f"written before that: {_count(sending.written)}")
         raise
 
 
@@ -213,14 +220,23 @@ def _summary(written: int, topic: str, progress: Progress) -> str:
 
 @contextlib.contextmanager
 def _told_once() -> Iterator[None]:
-    """Keep the sender's warning from standing above the error that says the same."""
+    """Keep warnings from standing above an error that says the same; without one they are told at the end."""
     logger = logging.getLogger("seeklog")
+    held: list[logging.LogRecord] = []
 
     def is_other(record: logging.LogRecord) -> bool:
-        return not record.msg.startswith("records were not written")
+        if any(words in record.msg for words in _SAID_BY_THE_ERROR):
+            held.append(record)
+            return False
+        return True
 
     logger.addFilter(is_other)
     try:
         yield
+    except SeeklogError:
+        held.clear()
+        raise
     finally:
         logger.removeFilter(is_other)
+        for record in held:
+            logger.handle(record)

@@ -10,12 +10,16 @@ import click
 
 from seeklog.cli import amounts, place
 from seeklog.cli.app import verb
+from seeklog.cli.exits import Exit, line
+from seeklog.cli.neutral import neutral
 from seeklog.cli.rows import Column, formats, write_rows
 from seeklog.cli.terminal import Terminal
 from seeklog.cli.times import utc_option
+from seeklog.errors import CorruptionError
 
 if TYPE_CHECKING:
     from seeklog.store import Store
+    from seeklog.topics.description import TopicDescription
 
 COLUMNS = (
     Column("topic"),
@@ -32,24 +36,61 @@ COLUMNS = (
 @click.option("--all", "-a", "internal", is_flag=True, help="Also Kafka's own topics, such as __consumer_offsets.")
 @utc_option
 @formats
-def ls(terminal: Terminal, directory: str, internal: bool, utc: bool, row_format: str | None, as_json: bool) -> None:
-    """List the topics of a store: partitions, records, size, and the times of the oldest and the newest record."""
+def ls(
+    terminal: Terminal, directory: str, internal: bool, utc: bool, row_format: str | None, as_json: bool
+) -> int | None:
+    """List the topics of a store: partitions, records, size, and the times of the oldest and the newest record.
+
+    Where damage hides a time, that is left out and told at the end, and it exits with 3.
+    """
+    damages: list[CorruptionError] = []
     with place.open_to_read(directory) as store:
-        write_rows(terminal, COLUMNS, _rows(store, internal, utc), row_format=row_format, as_json=as_json)
+        rows = _rows(store, directory, internal, utc, damages)
+        write_rows(terminal, COLUMNS, rows, row_format=row_format, as_json=as_json)
+    for damage in damages:
+        terminal.tell(f"seeklog: {neutral(line(damage))}")
+    return Exit.DAMAGE if damages else None
 
 
-def _rows(store: Store, internal: bool, utc: bool) -> Iterator[dict[str, Any]]:
+def _rows(
+    store: Store, directory: str, internal: bool, utc: bool, damages: list[CorruptionError]
+) -> Iterator[dict[str, Any]]:
     for name in store.topics(internal=internal):
         description = store.describe_topic(name)
-        oldest, newest = _times(store, name, [each.partition for each in description.partitions])
+        oldest: int | None = None
+        newest: int | None = None
+        try:
+            oldest, newest = _times(store, name, [each.partition for each in description.partitions])
+        except CorruptionError as error:
+            damages.append(error)
         yield {
             "topic": name,
             "partitions": len(description.partitions),
-            "records": description.record_count,
+            "records": _record_count(directory, description),
             "size_bytes": description.size_bytes,
             "oldest": amounts.moment(oldest, utc=utc),
             "newest": amounts.moment(newest, utc=utc),
         }
+
+
+def _record_count(directory: str, description: TopicDescription) -> int:
+    """Return how many records a topic has: as many as offsets, unless compaction has dropped some."""
+    offsets = description.record_count
+    if not offsets or "compact" not in description.config.cleanup_policy:
+        return offsets
+    from seeklog.cli.targets import find_targets
+    from seeklog.storage.portrait import take_portrait
+
+    counted = 0
+    for target in find_targets([directory, description.name]):
+        where = target.place
+        portrait = take_portrait(where.directory, config=where.config, inherited=where.inherited, files=target.files)
+        for segment in portrait.segments:
+            if segment.record_count is None:
+                return offsets
+            counted += segment.record_count
+    # Whole segments are counted, also where the log starts in the midst of one.
+    return min(offsets, counted)
 
 
 def _times(store: Store, topic: str, partitions: list[int]) -> tuple[int | None, int | None]:

@@ -96,7 +96,7 @@ def tail(
                 words += [option, value] if value is not None else []
             words += ["--json"] if as_json else []
             words += ["--utc"] if utc else []
-            terminal.say(f"\nto go on from here: {selection.resume_command(words, positions)}")
+            terminal.stopped(f"to go on from here: {selection.resume_command(words, positions)}")
             raise
 
 
