@@ -29,11 +29,11 @@ demo: $(READY) ## the product in two minutes: payments, a kill, seeks, Spark, a 
 	$(BIN)/seeklog demo demo-data
 
 test: $(READY) java ## all tests, then those of the record room again with the kernel interpreted
-	$(BIN)/pytest -n $(JOBS)
-	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) tests/record
+	$(BIN)/pytest -n $(JOBS) --dist worksteal
+	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) --dist worksteal tests/record
 
 test-slow: $(READY) java ## the long versions: 100,000 crash states, every bit, kills at every system call (7 minutes)
-	$(BIN)/pytest -n $(JOBS) -m slow
+	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow
 
 check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
 	$(BIN)/ruff format --check
