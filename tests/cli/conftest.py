@@ -15,7 +15,6 @@ import pytest
 import seeklog
 from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Ran, Run, surroundings
 
-
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell starts what it puts into the background without Ctrl-C, and children inherit that: these tests press it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
