@@ -116,7 +116,7 @@ def test_the_table_of_what_goes(run: Run, many: Path) -> None:
         "orders          0            0     15        15  2.23 KB",
         "orders          1            0     15        15  2.23 KB",
     ]
-    assert ran.err == "would delete 30 records of 2 partitions: 30 whole segments, 4.45 KB\n"
+    assert ran.err == "would delete 30 offsets of 2 partitions: 30 whole segments, 4.45 KB\n"
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_partition_that_somebody_writes_is_left_to_them(run: Run, many: Path) 
         retained = run("retain", many, "--yes")
         assert retained.code == 5
         assert "orders-1 is left out: process" in retained.err
-        assert "deleted 20 records of 1 partition: " in retained.err
+        assert "deleted 20 offsets of 1 partition: " in retained.err
     assert offsets(many) == {0: (20, 20), 1: (0, 20)}
 
 

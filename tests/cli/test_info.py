@@ -161,3 +161,10 @@ def test_a_topic_that_is_not_there_gets_the_nearest(run: Run, store: Path) -> No
 
 def test_a_directory_that_is_not_there_is_one_line(run: Run) -> None:
     assert run("info", "nowhere").code == 4
+
+
+def test_one_record_is_counted_as_one(run: Run, store: Path) -> None:
+    assert run("append", store, "refunds", stdin=b"a\n").code == 0
+
+    assert "refunds-0  1 segment, 1 record, " in run("info", store, "refunds", "--map").text
+    assert "1 record, " in run("info", store, "refunds", "--format", "table").text

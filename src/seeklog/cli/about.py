@@ -194,7 +194,8 @@ def _write_tables(
     for each in described:
         topic_id = f", id {each['topic_id']}" if each["topic_id"] else ""
         known = f"{len(each['partitions'])} partitions" if len(each["partitions"]) != 1 else "1 partition"
-        sizes = f"{amounts.count(each['records'])} records, {amounts.size(each['size_bytes'])}"
+        records = f"{amounts.count(each['records'])} record{'s' if each['records'] != 1 else ''}"
+        sizes = f"{records}, {amounts.size(each['size_bytes'])}"
         terminal.write(f"{neutral(each['topic'])}: {known}, {sizes}{topic_id}\n\n")
         write_rows(terminal, PARTITIONS[1:], each["partitions"], row_format="table")
         segments = [segment for partition in each["partitions"] for segment in partition["segments"]]

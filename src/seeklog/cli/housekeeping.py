@@ -57,11 +57,12 @@ def removal_row(partition: TopicPartition, removal: Removal) -> dict[str, Any]:
 
 def told(removals: Mapping[TopicPartition, Removal]) -> str:
     """Return what goes, in a few words."""
-    records = sum(each.next_offset - each.first_offset for each in removals.values())
+    # Not records: compaction may have left fewer.
+    offsets = sum(each.next_offset - each.first_offset for each in removals.values())
     segments = sum(each.segment_count for each in removals.values())
     size = sum(each.size_bytes for each in removals.values())
     return (
-        f"{_many(records, 'record')} of {_many(len(removals), 'partition')}: "
+        f"{_many(offsets, 'offset')} of {_many(len(removals), 'partition')}: "
         f"{_many(segments, 'whole segment')}, {amounts.size(size)}"
     )
 

@@ -223,7 +223,8 @@ def _title(portrait: Portrait, name: str, width: int, *, utc: bool) -> Line:
     counts = [segment.record_count for segment in segments]
     parts = [f"{len(segments)} segment{'s' if len(segments) != 1 else ''}"]
     if None not in counts:
-        parts.append(f"{amounts.count(sum(count or 0 for count in counts))} records")
+        total = sum(count or 0 for count in counts)
+        parts.append(f"{amounts.count(total)} record{'s' if total != 1 else ''}")
     parts.append(amounts.size(portrait.size_bytes))
     times = [segment.first_timestamp_ms for segment in segments] + [segment.max_timestamp_ms for segment in segments]
     known = [time for time in times if time is not None and time >= 0]
