@@ -135,3 +135,17 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
     assert done.stderr.decode().count("\n") == 1
     assert "File too large" in done.stderr.decode()
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
+
+
+def test_stdout_is_left_to_cat_and_no_file_is_called_a_dash(run: Run, store: Path, tmp_path: Path) -> None:
+    ran = run("export", store, "orders", "-o", "-", "--jsonl")
+
+    assert (ran.code, ran.out) == (2, b"")
+    assert "seeklog cat" in ran.err
+    assert not (tmp_path / "-").exists()
+
+
+def test_a_directory_that_is_not_there_is_named(run: Run, store: Path) -> None:
+    ran = run("export", store, "orders", "-o", "nowhere/orders.csv")
+
+    assert (ran.code, ran.err) == (4, "seeklog: nowhere: No such file or directory; check the spelling\n")

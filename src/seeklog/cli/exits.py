@@ -76,6 +76,7 @@ _OUR_WORDS = (
     ("repair=True", "--repair"),
     ("larger buffer_bytes", "larger --buffer"),
     ("It can be read with read_only=True up to the damage", "It can be read up to the damage"),
+    (", which is only read: open it with read_only=True. To write", ", which is only read. To write"),
     ("Run verify for the extent", "seeklog verify tells the extent"),
     ("describe_topic tells how it is configured", "seeklog config tells how it is configured"),
 )

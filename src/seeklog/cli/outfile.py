@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Iterator
 from io import BufferedWriter
@@ -16,6 +17,11 @@ def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
 
     A file that is there already is refused, unless `replaces`.
     """
+    if path == "-":
+        raise UsageError("only a file can be there whole or not at all; for stdout: seeklog cat, with --format")
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent)
     if os.path.isdir(path):
         raise UsageError(f"{path} is a directory; name a file")
     if os.path.lexists(path) and not replaces:
