@@ -171,3 +171,9 @@ def test_what_others_have_named_does_not_steer_the_terminal(run_on_terminal: Run
 
     assert "bill\\u202egni" in ran.text
     assert "\u202e" not in ran.text
+
+
+def test_a_store_without_groups_says_so(run: Run, store: Path) -> None:
+    ran = run("groups", store)
+
+    assert (ran.code, ran.out, ran.err) == (0, b"", "no group has committed anything here\n")

@@ -187,7 +187,7 @@ def test_a_topic_that_is_not_compacted_says_how_it_would_be(run: Run, many: Path
     ran = run("compact", many, "orders", "--yes")
 
     assert (ran.code, ran.out) == (2, b"")
-    assert "seeklog config DIR orders --set cleanup.policy=compact" in ran.err
+    assert f"seeklog config {many} orders --set cleanup.policy=compact" in ran.err
 
 
 def test_a_damaged_segment_is_named_and_left(run: Run, many: Path) -> None:

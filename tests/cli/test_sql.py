@@ -138,6 +138,7 @@ def test_a_name_with_a_dash_stands_in_quotes(run: Run, store: Path) -> None:
         (["select 1", "--from", "soon"], 2, "'soon' is no place in a log"),
         (["select * from orders", "--from", 100], 4, "offset 100 is out of range"),
         (["select * from orders", "--partition", 7], 4, "has no partition 7"),
+        (["  "], 2, "there is no query"),
         (["select * from read_csv('/etc/hostname')"], 1, "file system operations are disabled"),
         (["copy orders to 'x.csv'"], 1, "file system operations are disabled"),
         (["attach 'x.db'"], 1, "file system operations are disabled"),

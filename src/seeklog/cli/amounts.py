@@ -14,6 +14,11 @@ def count(value: Any) -> str:
     return "" if value is None else f"{value:,}"
 
 
+def counted(number: int, thing: str, things: str = "") -> str:
+    """Return `1 batch` or `2,000 batches`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
 def size(value: Any) -> str:
     """Return an amount of bytes with three digits and a unit, of 1024."""
     if value is None:

@@ -121,7 +121,7 @@ def _check_compacts(store: Store, topic: str) -> None:
     if not policy.compacts:
         raise UsageError(
             f"{topic} is not compacted: its cleanup.policy is {policy.cleanup_policy}; "
-            f"set it first: seeklog config DIR {topic} --set cleanup.policy=compact"
+            f"set it first: seeklog config {store.location} {topic} --set cleanup.policy=compact"
         )
 
 

@@ -190,7 +190,7 @@ def _summary(part: dict[str, Any]) -> str:
     if "batches" not in part:
         rest = f", {part['entries']} entries" if "entries" in part else ""
         return f"= {size}{rest}, {_found(part['damages'])}"
-    words = [size, f"{part['batches']:,} batches", f"{part['records']:,} records"]
+    words = [size, amounts.counted(part["batches"], "batch", "batches"), amounts.counted(part["records"], "record")]
     if part["old_batches"]:
         words.append(f"{part['old_batches']:,} of an old format")
     if part["first_offset"] is not None:

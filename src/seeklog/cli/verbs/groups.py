@@ -66,6 +66,9 @@ def groups(
     with place.open_to_read(directory) as store:
         rows = _listed(store, utc) if group is None else _described(store, group, utc)
         columns = LISTED if group is None else DESCRIBED
+        if group is None and not store.groups():
+            terminal.say("no group has committed anything here")
+            return
         write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
 
 

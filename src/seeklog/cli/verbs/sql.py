@@ -12,7 +12,7 @@ from seeklog.cli.app import verb
 from seeklog.cli.rows import formats, write_rows
 from seeklog.cli.terminal import Terminal
 from seeklog.cli.times import utc_option
-from seeklog.errors import TopicNotFound
+from seeklog.errors import TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from seeklog.cli.topic_dataset import TopicDataset
@@ -46,6 +46,8 @@ def sql(
     """
     from seeklog.cli.duck import import_duckdb, query_rows
 
+    if not query.strip().strip(";"):
+        raise UsageError("there is no query; write, for example: select count(*) from orders")
     duckdb = import_duckdb()
     from seeklog.cli.topic_dataset import TopicDataset
 
