@@ -119,3 +119,15 @@ def test_without_a_compiler_the_build_fails_with_one_line_that_says_what_to_inst
     (line,) = [line for line in done.stderr.splitlines() if "compiler" in line]
     assert "apt-get install gcc" in line
     assert line == done.stderr.splitlines()[-1]
+
+
+def test_an_install_brings_the_command(tmp_path: Path) -> None:
+    command = Path(sys.executable).with_name("seeklog")
+
+    for words, told in (
+        (["--version"], "seeklog, version "),
+        (["create", "data", "orders"], ""),
+        (["ls", "data"], "orders"),
+    ):
+        done = subprocess.run([command, *words], capture_output=True, text=True, check=True, cwd=tmp_path)
+        assert told in done.stdout
