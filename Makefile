@@ -8,7 +8,7 @@ KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/s
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java demo test test-slow check docs pictures bench bench-large clean
+.PHONY: help setup java demo test test-slow proof check docs pictures bench bench-large clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
@@ -34,6 +34,9 @@ test: $(READY) java ## all tests, then those of the record room again with the k
 
 test-slow: $(READY) java ## the long versions: 100,000 crash states, every bit, kills at every system call (7 minutes)
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow
+
+proof: $(READY) ## all harm that is done to a log, in full: a table, also as JSON and in docs/promises.md
+	$(BIN)/python tests/proof --jobs $(JOBS)
 
 check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
 	$(BIN)/ruff format --check

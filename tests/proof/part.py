@@ -1,0 +1,123 @@
+"""A part of the proof: one kind of harm, done many times over, and what came of it.
+
+A part is a function that is entered with `@part` and does its work on a `Run`:
+
+    @part(4, "a sync fails, at each sync in turn")
+    def failing_syncs(run: Run) -> None:
+        for number in run.choose(range(1, 200), short=10):
+            run.case()
+            if not survives(number, run.scratch / str(number)):
+                run.violation(f"sync {number}: an acknowledged record is lost")
+
+`make test` runs every part in its short size, `make proof` in full.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+Size: TypeAlias = Literal["short", "full"]
+
+VIOLATIONS_KEPT: Final = 20  # enough to see a pattern; all of them are counted
+
+T = TypeVar("T")
+
+
+class Missing(Exception):
+    """Something that a part needs is not on this machine: says what, and how to get it."""
+
+
+@dataclass(slots=True)
+class Run:
+    """One run of a part: how much is asked of it, and what it has found so far."""
+
+    size: Size
+    seed: int
+    scratch: Path
+    """An empty directory of this run's own, removed after it."""
+    cases: int = 0
+    violations: int = 0
+    samples: list[str] = field(default_factory=list)
+    """The first violations, in words."""
+    notes: list[str] = field(default_factory=list)
+    peers: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_short(self) -> bool:
+        return self.size == "short"
+
+    @property
+    def chance(self) -> random.Random:
+        """A source of chance that gives the same for the same seed, from its start."""
+        return random.Random(self.seed)
+
+    def choose(self, cases: Iterable[T], *, short: int) -> list[T]:
+        """Return all cases, or in a short run so many of them: the first, the last, and others by chance."""
+        every = list(cases)
+        if not self.is_short or len(every) <= short:
+            return every
+        inner = sorted(self.chance.sample(range(1, len(every) - 1), max(short - 2, 0)))
+        return [every[index] for index in dict.fromkeys([0, *inner, len(every) - 1][:short])]
+
+    def case(self, count: int = 1) -> None:
+        """Count cases that were really run."""
+        self.cases += count
+
+    def violation(self, what: str) -> None:
+        """Count a broken promise; say where and what, so that it can be run again."""
+        self.violations += 1
+        if len(self.samples) < VIOLATIONS_KEPT:
+            self.samples.append(what)
+
+    def note(self, what: str) -> None:
+        """Add a few words on what the cases were; they stand in the table."""
+        self.notes.append(what)
+
+    def peer(self, name: str, what: str) -> None:
+        """Say what came of the same work on a peer; it stands in the table."""
+        self.peers[name] = what
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """An entered part."""
+
+    target: int
+    """The number of the target that it belongs to."""
+    title: str
+    """What is done, in the words of the table."""
+    name: str
+    """How it is asked for: the name of its function."""
+    work: Callable[[Run], None]
+
+
+PARTS: Final[dict[str, Part]] = {}
+
+
+def part(target: int, title: str) -> Callable[[Callable[[Run], None]], Callable[[Run], None]]:
+    """Enter a function as a part."""
+
+    def enter(work: Callable[[Run], None]) -> Callable[[Run], None]:
+        name = work.__name__
+        assert name not in PARTS, f"two parts are called {name}"
+        PARTS[name] = Part(target, title, name, work)
+        return work
+
+    return enter
+
+
+def load_parts() -> list[Part]:
+    """Import every module of `parts` and return what they have entered, in the order of the targets."""
+    from proof import parts
+
+    for module in pkgutil.iter_modules(parts.__path__):
+        importlib.import_module(f"{parts.__name__}.{module.name}")
+    return sorted(PARTS.values(), key=lambda entered: (entered.target, entered.name))
