@@ -1,0 +1,105 @@
+"""Runs suites under coverage.py and tells what they reached.
+
+What is measured and what is left out stands in pyproject.toml. The kernel is measured where it runs
+interpreted; of the compiled one coverage.py sees nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import coverage
+
+from proof.table import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CONFIG: Final = ROOT / "pyproject.toml"
+
+
+class TestsFailed(Exception):
+    """A suite that is to be measured is red: its coverage would say nothing."""
+
+    __test__ = False  # pytest takes a name like this one for a suite
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """How much of one module the tests reached."""
+
+    module: str
+    """Its path below the root of the project."""
+    statements: int
+    branches: int
+    missing_lines: tuple[int, ...]
+    missing_branches: tuple[tuple[int, int], ...]
+    """From this line to that one; a target below 0 is the way out of the function that begins there."""
+
+
+def run_covered(
+    suites: Sequence[str],
+    *,
+    scratch: Path,
+    interpreted: bool = True,
+    by_test: bool = False,
+    processes: int = 2,
+    options: Sequence[str] = (),
+) -> Path:
+    """Run these suites under coverage.py and return the file with what they reached.
+
+    Suites are what pytest takes: directories, files, or single tests, from the root of the project; `options`
+    are more of pytest's. With `by_test` the data tells for each line which tests reached it: their node ids are
+    the contexts (what a child process reached has none). Raises `TestsFailed` if a test fails.
+    """
+    scratch.mkdir(parents=True, exist_ok=True)
+    data = scratch / "reached"
+    paths = [str(ROOT / "src"), str(ROOT / "tests"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(paths),
+        "COVERAGE_FILE": str(data),
+        "SEEKLOG_PURE": "1" if interpreted else "",
+        "SEEKLOG_COVERED_BY_TEST": "1" if by_test else "",
+    }
+    command = [sys.executable, "-m", "coverage", "run", f"--rcfile={CONFIG}", "-m", "pytest", "-p", "proof.contexts"]
+    parallel = ["-n", str(processes), "--dist", "worksteal"] if processes > 1 else ["-p", "no:xdist"]
+    child = subprocess.run(
+        [*command, "-p", "no:cacheprovider", *parallel, f"--basetemp={scratch / 'tests'}", *options, *suites],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if child.returncode != 0:
+        raise TestsFailed("\n".join([*child.stdout.splitlines()[-20:], *child.stderr.splitlines()[-5:]]))
+    measured = coverage.Coverage(data_file=str(data), config_file=str(CONFIG))
+    measured.combine([str(scratch)], strict=True)
+    measured.save()
+    return data
+
+
+def read_reached(data: Path) -> list[Reached]:
+    """Say what the tests reached, module by module."""
+    report = data.with_suffix(".json")
+    measured = coverage.Coverage(data_file=str(data), config_file=str(CONFIG))
+    measured.load()
+    measured.json_report(outfile=str(report))
+    files = json.loads(report.read_text())["files"]
+    return [
+        Reached(
+            module=Path(name).resolve().relative_to(ROOT).as_posix(),
+            statements=file["summary"]["num_statements"],
+            branches=file["summary"]["num_branches"],
+            missing_lines=tuple(file["missing_lines"]),
+            missing_branches=tuple((start, end) for start, end in file["missing_branches"]),
+        )
+        for name, file in files.items()
+    ]
