@@ -4,38 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from crash.archiving import ARCHIVE, archived, fill, open_on
 from crash.sim import Detail, Disk, SimFiles
-from seeklog import Record, Store, TopicPartition
-from seeklog.errors import ArchiveIncomplete, NotALog
-from storage.workbench import START_MS
-from store.workbench import open_store
 
-ROOT, ARCHIVE = "/data/store", "/data/cold/archive"
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
 # So many states and more there are; fewer would mean that nobody watches.
 STATES_LEAST: Final = 300
-
-
-def open_on(files: SimFiles) -> Store:
-    # A segment holds two batches.
-    return open_store(ROOT, files=files, segment_bytes=500)  # type: ignore[arg-type]
-
-
-def fill(store: Store, count: int) -> None:
-    with store._table.writing(TopicPartition("orders", 0)) as log:
-        for _ in range(count):
-            first = log.log_end_offset
-            log.append_many([Record(b"%0100d" % one, timestamp_ms=START_MS + one) for one in (first, first + 1)])
-        log.flush()
-
-
-def archived(files: SimFiles) -> list[int] | None:
-    """Return the offsets that an archive gives, None if there is none that counts."""
-    try:
-        with Store(ARCHIVE, files=files, read_only=True, background=False) as cold:
-            return [record.offset for record in cold.log("orders", 0).scan()] if cold.topics() else []
-    except (NotALog, ArchiveIncomplete):
-        return None
 
 
 def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:

@@ -1,0 +1,38 @@
+"""A store that is archived to a directory of the same disk, and what an archive gives back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from seeklog import Record, Store, TopicPartition
+from seeklog.errors import ArchiveIncomplete, NotALog
+from storage.workbench import START_MS
+from store.workbench import open_store
+
+if TYPE_CHECKING:
+    from seeklog.files import Files
+
+ROOT: Final = "/data/store"
+ARCHIVE: Final = "/data/cold/archive"
+
+
+def open_on(files: Files) -> Store:
+    # A segment holds two batches.
+    return open_store(ROOT, files=files, segment_bytes=500)  # type: ignore[arg-type]
+
+
+def fill(store: Store, count: int) -> None:
+    with store._table.writing(TopicPartition("orders", 0)) as log:
+        for _ in range(count):
+            first = log.log_end_offset
+            log.append_many([Record(b"%0100d" % one, timestamp_ms=START_MS + one) for one in (first, first + 1)])
+        log.flush()
+
+
+def archived(files: Files) -> list[int] | None:
+    """Return the offsets that an archive gives, None if there is none that counts."""
+    try:
+        with Store(ARCHIVE, files=files, read_only=True, background=False) as cold:
+            return [record.offset for record in cold.log("orders", 0).scan()] if cold.topics() else []
+    except (NotALog, ArchiveIncomplete):
+        return None

@@ -1,0 +1,131 @@
+"""The file systems that power is lost on: how each is made and mounted so that it writes nothing by chance."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+MIB: Final = 1 << 20
+PATIENCE_S: Final = 60  # a mount that takes longer hangs
+PACKAGES: Final = {"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs"}
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystem:
+    """One file system with the options that it is mounted with."""
+
+    name: str
+    kind: str
+    size: int
+    """Of its image, in bytes. The least that it takes, or a little more."""
+    make: tuple[str, ...]
+    options: str
+
+    def format(self, image: Path) -> None:
+        """Make it, empty, in a new file."""
+        with open(image, "wb") as file:
+            file.truncate(self.size)
+        run_tool([f"mkfs.{self.kind}", *self.make, str(image)])
+
+
+# A commit is due every ten minutes, longer than any recording: nothing is flushed but what is asked for.
+FILE_SYSTEMS: Final = {
+    one.name: one
+    for one in (
+        FileSystem("ext4, data=ordered", "ext4", 48 * MIB, ("-q", "-F"), "noatime,commit=600,data=ordered"),
+        FileSystem("ext4, data=writeback", "ext4", 48 * MIB, ("-q", "-F"), "noatime,commit=600,data=writeback"),
+        FileSystem("xfs", "xfs", 304 * MIB, ("-q", "-f"), "noatime"),
+        FileSystem("btrfs", "btrfs", 128 * MIB, ("-q", "-f"), "noatime,commit=600"),
+    )
+}
+
+
+def run_tool(command: Sequence[str]) -> None:
+    """Run a tool of the system; what it says goes into the error."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
+    if done.returncode:
+        raise OSError(f"{' '.join(command)}: {(done.stderr or done.stdout).strip()}")
+
+
+@contextlib.contextmanager
+def mounted(system: FileSystem, image: Path, at: Path) -> Iterator[Path]:
+    """Mount an image through a loop device, which goes with the mount."""
+    run_tool(["mount", "-t", system.kind, "-o", f"loop,{system.options}", str(image), str(at)])
+    try:
+        yield at
+    finally:
+        unmount(at)
+
+
+def unmount(at: Path) -> None:
+    """Unmount; what is still busy goes as soon as it is not."""
+    try:
+        run_tool(["umount", str(at)])
+    except OSError:
+        run_tool(["umount", "--lazy", str(at)])
+        raise
+
+
+def copy_sparse(source: Path, target: Path) -> None:
+    """Copy the bytes of a file that are there, and leave holes where it has them."""
+    with open(source, "rb") as read, open(target, "wb") as written:
+        size = os.fstat(read.fileno()).st_size
+        written.truncate(size)
+        at = 0
+        while at < size:
+            try:
+                at = os.lseek(read.fileno(), at, os.SEEK_DATA)
+            except OSError:
+                return  # nothing but a hole is left
+            end = os.lseek(read.fileno(), at, os.SEEK_HOLE)
+            while at < end:
+                data = os.pread(read.fileno(), min(end - at, MIB), at)
+                os.pwrite(written.fileno(), data, at)
+                at += len(data)
+
+
+def punch_zeros(path: Path) -> None:
+    """Make holes of the pages that hold only zeros, such as a journal that was just made."""
+    dense = path.with_suffix(".dense")
+    path.rename(dense)
+    zeros = bytes(4096)
+    with open(dense, "rb") as read, open(path, "wb") as written:
+        written.truncate(os.fstat(read.fileno()).st_size)
+        at = 0
+        while page := read.read(MIB):
+            if page.count(0) != len(page):
+                for start in range(0, len(page), 4096):
+                    if page[start : start + 4096] != zeros:
+                        os.pwrite(written.fileno(), page[start : start + 4096], at + start)
+            at += len(page)
+    dense.unlink()
+
+
+def missing_tools() -> str:
+    """Say what of all this is not on this machine, and how to get it; nothing if all is."""
+    if os.geteuid():
+        return "root: mounting file systems is for root alone"
+    for device in ("/dev/fuse", "/dev/loop-control"):
+        if not Path(device).exists():
+            return f"{device}: a kernel with FUSE and loop devices, and a container that may see them (--privileged)"
+    for tool in ("unshare", "mount", "umount"):
+        if shutil.which(tool) is None:
+            return f"{tool}: apt-get install util-linux mount"
+    for tool, package in PACKAGES.items():
+        if shutil.which(tool) is None:
+            return f"{tool}: apt-get install {package}"
+    try:
+        import mfusepy  # noqa: F401
+    except ImportError:
+        return "mfusepy: pip install mfusepy"
+    except OSError:
+        return "libfuse: apt-get install fuse3 libfuse3-3"
+    return ""

@@ -1,0 +1,138 @@
+"""A directory of a real file system as the disk of a recorder of `tests/crash`."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+import posixpath
+from typing import TYPE_CHECKING, Any, Final
+
+from crash.recorder import PowerLoss
+from crash.sim import HANDLE_FIRST, Directory, Disk, File, Rename
+from seeklog.files import OsFiles
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+
+# What storage may ask by handle, and by how many paths.
+BY_HANDLE: Final = ("read", "size", "write", "truncate", "sync")
+BY_PATH: Final = {
+    "map": 1,
+    "read_file": 1,
+    "list": 1,
+    "kinds": 1,
+    "kind": 1,
+    "file_size": 1,
+    "is_locked": 1,
+    "rename": 2,
+    "remove": 1,
+    "make_directory": 1,
+    "remove_directory": 1,
+    "sync_directory": 1,
+    "open": 1,
+    "lock": 1,
+    "lock_out_broker": 1,
+}
+GIVING_HANDLES: Final = {"open", "lock", "lock_out_broker"}
+CHANGES: Final = {
+    *("write", "truncate", "sync", "rename", "remove"),
+    *("make_directory", "remove_directory", "sync_directory", "lock"),
+}
+
+
+class RootedFiles:
+    """The real disk below a root, with what a recorder asks of a simulated one.
+
+    A process that is killed is one whose handles are closed, and that does nothing more from then on. Power cannot
+    be lost here in the middle of a workload: what survives that is drawn from the tape. Where a workload has it
+    lost, the process is killed instead.
+    """
+
+    def __init__(self, root: str, *, without: Collection[str] = ()) -> None:
+        self._root = root
+        self._inner = OsFiles()
+        self._without = frozenset(without)
+        # Numbers of its own, never given twice: an object of a killed process may close its handle much later.
+        self._numbers = itertools.count(HANDLE_FIRST)
+        self._handles: dict[int, int] = {}
+        self._is_dead = False
+        self.on_boundary: Callable[[RootedFiles], None] | None = None
+        self.pending: list[Rename] = []
+        """The last operation, if it was a renaming: workloads kill a process at one."""
+
+    def __call__(self, disk: Disk | RootedFiles) -> RootedFiles:
+        """Return this disk itself: a recorder asks for one to begin with, and for what a crash has left of it."""
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> RootedFiles:
+        # A recorder keeps the disk as it is at the very moment when it ends a process.
+        self._is_dead = True
+        return self
+
+    def process_crash(self) -> None:
+        for descriptor in self._handles.values():
+            os.close(descriptor)
+        self._handles = {}
+        self._is_dead = False
+
+    def crash_states(self, detail: object) -> list[tuple[str, RootedFiles]]:
+        return [("a kill", self)]
+
+    def close(self, handle: int) -> None:
+        if handle in self._handles:  # else of a process that is no more
+            os.close(self._handles.pop(handle))
+
+    def _ask(self, name: str, real: list[Any], asked: tuple[Any, ...], words: dict[str, Any]) -> Any:
+        if self._is_dead:
+            raise PowerLoss
+        result = None if name in self._without else getattr(self._inner, name)(*real, **words)
+        if name in GIVING_HANDLES:
+            handle = next(self._numbers)
+            self._handles[handle] = result
+            result = handle
+        if name in CHANGES or words.get("create"):
+            self.pending = [_renaming(*asked)] if name == "rename" else []
+            if self.on_boundary is not None:
+                self.on_boundary(self)
+        return result
+
+
+def _by_handle(name: str) -> Callable[..., Any]:
+    def ask(self: RootedFiles, handle: int, *rest: Any) -> Any:
+        if handle not in self._handles:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._ask(name, [self._handles[handle], *rest], (handle, *rest), {})
+
+    return ask
+
+
+def _by_path(name: str, count: int) -> Callable[..., Any]:
+    def ask(self: RootedFiles, *asked: Any, **words: Any) -> Any:
+        return self._ask(name, [*(self._root + path for path in asked[:count]), *asked[count:]], asked, words)
+
+    return ask
+
+
+for _name in BY_HANDLE:
+    setattr(RootedFiles, _name, _by_handle(_name))
+for _name, _count in BY_PATH.items():
+    setattr(RootedFiles, _name, _by_path(_name, _count))
+
+
+def _renaming(source: str, target: str) -> Rename:
+    nowhere, nothing = Directory(0, modified_ms=0), File(0, b"", modified_ms=0)
+    return Rename(nowhere, posixpath.basename(source), posixpath.basename(target), nothing)
+
+
+def read_disk(root: str) -> Disk:
+    """Return all that stands below a root, as the simulated disk has it."""
+    files: dict[str, bytes] = {}
+    directories = []
+    for directory, _, found in os.walk(root):
+        inside = directory.removeprefix(root) or "/"
+        directories.append(inside)
+        for name in found:
+            with open(f"{directory}/{name}", "rb") as file:
+                files[posixpath.join(inside, name)] = file.read()
+    return Disk.of(files, directories=directories)
