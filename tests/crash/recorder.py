@@ -181,6 +181,8 @@ class Recorder:
         self.disk_type = disk_type
         self.sim = disk_type(disk)
         self.files: Files = self.sim
+        self.door: Callable[[Files], Files] = lambda files: files
+        """What stands between the log and whatever disk it is opened on."""
         self.promise = Promise(
             start_at_least=config.initial_offset,
             start_at_most=config.initial_offset,
@@ -226,7 +228,8 @@ class Recorder:
     def open(self) -> None:
         """Open for writing; what is found is what is promised from now on."""
         self._log = None
-        self._log = log = Log(PATH, config=self.config, files=self.files, clock=self.clock, background=False)
+        files = self.door(self.files)
+        self._log = log = Log(PATH, config=self.config, files=files, clock=self.clock, background=False)
         outcome = look(log, self.epochs)
         violations = self.promise.violations(outcome, is_power_loss=False)
         assert not violations, violations

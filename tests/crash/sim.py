@@ -572,8 +572,11 @@ class FaultyFiles:
 
     def sync(self, handle: int) -> None:
         if self._fails("sync", self._paths[handle]):
-            if isinstance(self.inner, SimFiles):
-                self.inner.fail_sync(handle)
+            inner = self.inner
+            while isinstance(inner, FaultyFiles):
+                inner = inner.inner
+            if isinstance(inner, SimFiles):
+                inner.fail_sync(handle)
             raise _error(self.error, self._paths[handle])
         self.inner.sync(handle)
 

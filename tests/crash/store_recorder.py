@@ -253,6 +253,8 @@ class StoreRecorder:
         self._first_disk = disk
         self.sim = disk_type(disk)
         self.files: Files = self.sim
+        self.door: Callable[[Files], Files] = lambda files: files
+        """What stands between the store and whatever disk it is opened on."""
         self.promise = StorePromise()
         self.boundaries = 0
         self.observed_boundaries = 0
@@ -297,8 +299,9 @@ class StoreRecorder:
         One that does not finish interrupted transactions stands for a store that was opened before they were begun.
         """
         self._forget_store()
-        with contextlib.nullcontext() if finishes else _finishing_nothing(self.files):
-            self._store = open_store(self.files, clock=self.clock)
+        files = self.door(self.files)
+        with contextlib.nullcontext() if finishes else _finishing_nothing(files):
+            self._store = open_store(files, clock=self.clock)
         self._settle()
         if finishes:
             self._settle_transactions()
@@ -480,7 +483,7 @@ class StoreRecorder:
 
     def discard(self, app: str) -> None:
         """Sweep what a job has staged, as the driver does when it fails."""
-        with open_store(self.files, read_only=True, clock=self.clock) as store:
+        with open_store(self.door(self.files), read_only=True, clock=self.clock) as store:
             store.transactions.discard(app)
         self.calls += 1
 
@@ -490,7 +493,7 @@ class StoreRecorder:
         log = Log(
             f"{ROOT}/{topic}-{number}",
             config=CONFIG.with_words(promised.config),
-            files=self.files,
+            files=self.door(self.files),
             clock=self.clock,
             background=False,
         )

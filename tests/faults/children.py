@@ -12,20 +12,25 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from crash.recorder import read_everything
 from seeklog import Log, LogConfig
 from seeklog.errors import DiskFull, LogFailed, NotAccessible
 from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable
 
     from seeklog.files import Files
 
 STRACE: Final = shutil.which("strace")
+MANY: Final = 10**5  # appends: more than any child lives to make
+LARGE: Final = 300  # records in a log that is read whole after each kill
 PATIENCE_SECONDS: Final = 30.0  # a child that says nothing for so long is stuck
 
 
@@ -61,6 +66,11 @@ class Child:
             self._lines += chunk
         line, _, self._lines = self._lines.partition(b"\n")
         return line.decode()
+
+    def wait_for_line(self) -> None:
+        """Wait until there is something to read, and leave it there."""
+        if not self._lines:
+            select.select([self._reader], [], [], PATIENCE_SECONDS)
 
     def rest(self) -> list[str]:
         """Return every line up to the child's end."""
@@ -133,6 +143,40 @@ def append_by_writer_and_report(path: Path | str, flush: str, report: Callable[[
 def acknowledged_end(lines: list[str]) -> int:
     """Return the end of the log that was reported last."""
     return max((int(line.split()[-1]) for line in lines if line.split()[-1].isdigit()), default=0)
+
+
+def survivors_violation(path: Path, flush: str, *, acknowledged: int, under_way: int = 1) -> str:
+    """Open the log as its next writer would, and say what is wrong. So many appends may have been under way."""
+    with Log(path, config=kill_config(flush)) as log:
+        values = [record.value for record in read_everything(log)]
+        if len(values) != log.log_end_offset:
+            return f"{len(values)} records, the log ends at {log.log_end_offset}"
+    if len(values) < acknowledged:
+        return f"{acknowledged - len(values)} acknowledged records are lost"
+    if len(values) > acknowledged + under_way:
+        return f"{len(values)} records, {acknowledged} were acknowledged and {under_way} under way"
+    return "" if values == [value_at(offset) for offset in range(len(values))] else "other records than were appended"
+
+
+def kill_at_any_moment(path: Path, flush: str, chance: random.Random, *, by_writer: bool) -> str:
+    """Kill a child that appends for ever, and say what is wrong with the log that it left and others before it.
+
+    A log that has been killed often enough makes way for a new one, so that reading it all stays quick.
+    """
+    append = append_by_writer_and_report if by_writer else append_and_report
+    child = Child(lambda report: append(path, flush, report, count=MANY))
+    lines = [child.line() for _ in range(chance.randrange(60))]
+    # A random moment, up to a few appends long: there is no condition to wait on.
+    time.sleep(chance.random() * 0.002)
+    child.kill()
+    lines += child.rest()
+    if child.wait() != -signal.SIGKILL:
+        return f"it ended by itself: {lines[-1:]}"
+    before = acknowledged_end(lines)
+    wrong = survivors_violation(path, flush, acknowledged=before, under_way=MANY if by_writer else 1)
+    if before > LARGE:
+        shutil.rmtree(path)
+    return wrong
 
 
 def can_strace() -> bool:

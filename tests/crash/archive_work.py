@@ -1,0 +1,65 @@
+"""A store that is archived to a directory: what the archive may be found as when the archiving was cut short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from crash.archiving import ARCHIVE, archived, fill, open_on
+from crash.sim import Disk, SimFiles
+from seeklog.errors import SeeklogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from seeklog.files import Files
+
+NEW_DISK: Final = Disk.of({}, directories=["/data"])
+
+
+@dataclass(slots=True)
+class ArchivePromise:
+    """What an archive gives: what it gave before the archiving that is under way, or what it will give after."""
+
+    possible: list[list[int] | None] = field(default_factory=lambda: [None])
+    is_filled: bool = False
+    """Whether there is a topic to archive."""
+
+    def violations(self, disk: Disk) -> list[str]:
+        try:
+            found = archived(SimFiles(disk))
+            left = SimFiles(disk)
+            with open_on(left) as store:
+                if self.is_filled:
+                    store.archive(ARCHIVE)
+                    sealed = [record.offset for record in store.log("orders", 0).scan()]
+            again = archived(left) if self.is_filled else []
+        except SeeklogError as error:
+            return [f"{type(error).__name__}: {error}"]
+        said = []
+        # While one is under way its own result counts too: all of the segments that do not grow any more.
+        if found not in self.possible and found != again:
+            said.append(f"the archive gives {found}, promised {self.possible}")
+        if self.is_filled and (again is None or again != sealed[: len(again)]):
+            said.append(f"archived again it gives {again} of {sealed}")
+        return said
+
+
+class ArchiveRecorder:
+    """Archives a store for the first time, again with more, and again with nothing new."""
+
+    def __init__(self, disk_type: Callable[[Disk], Any]) -> None:
+        self.sim = disk_type(NEW_DISK)
+        self.files: Files = self.sim
+        self.door: Callable[[Files], Files] = lambda files: files
+        self.promise = ArchivePromise()
+
+    def run(self) -> None:
+        files = self.door(self.files)
+        with open_on(files) as store:
+            store.create_topic("orders", partitions=1)
+            self.promise.is_filled = True
+            for count in (5, 4, 0):
+                fill(store, count)
+                store.archive(ARCHIVE)
+                self.promise.possible = [archived(self.files)]

@@ -1,0 +1,147 @@
+"""A damaged log that is repaired: where the repair must end, however often it is cut short."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from crash.recorder import FakeClock
+from crash.sim import Disk, SimFiles
+from seeklog import Log, LogConfig, names
+from seeklog.errors import SeeklogError
+from seeklog.storage.finding import Severity
+from seeklog.storage.inspection import inspect_partition
+from seeklog.storage.repair import repair
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from seeklog.files import Files
+
+PATH: Final = "/data/orders-0"
+CONFIG: Final = LogConfig(segment_bytes=700, index_interval_bytes=100, retention_ms=-1)
+RECORDS: Final = 16
+
+
+def append_all(path: str, files: Files) -> dict[int, bytes]:
+    with Log(path, config=CONFIG, files=files, clock=FakeClock(), background=False) as log:
+        for number in range(RECORDS):
+            log.append(b"value %02d" % number, key=b"key")
+        return {record.offset: record.value or b"" for record in log.scan()}
+
+
+def read_all(path: str, files: Files) -> dict[int, bytes]:
+    with Log(path, config=CONFIG, files=files, clock=FakeClock(), background=False) as log:
+        assert log.log_end_offset == RECORDS
+        return {record.offset: record.value or b"" for record in log.scan()}
+
+
+def mend(path: str, files: Files, *, from_torn: bool = False) -> None:
+    repair(path, config=CONFIG, files=files, clock=FakeClock(), from_torn=from_torn)
+
+
+def log_paths(disk: Disk) -> list[str]:
+    return sorted(path for path in disk.files if path.endswith(names.LOG))
+
+
+def flipped(data: bytes, position: int) -> bytes:
+    return data[:position] + bytes([data[position] ^ 1]) + data[position + 1 :]
+
+
+def damage_inside(disk: Disk) -> Disk:
+    path = log_paths(disk)[1]
+    return disk.with_file(path, flipped(disk.files[path], 150))
+
+
+def damage_everywhere(disk: Disk) -> Disk:
+    for path in log_paths(disk):
+        disk = disk.with_file(path, flipped(disk.files[path], 70))
+    return disk
+
+
+def lose_the_end(disk: Disk) -> Disk:
+    path = log_paths(disk)[-1]
+    return disk.with_file(path, disk.files[path][:-30])
+
+
+def lose_a_segment(disk: Disk) -> Disk:
+    return disk.with_file(log_paths(disk)[1], None)
+
+
+def change_an_epoch(disk: Disk) -> Disk:
+    path = log_paths(disk)[0]
+    return disk.with_file(path, flipped(disk.files[path], 15))
+
+
+def damage_the_checkpoint(disk: Disk) -> Disk:
+    path = f"{PATH}/{names.CHECKPOINT}"
+    return disk.with_file(path, flipped(disk.files[path], 30))
+
+
+Damage: TypeAlias = "Callable[[Disk], Disk]"
+DAMAGES: Final[tuple[Damage, ...]] = (
+    damage_inside,
+    damage_everywhere,
+    lose_the_end,
+    lose_a_segment,
+    change_an_epoch,
+    damage_the_checkpoint,
+)
+
+
+def damaged_disk(damage: Damage) -> Disk:
+    files = SimFiles(Disk.of({}, directories=["/data"]))
+    append_all(PATH, files)
+    return damage(files.disk())
+
+
+def errors(files: Files) -> list[str]:
+    found = inspect_partition(PATH, config=CONFIG, files=files)
+    return [f"{each.kind} {each.path} {each.detail}" for each in found if each.severity is not Severity.NOTE]
+
+
+def kept_aside(disk: Disk) -> dict[str, bytes]:
+    """Return what a repair has put aside of the damage."""
+    return {path: data for path, data in disk.files.items() if path.endswith(names.DAMAGED)}
+
+
+@dataclass(slots=True)
+class RepairPromise:
+    """Where the repair of a disk ends when nothing is in its way."""
+
+    records: dict[int, bytes]
+    kept: dict[str, bytes] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, disk: Disk) -> RepairPromise:
+        files = SimFiles(disk)
+        mend(PATH, files)
+        return cls(read_all(PATH, files), kept_aside(files.disk()))
+
+    def violations(self, disk: Disk) -> list[str]:
+        """Repair what an interrupted repair has left, and say how that is not where one would have ended."""
+        left = SimFiles(disk)
+        try:
+            mend(PATH, left)
+            said = errors(left)
+            if read_all(PATH, left) != self.records:
+                said.append("the records are not those of a repair that was not interrupted")
+        except (SeeklogError, AssertionError) as error:
+            return [f"{type(error).__name__}: {error}"]
+        if kept_aside(left.disk()) != self.kept:
+            said.append("what was put aside is not what a repair puts aside that was not interrupted")
+        return said
+
+
+class RepairRecorder:
+    """Repairs a log that was damaged in one way."""
+
+    def __init__(self, disk_type: Callable[[Disk], Any], damage: Damage) -> None:
+        disk = damaged_disk(damage)
+        self.promise = RepairPromise.of(disk)
+        self.sim = disk_type(disk)
+        self.files: Files = self.sim
+        self.door: Callable[[Files], Files] = lambda files: files
+
+    def run(self) -> None:
+        mend(PATH, self.door(self.files))

@@ -1,0 +1,261 @@
+"""Works in processes of their own, on real files: killed around any change, at any moment, or inside a system call.
+
+A child tells what it has promised on a pipe, a line at a time: before each of its changes, or just before it dies by
+its own hand. The parent judges what is left by the last whole line, whatever has become of the child.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from faults.children import STRACE, Child
+from faults.real_disk import RealDisk, Watch, take_disk
+from seeklog import names
+from seeklog.errors import LogFailed, SeeklogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from crash.sim import Disk
+    from faults.works import Work
+
+SEED: Final = 1
+# Every system call by which the door changes a file; openat makes one, or only opens it.
+SYSTEM_CALLS: Final = ("pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "openat")
+
+
+class Dying(Watch):
+    """Ends the process just before its nth change, or just after it; its last words are what was promised."""
+
+    def __init__(self, *, at: int, is_before: bool) -> None:
+        self.at = at
+        self.is_before = is_before
+        self.changes = 0
+        self.tell: Callable[[], None] = lambda: None
+        self.is_counting: Callable[[], bool] = lambda: True
+        """A work may prepare what it is about: the deaths in that are another's."""
+
+    def before(self) -> None:
+        if self.is_counting():
+            self.changes += 1
+            if self.changes == self.at and self.is_before:
+                self._die()
+
+    def after(self) -> None:
+        if self.changes == self.at and not self.is_before and self.is_counting():
+            self._die()
+
+    def _die(self) -> None:
+        self.tell()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Telling(Watch):
+    """Tells what is promised before each change."""
+
+    def __init__(self) -> None:
+        self.tell: Callable[[], None] = lambda: None
+
+    def before(self) -> None:
+        self.tell()
+
+
+@dataclass(slots=True)
+class Ending:
+    """What became of a child."""
+
+    exit_code: int
+    said: str = ""
+    """`done`, the error that ended the work, or what was wrong with it; nothing if it was killed."""
+    promise: str = ""
+    injected: list[str] = field(default_factory=list)
+    """The system calls that failed or were deadly, as strace shows them."""
+
+    @property
+    def is_killed(self) -> bool:
+        return self.exit_code == -signal.SIGKILL
+
+
+def perform(
+    work: Work, root: Path, watch: Dying | Telling, report: Callable[[str], None], go: Callable[[], None]
+) -> None:
+    """Do the work in this process and report how it ended."""
+    logging.getLogger("seeklog").setLevel(logging.CRITICAL)
+    on = work.begin(partial(RealDisk, root=root, watch=watch), SEED)
+    watch.tell = lambda: report(f"promise {work.told(on)}")
+    if isinstance(watch, Dying):
+        watch.is_counting = lambda: getattr(on, "is_observed", True)
+    watch.tell()
+    go()
+    try:
+        work.run(on)
+        said = "done"
+    except SeeklogError as error:
+        said = f"error {type(error).__name__}: {error}"
+        said += after_the_error(on, error)
+    except (AssertionError, OSError) as error:
+        said = f"wrong {type(error).__name__}: {error}"
+    watch.tell()
+    report(said.replace("\n", " | "))
+    # Nothing is tidied up: a process that ends leaves its files as they are.
+    os._exit(0)
+
+
+def after_the_error(on: object, error: SeeklogError) -> str:
+    """Try to append to a log that has failed, which it must refuse; say what was wrong."""
+    log = getattr(on, "_log", None)
+    if log is None or not isinstance(error, LogFailed):
+        return ""
+    for call in (lambda: log.append(b"after the failure", key=b"key"), log.flush):
+        try:
+            call()
+        except LogFailed:
+            continue
+        except SeeklogError as other:
+            return f" | wrong: {type(other).__name__} from a log that has failed: {other}"
+        return " | wrong: a log that has failed acknowledged a call"
+    return ""
+
+
+def run_child(
+    work: Work, root: Path, watch: Dying | Telling, *, until: Callable[[Child], None] = lambda child: None
+) -> Ending:
+    """Do a work in a child; `until` may do something to it."""
+    gc.freeze()  # what is there is shared with the children, not looked through by each
+    child = Child(lambda report: perform(work, root, watch, report, lambda: None))
+    until(child)
+    return _ending_of(child)
+
+
+def _ending_of(child: Child) -> Ending:
+    ending = Ending(0)
+    for line in child.rest():
+        kind, _, rest = line.partition(" ")
+        if kind == "promise":
+            ending.promise = rest
+        else:
+            ending.said = line
+    ending.exit_code = child.wait()
+    return ending
+
+
+class Judge:
+    """Judges what children have left. A disk and a promise that it has judged before it does not look at again."""
+
+    def __init__(self) -> None:
+        self._judged: dict[tuple[str, bytes], list[str]] = {}
+
+    def violations(self, work: Work, ending: Ending, root: Path) -> list[str]:
+        """Say what is wrong with the end of a child and with what it left, and clear that away."""
+        disk = without_owners(take_disk(root))
+        shutil.rmtree(root)
+        key = ending.promise, disk.digest()
+        if key not in self._judged:
+            self._judged[key] = work.judge_told(ending.promise, disk)
+        said = list(self._judged[key])
+        if "wrong" in ending.said:
+            said.append(ending.said)
+        if ending.exit_code not in (0, -signal.SIGKILL):
+            said.append(f"exit code {ending.exit_code}: {ending.said}")
+        return said
+
+
+def without_owners(disk: Disk) -> Disk:
+    """Leave out who held the locks: the same disk has another owner in each run."""
+    for path in [path for path in disk.files if os.path.basename(path) == names.LOCK]:
+        disk = disk.with_file(path, b"")
+    return disk
+
+
+def kill_around_change(work: Work, root: Path, number: int, *, is_before: bool) -> Ending:
+    """Let a child do a work and die at its nth change."""
+    return run_child(work, root, Dying(at=number, is_before=is_before))
+
+
+def count_changes(work: Work, root: Path) -> int:
+    """Return how many changes a work makes."""
+    watch = Dying(at=0, is_before=True)
+    counted = 0
+
+    def count(report: Callable[[str], None]) -> None:
+        def tell_count(line: str) -> None:
+            report(f"{watch.changes}" if line == "done" else line[:200])
+
+        perform(work, root, watch, tell_count, lambda: None)
+
+    child = Child(count)
+    lines = child.rest()
+    assert child.wait() == 0, lines[-1:]
+    assert lines[-1].isdigit(), lines[-1]
+    counted = int(lines[-1])
+    shutil.rmtree(root)
+    return counted
+
+
+# From outside, by strace.
+
+
+def run_traced(work: Work, root: Path, *, inject: str = "", trace: str = "") -> Ending:
+    """Do a work in a child that strace holds from its first change on, and injects something into."""
+    assert STRACE is not None
+    gc.freeze()
+    go_reader, go_writer = os.pipe()
+    child = Child(lambda report: perform(work, root, Telling(), report, lambda: _wait_for(go_reader, go_writer)))
+    trace_path = root.with_name(f"{root.name}.strace")
+    options = [
+        "-f",
+        "-y",
+        "-p",
+        str(child.pid),
+        "-o",
+        str(trace_path),
+        "-e",
+        f"trace={trace or inject.partition(':')[0]}",
+    ]
+    if inject:
+        options += ["-e", f"inject={inject}"]
+    promise = child.line()  # its work is prepared
+    with subprocess.Popen([STRACE, *options], stderr=subprocess.PIPE, text=True) as tracer:
+        assert tracer.stderr is not None
+        attached = tracer.stderr.readline()
+        assert "attached" in attached, attached
+        os.close(go_reader)
+        os.close(go_writer)
+        ending = _ending_of(child)
+        tracer.stderr.read()
+    ending.promise = ending.promise or promise.removeprefix("promise ")
+    with contextlib.suppress(FileNotFoundError):
+        lines = trace_path.read_text().splitlines()
+        ending.injected = lines if trace else [line for line in lines if "INJECTED" in line]
+        trace_path.unlink()
+    return ending
+
+
+def _wait_for(reader: int, writer: int) -> None:
+    """Wait until the parent has closed the other end."""
+    os.close(writer)
+    os.read(reader, 1)
+
+
+_CALL: Final = re.compile(r"^(\d+) +(\w+)\(")
+
+
+def count_system_calls(work: Work, root: Path, calls: tuple[str, ...] = SYSTEM_CALLS) -> dict[str, int]:
+    """Return how often each of the calls is made, by the thread that makes it most often."""
+    ending = run_traced(work, root, trace=",".join(calls))
+    assert ending.said == "done", ending.said
+    shutil.rmtree(root)
+    counts = Counter(match.groups() for match in map(_CALL.match, ending.injected) if match is not None)
+    return {call: max((n for (_, name), n in counts.items() if name == call), default=0) for call in calls}

@@ -1,0 +1,137 @@
+"""Target 6: a process is killed, at every system call, around every change, at any moment. What returned is there."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from faults.children import can_strace, kill_at_any_moment
+from faults.dying import (
+    SYSTEM_CALLS,
+    Judge,
+    Telling,
+    count_changes,
+    count_system_calls,
+    kill_around_change,
+    run_child,
+    run_traced,
+)
+from faults.real_disk import unplugged
+from faults.works import CHOSEN, FILE_WORKS, LOG_WORKS, STORE_WORKS, WORKS
+from proof.part import Missing, Run, part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from faults.children import Child
+    from faults.works import Work
+
+POLICIES: Final = ("os", "interval", "batch")
+RANDOM_KILLS: Final = 10_000
+# By name: those of a transaction are the longer half of a store's.
+TRANSACTION_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if "transaction" in name or "stag" in name}
+TOPIC_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if name not in TRANSACTION_WORKS}
+
+
+@part(6, "SIGKILL inside each system call that changes a file: a log")
+def kills_in_system_calls_of_a_log(run: Run) -> None:
+    kill_in_system_calls(run, [WORKS[name] for name in CHOSEN if name in LOG_WORKS])
+
+
+@part(6, "SIGKILL inside each system call that changes a file: topics, groups, transactions, archive, repair")
+def kills_in_system_calls_of_a_store(run: Run) -> None:
+    kill_in_system_calls(run, [WORKS[name] for name in CHOSEN if name not in LOG_WORKS])
+
+
+@part(6, "SIGKILL before and after each change that a log, an archiving or a repair makes")
+def kills_around_changes_of_a_log(run: Run) -> None:
+    kill_around_changes(run, (LOG_WORKS | FILE_WORKS).values(), sides=(True, False))
+
+
+@part(6, "SIGKILL before each change to topics and groups")
+def kills_around_changes_of_topics(run: Run) -> None:
+    kill_around_changes(run, TOPIC_WORKS.values(), sides=(True,))
+
+
+@part(6, "SIGKILL before each change of a transaction")
+def kills_around_changes_of_transactions(run: Run) -> None:
+    kill_around_changes(run, TRANSACTION_WORKS.values(), sides=(True,))
+
+
+@part(6, "SIGKILL at a random moment")
+def random_kills(run: Run) -> None:
+    """Half of them hit a log with all of its threads, which is opened again, the others any work."""
+    with unplugged(run.scratch) as scratch:
+        kill_at_random(run, scratch)
+
+
+def kill_at_random(run: Run, scratch: Path) -> None:
+    chance = run.chance
+    kills = 24 if run.is_short else RANDOM_KILLS
+    for number in range(kills // 2):
+        flush, by_writer = POLICIES[number % 3], number % 2 == 1
+        run.case()
+        wrong = kill_at_any_moment(scratch / "log", flush, chance, by_writer=by_writer)
+        if wrong:
+            run.violation(f"flush={flush}, writer={by_writer}, kill {number}: {wrong}")
+    judge, root = Judge(), scratch / "work"
+    works = [work for name, work in WORKS.items() if name not in STORE_WORKS or chance.random() < 0.2]
+    reached = 0
+    for number in range(kills - kills // 2):
+        work = works[number % len(works)]
+        moment = chance.random() * 0.04  # what such a work takes, more or less
+
+        def kill_later(child: Child, moment: float = moment) -> None:
+            child.wait_for_line()
+            time.sleep(moment)
+            child.kill()
+
+        ending = run_child(work, root, Telling(), until=kill_later)
+        run.case()
+        reached += ending.said == ""
+        for violation in judge.violations(work, ending, root):
+            run.violation(f"{work.name}, after {moment * 1000:.1f} ms: {violation}")
+    run.note(f"{reached:,} of {kills - kills // 2:,} in the middle of a work")
+
+
+def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:
+    """Kill each work inside each of its system calls in turn; the call is not made."""
+    if not can_strace():
+        raise Missing("strace, and the right to inject: apt-get install strace")
+    root = run.scratch / "work"
+    chosen = run.choose(works, short=2)
+    for work in chosen:
+        judge = Judge()
+        counts = count_system_calls(work, root, SYSTEM_CALLS[:-1])
+        points = [(call, number) for call, count in counts.items() for number in range(1, count + 1)]
+        for call, number in run.choose(points, short=6):
+            ending = run_traced(work, root, inject=f"{call}:signal=SIGKILL:when={number}")
+            run.case()
+            where = f"{work.name}, {call} {number}"
+            if not ending.is_killed:
+                run.violation(f"{where}: it was not killed, but ended with {ending.exit_code}: {ending.said}")
+            for violation in judge.violations(work, ending, root):
+                run.violation(f"{where}: {violation}")
+    run.note(f"{len(chosen)} workloads")
+
+
+def kill_around_changes(run: Run, works: Iterable[Work], *, sides: tuple[bool, ...]) -> None:
+    """Kill each work before each of its changes, or after it."""
+    chosen = run.choose(works, short=2)
+    with unplugged(run.scratch) as scratch:
+        for work in chosen:
+            kill_around_changes_of(run, work, scratch / "work", sides=sides)
+    run.note(f"{len(chosen)} workloads")
+
+
+def kill_around_changes_of(run: Run, work: Work, root: Path, *, sides: tuple[bool, ...]) -> None:
+    judge = Judge()
+    changes = count_changes(work, root)
+    for number in run.choose(range(1, changes + 1), short=6):
+        for is_before in sides:
+            ending = kill_around_change(work, root, number, is_before=is_before)
+            run.case()
+            where = f"{work.name}, {'before' if is_before else 'after'} change {number}"
+            for violation in judge.violations(work, ending, root):
+                run.violation(f"{where}: {violation}")
