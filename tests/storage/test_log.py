@@ -1421,6 +1421,21 @@ def test_a_symbolic_link_in_place_of_a_segment_is_not_followed(tmp_path: Path) -
     assert secret.read_bytes()
 
 
+@pytest.mark.parametrize("name", [".lock", "seeklog-checkpoint", "seeklog-watermark", "leader-epoch-checkpoint"])
+def test_a_symbolic_link_in_place_of_a_side_file_is_not_followed(tmp_path: Path, name: str) -> None:
+    """Goal: nobody who can make a name in the directory has a writer read, or write, a file that lies elsewhere."""
+    make_log(tmp_path / "log", 3)
+    outside = tmp_path / "outside"
+    (tmp_path / "log" / name).rename(outside)
+    (tmp_path / "log" / name).symlink_to(outside)
+    before = outside.read_bytes()
+
+    with pytest.raises(NotAccessible, match=name):
+        open_log(tmp_path / "log")
+
+    assert outside.read_bytes() == before
+
+
 # ---------------------------------------------------------------- a second writer, a closed log, a reader
 
 

@@ -182,6 +182,22 @@ def test_after_a_crash_indexes_are_what_a_clean_close_would_have_left(crashed: P
         assert (crashed / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_after_a_crash_a_stale_index_of_the_last_segment_is_written_anew(
+    crashed: Path, closed: Path, suffix: str
+) -> None:
+    """An index that a crash left says nothing of what recovery kept, be it longer or of other bytes."""
+    stale = (crashed / LAST).with_suffix(suffix)
+    stale.write_bytes(bytes([0, 0, 0, 1] * 30))
+
+    with open_log(crashed, **SEGMENT):
+        pass
+
+    assert stale.read_bytes() == (closed / stale.name).read_bytes()
+    with open_log(crashed, **SEGMENT) as log:
+        assert log.recovery.clean
+
+
 def test_after_a_crash_before_any_sync_all_segments_are_scanned_and_sealed(tmp_path: Path) -> None:
     with open_log(tmp_path / "writer", **SEGMENT) as log:
         fill(log, 25)

@@ -1,0 +1,97 @@
+"""Which tests to put a mutant to: those that reach the line that it changes, the quickest first."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from proof.mutants import SOURCE, Mutant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+# Of the cases of one parametrized test so many come first; the others when all tests have had their turn.
+CASES_FIRST: Final = 2
+
+
+@dataclass(slots=True)
+class Covering:
+    """What a run of the tests under coverage.py has told."""
+
+    tests: list[str] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    lines: dict[str, dict[int, list[int]]] = field(default_factory=dict)
+    """By file and line: which of the tests were there."""
+
+    def tests_of(self, mutant: Mutant) -> list[tuple[str, float]]:
+        """Return the tests to run, in order, with the time that each takes."""
+        reached = self._at(mutant.path, _lines_around(mutant.path, mutant.line)[0])
+        if not reached:
+            # It runs when the module is imported: whoever uses its name, or else its class, or its module, may notice.
+            reached = self._where_named(mutant)
+        if not reached:
+            reached = self._at(mutant.path, _lines_around(mutant.path, mutant.line)[1])
+        if not reached:
+            reached = self._at(mutant.path, self.lines.get(mutant.path, {}))
+        return self._in_order(reached)
+
+    def _at(self, path: str, lines: Iterable[int]) -> set[int]:
+        known = self.lines.get(path, {})
+        return {test for line in lines for test in known.get(line, ())}
+
+    def _where_named(self, mutant: Mutant) -> set[int]:
+        name = re.match(r"(\w+)\s*(:[^=]+)?=", mutant.text)
+        if name is None:
+            return set()
+        found: set[int] = set()
+        for path in self.lines:
+            places = [
+                number for number, line in enumerate(_lines(path), 1) if re.search(rf"\b{re.escape(name[1])}\b", line)
+            ]
+            found |= self._at(path, [line for number in places for line in _lines_around(path, number)[0]])
+        return found
+
+    def _in_order(self, tests: Iterable[int]) -> list[tuple[str, float]]:
+        cases: dict[str, int] = {}
+        ranked = []
+        for test in sorted(tests, key=lambda number: self.seconds[number]):
+            function = self.tests[test].partition("[")[0]
+            cases[function] = cases.get(function, 0) + 1
+            ranked.append((cases[function] > CASES_FIRST, self.seconds[test], self.tests[test]))
+        return [(name, seconds) for _, seconds, name in sorted(ranked)]
+
+
+@cache
+def _lines(path: str) -> Sequence[str]:
+    return (SOURCE / path).read_text().splitlines()
+
+
+@cache
+def _spans(path: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the first and last lines of all simple statements and heads, and of all functions and classes."""
+    statements, blocks = [], []
+    for node in ast.walk(ast.parse((SOURCE / path).read_text())):
+        if isinstance(node, ast.stmt):
+            assert node.end_lineno is not None
+            body = getattr(node, "body", None)
+            last = body[0].lineno - 1 if body else node.end_lineno
+            statements.append((node.lineno, max(node.lineno, last)))
+            if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+                blocks.append((first, node.end_lineno))
+    return statements, blocks
+
+
+@cache
+def _lines_around(path: str, line: int) -> tuple[range, range]:
+    """Return the lines of the statement at a line, and those of the function or class around it."""
+    statements, blocks = _spans(path)
+    around = [
+        min((span for span in spans if span[0] <= line <= span[1]), key=lambda span: span[1] - span[0], default=None)
+        for spans in (statements, blocks)
+    ]
+    own, block = (range(span[0], span[1] + 1) if span is not None else range(line, line + 1) for span in around)
+    return own, block

@@ -1,0 +1,63 @@
+"""Target 23: bugs that are made on purpose must be found by the tests of the target that they break."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING, Any
+
+from proof.arena import Arena
+from proof.part import Run, part
+from proof.seeded_bugs import BUGS, SOURCE, Bug
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# The tests of a bug that nobody finds run to their end.
+SECONDS_MOST = 240
+# Some shrink what they have found before they tell.
+SECONDS_EACH = 20.0
+# What a bug looks like that does not even run: a test that stumbles over that has found nothing.
+STUMBLES = ("not even imported", "ImportError", "NameError", "SyntaxError", "UnboundLocalError")
+
+
+@part(23, "a bug is made on purpose; the tests must find it")
+def seeded_bugs(run: Run) -> None:
+    bugs = [bug for bug in BUGS if bug.quick] if run.is_short else list(BUGS)
+    copy = run.scratch / "src"
+    shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    arena = Arena(copy)
+    try:
+        for interpreted in (False, True):
+            some = [bug for bug in bugs if bug.interpreted == interpreted]
+            tests = list(dict.fromkeys(test for bug in some for test in bug.found_by))
+            sound = try_all(arena, tests, interpreted=interpreted)
+            if sound["failed"]:
+                run.violation(f"without any bug {sound['failed']} fails: {sound['why']}")
+                return
+        for bug in bugs:
+            run.case()
+            what = judge(arena, bug)
+            if what:
+                run.violation(what)
+    finally:
+        arena.close()
+    run.note(f"{len({bug.target for bug in bugs})} targets")
+
+
+def judge(arena: Arena, bug: Bug) -> str:
+    """Return what is wrong with the tests that should find a bug, or nothing."""
+    with arena.changed(bug.path, bug.seeded()):
+        found = try_all(arena, bug.found_by, interpreted=bug.interpreted)
+    if not found["run"]:
+        return f"target {bug.target}, {bug.breaks}: there are no such tests: {', '.join(bug.found_by)}"
+    if not found["failed"]:
+        return f"target {bug.target}, {bug.breaks}: nobody notices ({bug.path})"
+    if found["why"].startswith(STUMBLES):
+        return f"target {bug.target}, {bug.breaks}: {found['failed']} does not even run: {found['why']}"
+    return ""
+
+
+def try_all(arena: Arena, tests: Sequence[str], *, interpreted: bool) -> dict[str, Any]:
+    if not tests:
+        return {"failed": ""}
+    return arena.try_tests([(test, SECONDS_EACH) for test in tests], interpreted=interpreted, seconds=SECONDS_MOST)

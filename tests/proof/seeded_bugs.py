@@ -1,0 +1,491 @@
+"""Bugs that are made on purpose, each with the tests that must find it: a test that cannot fail proves nothing.
+
+A bug is an edit of one file: a text that stands there once, and what stands there instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from proof.table import ROOT
+
+SOURCE: Final = ROOT / "src"
+
+_STORAGE: Final = "seeklog/storage/"
+_KERNEL: Final = "seeklog/record/kernel.py"
+_STATES: Final = "tests/crash/test_crash_states.py::test_a_crash_at_any_boundary_keeps_every_promise"
+_STORE_STATES: Final = (
+    "tests/crash/test_store_crash_states.py::test_a_crash_at_any_boundary_keeps_every_promise_of_a_store"
+)
+_LOG: Final = "tests/storage/test_log.py::"
+_RECOVERY: Final = "tests/storage/test_recovery.py::"
+_IO: Final = "tests/faults/test_io_errors.py::"
+
+
+@dataclass(frozen=True, slots=True)
+class Bug:
+    """One edit, and who must notice it."""
+
+    target: int
+    """The target whose test it puts to the test."""
+    breaks: str
+    """What is wrong with it."""
+    path: str
+    """Below `src`."""
+    old: str
+    new: str
+    found_by: tuple[str, ...]
+    """Tests: node ids, with or without the case of a parametrized one."""
+    also: tuple[str, str] | None = None
+    """A second edit that belongs to it."""
+    quick: bool = False
+    """Whether it is one of the short run."""
+
+    @property
+    def interpreted(self) -> bool:
+        """The kernel is not compiled anew for a bug in it."""
+        return self.path == _KERNEL
+
+    def seeded(self) -> str:
+        """Return the text of the file with the bug in it."""
+        text = (SOURCE / self.path).read_text()
+        for old, new in filter(None, ((self.old, self.new), self.also)):
+            # The second is looked for in what the first leaves.
+            assert text.count(old) == 1, f"{self.path}: {text.count(old)} places look like {old!r}"
+            text = text.replace(old, new)
+        return text
+
+
+def state_of(*workloads: str) -> tuple[str, ...]:
+    return tuple(f"{_STATES}[{workload}]" for workload in workloads)
+
+
+def store_state_of(*workloads: str) -> tuple[str, ...]:
+    return tuple(f"{_STORE_STATES}[store: {workload}]" for workload in workloads)
+
+
+BUGS: Final = (
+    # ---------------------------------------------------------------- 1: crash states
+    Bug(
+        1,
+        "an append under flush=batch returns without a sync",
+        _STORAGE + "segment.py",
+        "own go meanwhile\n        self.shared.files.sync(handle.number)\n",
+        "own go meanwhile\n        assert handle\n",
+        (_LOG + "test_with_flush_batch_every_append_is_synced_before_it_returns", *state_of("append, flush=batch")),
+        quick=True,
+    ),
+    Bug(
+        1,
+        "a segment that was rolled away is never synced",
+        _STORAGE + "partition.py",
+        "for segment in (*rolled, active):\n",
+        "for segment in (active,):\n",
+        state_of("roll, flush=batch", "seal"),
+    ),
+    Bug(
+        1,
+        "the name of a new log's directory is not synced",
+        _STORAGE + "partition.py",
+        "            sync_ancestors(files, directory)\n",
+        "            assert sync_ancestors\n",
+        state_of("create with parents", "create after a kill, with parents"),
+    ),
+    Bug(
+        1,
+        "the name of a new segment is not synced",
+        _STORAGE + "partition.py",
+        "if names_dirty or sealed:",
+        "if False:",
+        state_of("roll, flush=batch", "seal"),
+    ),
+    Bug(
+        1,
+        "a checkpoint is written in place",
+        _STORAGE + "checkpoint.py",
+        'temporary = f"{directory}/{name}{names.TEMPORARY}"',
+        'temporary = f"{directory}/{name}"',
+        state_of("checkpoint", "truncate_to, flush=batch"),
+    ),
+    Bug(
+        1,
+        "a file that replaces another is not synced before it gets the name",
+        _STORAGE + "checkpoint.py",
+        "        files.write(handle, data, 0)\n        files.sync(handle)\n",
+        "        files.write(handle, data, 0)\n",
+        state_of("checkpoint", "truncate_to, flush=batch"),
+    ),
+    Bug(
+        1,
+        "the recovery point that is written down lies above what was synced",
+        _STORAGE + "partition.py",
+        "            recovery_point=self.recovery_point,\n            log_start_offset=",
+        "            recovery_point=self.log_end_offset,\n            log_start_offset=",
+        state_of("leader epochs"),
+    ),
+    Bug(
+        1,
+        "records that were appended during a sync are taken for synced",
+        _STORAGE + "partition.py",
+        "                self.recovery_point = end\n                if self._syncs_each",
+        "                self.recovery_point = self.log_end_offset\n                if self._syncs_each",
+        ("tests/storage/test_commit.py", "tests/storage/test_log.py", "tests/storage/test_writer.py"),
+    ),
+    Bug(
+        1,
+        "one sync serves also those who have appended after it",
+        _STORAGE + "commit.py",
+        "served = [waiter for waiter in self._waiters if waiter.end <= durable]",
+        "served = list(self._waiters)",
+        ("tests/storage/test_commit.py::test_threads_that_wait_while_a_sync_runs_share_the_next_one",),
+        also=("self._waiters = [waiter for waiter in self._waiters if waiter.end > durable]", "self._waiters = []"),
+    ),
+    Bug(
+        1,
+        "less is there before less is promised: a truncation checkpoints too late",
+        _STORAGE + "partition.py",
+        "replace(self._checkpoint(), recovery_point=recovery_point, high_watermark=high_watermark)",
+        "self._checkpoint()",
+        state_of("truncate_to, flush=batch"),
+    ),
+    Bug(
+        1,
+        "a transaction appends before its intent is durable",
+        "seeklog/topics/transactions.py",
+        "                    write_transaction(self._files, self._root, transaction)\n",
+        "                    pass\n",
+        (
+            "tests/crash/test_transactions.py::test_a_transaction_is_durable_before_anything_is_appended_for_it",
+            "tests/store/test_transactions.py::test_a_kill_at_any_change_of_a_commit_leaves_all_or_nothing_and_never_twice",
+        ),
+    ),
+    Bug(
+        1,
+        "what was staged is removed before the log has it on the disk",
+        _STORAGE + "transaction.py",
+        "                partition.append_staged(piece)\n    partition.flush()\n",
+        "                partition.append_staged(piece)\n",
+        store_state_of("a transaction, flush=os", "a transaction that rolls", "a transaction over two topics"),
+    ),
+    Bug(
+        1,
+        "an archive counts before its first file is there",
+        "seeklog/topics/archive.py",
+        "    manifest = Manifest(is_complete=False)\n    return replace(plan",
+        "    manifest = Manifest(is_complete=True)\n    return replace(plan",
+        ("tests/crash/test_archive_states.py",),
+    ),
+    # ---------------------------------------------------------------- 2: torn tails
+    Bug(
+        2,
+        "recovery leaves one byte of the torn batch",
+        _STORAGE + "recovery.py",
+        "files.truncate(handle, cut.state.size)",
+        "files.truncate(handle, cut.state.size + 1)",
+        ("tests/faults/test_torn_tail.py::test_a_torn_last_batch_is_cut_whole_at_every_byte",),
+    ),
+    Bug(
+        2,
+        "recovery cuts into the last whole batch",
+        _STORAGE + "recovery.py",
+        "files.truncate(handle, cut.state.size)",
+        "files.truncate(handle, max(0, cut.state.size - 1))",
+        ("tests/faults/test_torn_tail.py::test_a_torn_last_batch_is_cut_whole_at_every_byte",),
+    ),
+    Bug(
+        2,
+        "what recovery cuts off is thrown away",
+        _STORAGE + "recovery.py",
+        "        report.torn_files.append(_keep_torn(shared, cut.segment.base_offset, cut.state.size, tail))\n",
+        "",
+        (_RECOVERY + "test_a_torn_last_batch_is_cut_and_kept",),
+        quick=True,
+    ),
+    Bug(
+        2,
+        "damage below the recovery point is cut, too",
+        _STORAGE + "recovery.py",
+        "    if next_offset < recovery_point:\n        return Action.REFUSE\n    return Action.CUT",
+        "    return Action.CUT",
+        (_RECOVERY + "test_damage_below_the_recovery_point_is_refused_by_file_and_byte",),
+    ),
+    # ---------------------------------------------------------------- 3: flipped bits
+    Bug(
+        3,
+        "the checksum of a batch is not looked at",
+        _KERNEL,
+        "    if load_u32(p, at + 17) != computed:\n        raise crc_error(load_u32(p, at + 17), computed, position)\n",
+        "",
+        ("tests/record/test_hostile.py::test_no_single_bit_of_a_batch_flips_in_silence",),
+    ),
+    Bug(
+        3,
+        "offsets may jump where a log has no gaps",
+        _KERNEL,
+        "if base < next_offset or (contiguous and base != next_offset):",
+        "if base < next_offset:",
+        ("tests/record/test_decoding.py", "tests/record/test_segment_state.py", "tests/record/test_hostile.py"),
+    ),
+    Bug(
+        3,
+        "a seal whose own checksum is wrong counts",
+        _STORAGE + "seal.py",
+        " or _CRC.unpack_from(data, len(data) - 4)[0] != crc32c(data[:-4]):",
+        ":",
+        ("tests/storage/test_seal.py::test_a_seal_with_any_bit_turned_over_is_none",),
+        quick=True,
+    ),
+    Bug(
+        3,
+        "a sealed segment that lost its end is trusted",
+        _STORAGE + "recovery.py",
+        "    if segment.size < seal.size:\n",
+        "    if segment.size < 0:\n",
+        ("tests/faults/test_torn_tail.py::test_a_segment_cut_below_the_recovery_point_is_refused_and_left_alone",),
+    ),
+    # ---------------------------------------------------------------- 4: failing syncs
+    Bug(
+        4,
+        "a log goes on after a failed sync",
+        _STORAGE + "partition.py",
+        "        self._refusal = failure\n        self.wake_followers()\n",
+        "        self.wake_followers()\n",
+        (_IO + "test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledged",),
+    ),
+    Bug(
+        4,
+        "bytes of a failed sync are not written again",
+        _STORAGE + "recovery.py",
+        "        _rewrite(shared, scanned, recovery_point)\n",
+        "        assert _rewrite\n",
+        state_of("a sync fails", "a sync fails, flush=os"),
+    ),
+    Bug(
+        4,
+        "the recovery point moves before the sync",
+        _STORAGE + "partition.py",
+        "            try:\n                for segment in (*rolled, active):\n",
+        "            self.recovery_point = end\n            try:\n                for segment in (*rolled, active):\n",
+        (_IO + "test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledged",),
+    ),
+    # ---------------------------------------------------------------- 5: full disks
+    Bug(
+        5,
+        "what a full disk took of a batch stays in the file",
+        _STORAGE + "segment.py",
+        "            self.shared.files.truncate(self._number, state.size)\n            raise\n",
+        "            raise\n",
+        (_IO + "test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_room",),
+    ),
+    # ---------------------------------------------------------------- 6: kills
+    Bug(
+        6,
+        "the mark of a clean close is believed though something was appended since",
+        _STORAGE + "recovery.py",
+        " or saved[2] != segment.size:",
+        ":",
+        (_RECOVERY + "test_the_clean_marker_is_void_once_something_was_appended",),
+    ),
+    # ---------------------------------------------------------------- 8: wrong indexes
+    Bug(
+        8,
+        "after a crash the indexes are taken as they are",
+        _STORAGE + "recovery.py",
+        "        active.replace_indexes()\n",
+        "        active.adopt_indexes()\n",
+        (_RECOVERY + "test_after_a_crash_a_stale_index_of_the_last_segment_is_written_anew",),
+    ),
+    Bug(
+        8,
+        "an index is not held against its seal",
+        _STORAGE + "segment.py",
+        "if tuple(crc32c(table) for table in tables) != proofs:",
+        "if not proofs:",
+        ("tests/faults/test_index_damage.py",),
+    ),
+    Bug(
+        8,
+        "a stale time index is believed",
+        _STORAGE + "segment.py",
+        "if tuple(crc32c(table) for table in tables) != proofs:",
+        "if crc32c(tables[0]) != proofs[0]:",
+        ("tests/faults/test_index_damage.py",),
+    ),
+    # ---------------------------------------------------------------- 9: readers beside writers
+    Bug(
+        9,
+        "the high watermark is one too low",
+        _STORAGE + "partition.py",
+        "            if self._follows_write:\n                self.high_watermark = end\n",
+        "            if self._follows_write:\n                self.high_watermark = offset\n",
+        (_LOG + "test_the_high_watermark_follows_the_write",),
+    ),
+    Bug(
+        9,
+        "with flush=batch a record is shown before it is synced",
+        _STORAGE + "partition.py",
+        'config.flush != "batch" and config.high_watermark == "auto"',
+        'config.high_watermark == "auto"',
+        (_LOG + "test_with_flush_batch_the_high_watermark_follows_the_sync",),
+    ),
+    Bug(
+        9,
+        "a reader goes past the high watermark",
+        _STORAGE + "log.py",
+        "        stop = partition.high_watermark\n        if not",
+        "        stop = partition.log_end_offset\n        if not",
+        (_LOG + "test_reads_stop_at_the_high_watermark_and_uncommitted_ones_go_on",),
+    ),
+    # ---------------------------------------------------------------- 10: one writer
+    Bug(
+        10,
+        "the lock is not taken",
+        "seeklog/files.py",
+        "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "",
+        (
+            "tests/faults/test_processes.py::test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_holds_it",
+        ),
+    ),
+    Bug(
+        10,
+        "the lock stays after a close",
+        _STORAGE + "partition.py",
+        "        self._publisher.close()\n        self._lock_handle.close()\n",
+        "        self._publisher.close()\n",
+        ("tests/faults/test_processes.py::test_a_lock_is_free_after_close",),
+    ),
+    # ---------------------------------------------------------------- 11: model
+    Bug(
+        11,
+        "a search by time passes over a record of that very time",
+        _STORAGE + "reading.py",
+        "record.offset >= start and record.timestamp_ms >= timestamp_ms",
+        "record.offset >= start and record.timestamp_ms > timestamp_ms",
+        ("tests/storage/test_model.py",),
+    ),
+    Bug(
+        11,
+        "a producer is forgotten when the log is opened again",
+        _STORAGE + "known_producers.py",
+        "        self.state = self._state_at(view, end=end, none_at=none_at, skipped=skipped)\n",
+        "        assert skipped is not None\n",
+        ("tests/storage/test_idempotence.py",),
+    ),
+    # ---------------------------------------------------------------- 12, 13, 14: hostile bytes
+    Bug(
+        12,
+        "a count of records that cannot be is believed",
+        _KERNEL,
+        "if count < 0 or last_delta < 0 or count > last_delta + 1:",
+        "if count < 0:",
+        ("tests/record/test_hostile.py",),
+    ),
+    Bug(
+        13,
+        "snappy expands past the limit",
+        "seeklog/record/codec.py",
+        "    if size > limit:\n        raise _too_large(SNAPPY, limit)\n",
+        "",
+        ("tests/record/test_codec.py::test_one_byte_over_the_limit_is_refused",),
+    ),
+    Bug(
+        14,
+        "a varint may have any length",
+        _KERNEL,
+        "        if shift == 63 and byte > 1:\n            break\n",
+        "",
+        ("tests/record/test_hostile.py::test_a_hostile_varint_is_refused_in_every_place",),
+    ),
+    Bug(
+        14,
+        "a batch may have any length",
+        _KERNEL,
+        "    if length > end - at - 12:\n        return 0\n",
+        "",
+        ("tests/record/test_decoding.py", "tests/record/test_hostile.py"),
+    ),
+    # ---------------------------------------------------------------- 15: compaction and retention
+    Bug(
+        15,
+        "compaction drops the latest record of a key",
+        _KERNEL,
+        "            if offset >= 0 and offset < self._map.last_of(",
+        "            if offset >= 0 and offset <= self._map.last_of(",
+        ("tests/record/test_compaction.py",),
+    ),
+    Bug(
+        15,
+        "compaction keeps tombstones for ever",
+        _KERNEL,
+        "(attributes & _DELETE_HORIZON) != 0 and base_timestamp <= self._now_ms",
+        "(attributes & _DELETE_HORIZON) != 0 and base_timestamp < 0",
+        ("tests/record/test_compaction.py",),
+    ),
+    Bug(
+        15,
+        "a compacted segment gets its name before those that it stands for are gone",
+        _STORAGE + "swap.py",
+        "    files = shared.files\n    for base in replaced:\n",
+        "    files = shared.files\n    path = shared.path(base_offset, names.LOG)\n"
+        "    files.rename(path + names.SWAP, path)\n    files.sync_directory(shared.directory)\n"
+        "    for base in replaced:\n",
+        state_of("compaction swap of two", "compaction", "compaction, flush=batch"),
+        also=(
+            "    files.rename(path + names.SWAP, path)\n    files.sync_directory(shared.directory)\n    path = ",
+            "    path = ",
+        ),
+    ),
+    Bug(
+        15,
+        "the commit of a compaction is not synced",
+        _STORAGE + "swap.py",
+        " path + names.SWAP)\n    shared.files.sync_directory(shared.directory)\n",
+        " path + names.SWAP)\n",
+        state_of("compaction", "compaction, flush=batch", "compaction of transactions"),
+    ),
+    Bug(
+        15,
+        "retention takes the segment that is appended to",
+        _STORAGE + "removal.py",
+        "return [segment for segment, following in pairwise(segments) if following.base_offset <= offset]",
+        "return [segment for segment in segments if segment.next_offset <= offset]",
+        ("tests/storage/test_retention.py", "tests/storage/test_log.py"),
+    ),
+    # ---------------------------------------------------------------- 16: clocks
+    Bug(
+        16,
+        "a record from the future keeps its segment for ever",
+        _STORAGE + "retention.py",
+        "return min(self.max_timestamp_ms, self.sealed_at_ms)",
+        "return self.max_timestamp_ms",
+        ("tests/storage/test_retention.py",),
+    ),
+    # ---------------------------------------------------------------- 17: names and paths
+    Bug(
+        17,
+        "a topic may be called ..",
+        "seeklog/names.py",
+        'len(name) <= TOPIC_NAME_MOST and name not in (".", "..")',
+        "len(name) <= TOPIC_NAME_MOST",
+        ("tests/store/test_names.py::test_a_hostile_name_is_refused_everywhere_and_nothing_changes",),
+    ),
+    Bug(
+        17,
+        "a link in a log's directory is followed",
+        "seeklog/files.py",
+        "flags = os.O_NOFOLLOW | os.O_CLOEXEC",
+        "flags = os.O_CLOEXEC",
+        (_LOG + "test_a_symbolic_link_in_place_of_a_side_file_is_not_followed",),
+    ),
+    # ---------------------------------------------------------------- 22: compatibility
+    Bug(
+        22,
+        "an index entry has the first offset of its batch",
+        _KERNEL,
+        "self.add_offset_entry(last)",
+        "self.add_offset_entry(base)",
+        ("tests/storage/test_index.py::test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts",),
+    ),
+)
