@@ -7,7 +7,7 @@ the tests of plain flips and truncations leave the CRC alone.
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -35,11 +35,11 @@ from record.batches import (
     read_all,
     record_body,
     seal,
-    sized,
     varint,
     with_field,
 )
 from record.columns import read_columns
+from record.hostile import LAWFUL, PLACES, VARINTS, edge_values, overclaiming_batches
 from seeklog.errors import CorruptBatch, CorruptionError
 from seeklog.record import kernel
 from seeklog.record.codec import CODEC_NAMES
@@ -160,19 +160,6 @@ def test_every_truncation_of_the_records_is_an_error(codec: int) -> None:
         assert assert_agreement(raw)[:2] == ("error", "CorruptBatch")
 
 
-EDGE_VALUES = [0, 1, 2, 3, 4, 5, 7, 13, 14, 48, 49, 50, 60, 61, 127, 128, 255, 2**15 - 1, 2**16]
-EDGE_VALUES += [INT32_MAX - 12, INT32_MAX - 1, INT32_MAX, 2**32 - 1, 2**62, INT64_MAX - 3, INT64_MAX - 1, INT64_MAX]
-WIDTHS = {"q": 64, "i": 32, "h": 16, "b": 8, "I": 32}
-
-
-def edge_values(code: str) -> Iterator[int]:
-    bits = WIDTHS[code]
-    low, high = (0, 2**bits - 1) if code == "I" else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
-    for value in sorted({*EDGE_VALUES, *(-value for value in EDGE_VALUES), low, low + 1, low + 2, high}):
-        if low <= value <= high:
-            yield value
-
-
 @pytest.mark.parametrize("name", FIELDS)
 @by_codec
 def test_any_value_in_any_header_field_is_an_error_or_a_record(name: str, codec: int) -> None:
@@ -238,50 +225,6 @@ def test_a_control_batch_with_counts_that_cannot_be_is_judged_alike(field: str, 
 
 
 # ---------------------------------------------------------------- varints
-
-# What may stand where a varint should, and what a decoder makes of it (None: no varint).
-VARINTS: dict[str, tuple[bytes, int | None]] = {
-    "nothing behind": (b"\x80", None),
-    "eleven bytes": (b"\x80" * 10 + b"\x01", None),
-    "eleven bytes of zero": (b"\x80" * 10 + b"\x00", None),
-    "65 bits": (b"\xff" * 9 + b"\x02", None),
-    "ten bytes that go on": (b"\xff" * 10, None),
-    "smallest": (b"\xff" * 9 + b"\x01", -(2**63)),
-    "largest": (b"\xfe" + b"\xff" * 8 + b"\x01", INT64_MAX),
-    "int32 max": (varint(INT32_MAX), INT32_MAX),
-    "int32 max + 1": (varint(INT32_MAX + 1), INT32_MAX + 1),
-    "int32 min": (varint(-(2**31)), -(2**31)),
-    "2**32": (varint(2**32), 2**32),
-    "-1": (varint(-1), -1),
-    "-2": (varint(-2), -2),
-    "64": (varint(64), 64),
-    "2**62": (varint(2**62), 2**62),
-}
-# Each varint of a record, with bytes before and behind it as they are in a record that is right.
-PLACES: dict[str, Callable[[bytes], bytes]] = {
-    "record length": lambda v: batch_of(v + record_body()),
-    "timestamp delta": lambda v: one_record(record_body(timestamp_delta=v)),
-    "offset delta": lambda v: one_record(record_body(offset_delta=v)),
-    "key length": lambda v: one_record(record_body(key=v)),
-    "value length": lambda v: one_record(record_body(value=v)),
-    "header count": lambda v: one_record(record_body(headers=v)),
-    "header key length": lambda v: one_record(record_body(headers=varint(1) + v + varint(-1))),
-    "header value length": lambda v: one_record(record_body(headers=varint(1) + sized(b"h") + v)),
-}
-# Where a value other than zero is right: what the reader then gives.
-LAWFUL = {
-    ("timestamp delta", "int32 max"),
-    ("timestamp delta", "int32 max + 1"),
-    ("timestamp delta", "int32 min"),
-    ("timestamp delta", "2**32"),
-    ("timestamp delta", "-1"),
-    ("timestamp delta", "-2"),
-    ("timestamp delta", "64"),
-    ("timestamp delta", "2**62"),
-    ("key length", "-1"),
-    ("value length", "-1"),
-    ("header value length", "-1"),
-}
 
 
 @pytest.mark.parametrize("what", VARINTS)
@@ -350,20 +293,8 @@ def test_bytes_behind_the_last_record_are_damage() -> None:
 # ---------------------------------------------------------------- memory
 
 
-def hostile_batches() -> Iterator[bytes]:
-    for place in PLACES.values():
-        for hostile, _ in VARINTS.values():
-            yield place(hostile)
-    for name in ("batch_length", "record_count", "last_delta"):
-        for codec in (0, 4):
-            raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
-            for value in (INT32_MAX, INT32_MAX - 1, 2**30):
-                yield seal(with_field(raw, name, value))
-    yield seal(with_field(with_field(RAW, "record_count", INT32_MAX), "last_delta", INT32_MAX))
-
-
 def test_no_claim_in_a_batch_is_paid_for_in_memory() -> None:
-    batches = list(hostile_batches())
+    batches = list(overclaiming_batches())
     assert_agreement(RAW)  # what is allocated once and kept is no part of the measure
     tracemalloc.start()
     try:

@@ -6,13 +6,10 @@ inputs, sound and hostile, and must give the same bytes, the same records and th
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -20,139 +17,32 @@ import pytest
 
 from record.batches import (
     CODECS,
-    FIELDS,
     INT32_MAX,
     INT64_MAX,
     IS_COMPILED,
     LIMIT,
-    RULES,
-    SMALL,
-    SMALL_ROWS,
-    Sketch,
     T,
-    batch_of,
-    flips,
-    seal,
-    with_field,
 )
-from record.columns import ALL
-from record.test_hostile import PLACES, VARINTS, edge_values
-from seeklog.errors import SeeklogError
+from record.hostile import hostile_batches
+from record.twins import READERS, find_twin, load, told
 from seeklog.record import kernel
 
 SEED = 2026
 WIDEST_SPANS = ((-1, INT64_MAX), (INT64_MAX, -1))
-DIRECTORY = Path(str(kernel.__file__)).parent
 
 
 @pytest.fixture(scope="module")
 def twin() -> ModuleType:
     """The kernel that does not run."""
-    if IS_COMPILED:
-        return load(DIRECTORY / "kernel.py")
-    built = [path for suffix in importlib.machinery.EXTENSION_SUFFIXES for path in DIRECTORY.glob(f"kernel{suffix}")]
-    if not built:
+    path = find_twin()
+    if path is None:
         pytest.skip("the kernel is not compiled here: python setup.py build_ext --inplace")
-    return load(built[0])
-
-
-def load(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("twin.kernel", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def plain(value: Any) -> Any:
-    """Return a result without the twins' own classes: records become tuples."""
-    if type(value).__name__ == "Record":
-        return ("record", value.offset, value.timestamp_ms, value.key, value.value, value.headers)
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if isinstance(value, dict):
-        return {name: plain(each) for name, each in value.items()}
-    return value
-
-
-def told(call: Callable[[], Any]) -> Any:
-    """Return what a call gave, or the whole of the declared error that it raised."""
-    try:
-        return plain(call())
-    except SeeklogError as error:
-        return (type(error).__name__, str(error), getattr(error, "position", None))
+    return load(path)
 
 
 def assert_twins(twin: ModuleType, call: Callable[[Any], Any], about: str) -> None:
     mine, other = told(lambda: call(kernel)), told(lambda: call(twin))
     assert mine == other, about
-
-
-def read_records(module: Any, raw: bytes, *, contiguous: bool, start: int, stop: int) -> Any:
-    out: list[Any] = []
-    end = module.read_records(raw, 0, 9, 40, contiguous, start, stop, 100, 100, 2**62, LIMIT, out)
-    return end, out
-
-
-def read_columns(module: Any, raw: bytes) -> Any:
-    columns = module.Columns(ALL, rows=2, data_bytes=10, limit=LIMIT, timestamp_scale=1000)
-    taken = columns.add(raw, 0, 9, 40, False, 0, INT64_MAX)
-    return taken, columns.rows, columns.finish()
-
-
-def scan(module: Any, raw: bytes) -> Any:
-    state = module.SegmentState(0, **{**RULES, "interval_bytes": 0, "interval_records": 2})
-    taken = state.scan(raw, INT64_MAX)
-    state.finish_times()
-    return taken, state.save(), state.epochs, bytes(state.offset_table), bytes(state.time_table), str(state.problem)
-
-
-def collect_keys(module: Any, raw: bytes) -> Any:
-    table = module.KeyTable(40)
-    taken = table.add(raw, 9, False, INT64_MAX, LIMIT)
-    return taken, table.count, table.next_offset, bytes(table.encode(b"head"))
-
-
-READERS: dict[str, Callable[[Any, bytes], Any]] = {
-    "keys": collect_keys,
-    "records": lambda m, raw: read_records(m, raw, contiguous=False, start=0, stop=INT64_MAX),
-    "a window of records": lambda m, raw: read_records(m, raw, contiguous=True, start=41, stop=43),
-    "columns": read_columns,
-    "scan": scan,
-    "header": lambda m, raw: m.read_header(raw, 0, 9),
-    "check": lambda m, raw: m.check_batches(raw, INT32_MAX),
-    "producers": lambda m, raw: m.has_producers(raw, len(raw)),
-    "skip": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, False),
-    "skip contiguous": lambda m, raw: m.skip_batches(raw, 0, 9, 40, INT64_MAX, True),
-    "walk": lambda m, raw: (m.walk_batches(raw, 40, True), m.walk_batches(raw, 40, False)),
-    "take": lambda m, raw: m.take_batches(raw, 0, 9, 40, False, INT64_MAX, INT64_MAX, True, True),
-    "time": lambda m, raw: m.find_time(raw, 0, 9, T + 1),
-    "entry": lambda m, raw: (m.entry_base(raw, 43, True), m.entry_base(raw, 43, False)),
-    "count": lambda m, raw: m.count_whole_batches(raw),
-}
-
-
-def hostile() -> Iterator[bytes]:
-    """Batches that are sound, flipped, cut, resealed, and with each field and varint at its edges."""
-    for codec in CODECS:
-        yield Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
-    raw = SMALL.encode()
-    for _, flipped in flips(raw):
-        yield seal(flipped)
-    yield from (raw[:size] for size in range(len(raw)))
-    for name, (_, code) in FIELDS.items():
-        yield from (seal(with_field(raw, name, value)) for value in edge_values(code))
-    for place in PLACES.values():
-        yield from (place(varint) for varint, _ in VARINTS.values())
-    yield batch_of(b"", base_offset=40, last_delta=3, record_count=0)
-    yield Sketch(SMALL_ROWS, base_offset=40, attributes=0x20).encode()
-    chance = random.Random(SEED)
-    for _ in range(200):
-        damaged = bytearray(raw + kernel.stamp(raw, 44, 1))
-        for _ in range(chance.randrange(1, 5)):
-            damaged[chance.randrange(len(damaged))] = chance.choice([0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)])
-        yield seal(bytes(damaged[: len(raw)])) + bytes(damaged[len(raw) :])
 
 
 def apply(reader: Callable[[Any, bytes], Any], raw: bytes, module: Any) -> Any:
@@ -161,7 +51,7 @@ def apply(reader: Callable[[Any, bytes], Any], raw: bytes, module: Any) -> Any:
 
 @pytest.mark.parametrize("reader", READERS)
 def test_both_read_the_same_from_every_batch(twin: ModuleType, reader: str) -> None:
-    for raw in hostile():
+    for raw in hostile_batches(seed=SEED):
         assert_twins(twin, partial(apply, READERS[reader], raw), raw.hex())
 
 

@@ -7,8 +7,11 @@ crc32c 5d1c9ad2         the CRC-32C of all before it
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
+from typing import Any
 
+from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.record.kernel import crc32c
 
@@ -30,3 +33,19 @@ def decode_framed(data: bytes, first_line: str, *, what: str, path: str, advice:
             f"{what} begins with {first!r}, not {first_line!r}: a newer seeklog wrote it; open it with that", path=path
         )
     return lines
+
+
+def parse_json(line: str | bytes) -> Any:
+    """Return what a line of JSON says, or raise `ValueError`, also for one that is nested too deep to be read."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        raise ValueError("it is nested too deep") from None
+
+
+def whole_number(value: Any, *, least: int = 0, most: int = INT64_MAX) -> int:
+    """Return a value that is a whole number in its bounds, or raise `ValueError`: a checksum proves no meaning."""
+    if type(value) is not int or not least <= value <= most:
+        shown = repr(value) if not isinstance(value, int) or abs(value) <= 2**64 else "a number of more than 64 bits"
+        raise ValueError(f"{shown} is no number that can stand there")
+    return value

@@ -794,11 +794,13 @@ def stamp(raw: bytes, base_offset: cython.longlong, leader_epoch: cython.longlon
     batch = new_bytes(end)
     p: cython.p_uchar = new_pointer(batch)
     copy(p, 0, pointer(raw), 0, end)
+    size: cython.Py_ssize_t
     while at < end:
+        size = whole_batch_size(p, at, end)
         store_i64(p, at, base_offset)
         store_i32(p, at + 12, leader_epoch)
         base_offset += load_i32(p, at + 23) + 1
-        at += load_i32(p, at + 8) + 12
+        at += size
     return batch if cython.compiled else bytes(batch)
 
 
@@ -810,7 +812,7 @@ def stamp_append_time(raw: bytes, now_ms: cython.longlong):
     end: cython.Py_ssize_t = len(batch)
     size: cython.Py_ssize_t
     while at < end:
-        size = load_i32(p, at + 8) + 12
+        size = whole_batch_size(p, at, end)
         p[at + 22] = p[at + 22] | 0x08
         store_i64(p, at + 35, now_ms)
         store_i32(p, at + 17, crc_of(batch, p, at + 21, size - 21, 0))
@@ -835,6 +837,17 @@ def batch_size(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t)
     if length > end - at - 12:
         return 0
     return cython.cast(cython.Py_ssize_t, length) + 12
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+def whole_batch_size(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    """The size of a batch that the caller has checked before: who has not gets an error, and no stray write."""
+    size: cython.Py_ssize_t = batch_size(p, at, end)
+    if size <= 0:
+        raise CorruptBatch("no whole batch stands here", position=at)
+    return size
 
 
 @cython.cfunc
@@ -2379,7 +2392,7 @@ def check_keyed(data: bytes, limit: cython.Py_ssize_t):
     p: cython.p_uchar = pointer(data)
     q: cython.p_uchar
     while at < end:
-        size = load_i32(p, at + 8) + 12
+        size = whole_batch_size(p, at, end)
         count = load_i32(p, at + 57)
         if not p[at + 22] & _CONTROL and count:
             body, here, body_end = body_and_place(data, at, size, at, limit)
@@ -2890,6 +2903,9 @@ class BatchFilter:
         waiting_count: cython.Py_ssize_t = 0
         self._tombstones = 0
         self._newest = NO_TIMESTAMP
+        # No header proves the count of what is compressed: it is believed only as far as the records can be there.
+        if count > (end - at) // _RECORD_MIN:
+            raise CorruptBatch(f"{count} records cannot fit in {end - at} bytes", position=position)
         if count > self._room:
             self._room = 2 * count
             self._kept = new_buffer(32 * self._room)

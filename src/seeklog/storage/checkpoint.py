@@ -24,9 +24,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from seeklog import names
+from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.files import Files
-from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.framed import decode_framed, encode_framed, whole_number
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"
@@ -74,16 +75,25 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     lines = decode_framed(data, _FIRST_LINE, what="the checkpoint", path=path, advice=_DAMAGED)
     try:
         words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
-        active = tuple(map(int, words["active"].split())) if "active" in words else None
-        numbers = {name: int(words[name]) for name in _NUMBERS}
-        pairs = iter(map(int, words["epochs"].split()))
-        epochs = tuple(zip(pairs, pairs, strict=True))
-        pairs = iter(map(int, words.get("gaps", "").split()))
-        gaps = tuple(zip(pairs, pairs, strict=True))
+        active = _numbers(words["active"], least=-INT64_MAX - 1) if "active" in words else None
+        numbers = {name: whole_number(int(words[name])) for name in _NUMBERS}
+        epochs = _pairs(words["epochs"])
+        for epoch, _ in epochs:
+            whole_number(epoch, most=INT32_MAX)
+        gaps = _pairs(words.get("gaps", ""))
         producers = bool(int(words["producers"])) if "producers" in words else None
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
     return Checkpoint(**numbers, epochs=epochs, active=active, has_producers=producers, gaps=gaps, foreign=False)
+
+
+def _numbers(words: str, *, least: int = 0) -> tuple[int, ...]:
+    return tuple(whole_number(int(word), least=least) for word in words.split())
+
+
+def _pairs(words: str) -> tuple[tuple[int, int], ...]:
+    numbers = iter(_numbers(words))
+    return tuple(zip(numbers, numbers, strict=True))
 
 
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from seeklog import names
+from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.files import Files
 from seeklog.storage.checkpoint import replace_file
 
@@ -32,6 +33,8 @@ def decode_epochs(data: bytes) -> list[Entry] | None:
         if int(version) != 0 or int(count) != len(entries):
             return None
     except ValueError:
+        return None
+    if not all(0 <= epoch <= INT32_MAX and 0 <= start <= INT64_MAX for epoch, start in entries):
         return None
     growing = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
     return entries if growing else None

@@ -23,15 +23,17 @@ import contextlib
 import json
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from seeklog import names
+from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.files import Files
 from seeklog.record.batch import BatchHeader, split_batches
-from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
 from seeklog.record.kernel import stamp_append_time
 from seeklog.storage import reading, staging
 from seeklog.storage.checkpoint import replace_file
@@ -108,24 +110,40 @@ def decode_transaction(data: bytes, *, path: str) -> Transaction:
     """Return what the bytes say, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, what="the transaction", path=path, advice=_DAMAGED)
     try:
-        fields = json.loads("".join(lines))
-        parts = tuple(
-            Part(
-                partition=part["partition"],
-                topic_id=part["topic_id"],
-                base_offset=part["base_offset"],
-                files=tuple(_staged_file(file) for file in part["files"]),
-            )
-            for part in fields["parts"]
-        )
-        return Transaction(fields["app"], fields["version"], fields["state"], parts, fields["kept"])
-    except (ValueError, KeyError, TypeError) as error:
+        fields = parse_json("".join(lines))
+        app, version, state, is_kept = (fields[name] for name in ("app", "version", "state", "kept"))
+        names.app_key(app)
+        if type(is_kept) is not bool or state not in ("committing", "done"):
+            raise ValueError(f"the state {state!r}, kept {is_kept!r}")
+        parts = tuple(map(_part, fields["parts"]))
+        return Transaction(app, whole_number(version, least=-INT64_MAX), state, parts, is_kept)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"the transaction does not parse: {error}", path=path, advice=_DAMAGED) from error
+
+
+def _part(fields: Mapping[str, Any]) -> Part:
+    """Return a part as the file has it. Its names become paths, so nothing is believed that no writer would write."""
+    part = Part(
+        partition=fields["partition"],
+        topic_id=fields["topic_id"],
+        base_offset=whole_number(fields["base_offset"]),
+        files=tuple(map(_staged_file, fields["files"])),
+    )
+    if names.parse_partition_name(part.partition) is None or not isinstance(part.topic_id, str):
+        raise ValueError(f"a part for {part.partition!r}, topic id {part.topic_id!r}")
+    whole_number(part.base_offset + part.record_count)
+    return part
 
 
 def _staged_file(fields: Sequence[Any]) -> StagedFile:
     name, size, crc, record_count, ends = fields
-    return StagedFile(name, size, crc, record_count, tuple(ends))
+    if names.parse_staged_name(name) is None:
+        raise ValueError(f"{name!r} is no staged file")
+    edges = [0, *(whole_number(end) for end in ends)]
+    if edges[-1] != size or any(end <= start for start, end in pairwise(edges)):
+        raise ValueError(f"{name} of {size!r} bytes, in pieces that end at {ends!r}")
+    crc = whole_number(crc, most=2**32 - 1)
+    return StagedFile(name, whole_number(size), crc, whole_number(record_count), tuple(ends))
 
 
 def read_transaction(files: Files, root: str, key: str) -> Transaction | None:

@@ -26,10 +26,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from seeklog import names
-from seeklog.config import LogConfig
+from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import Files
-from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.framed import decode_framed, encode_framed, parse_json
 from seeklog.storage.checkpoint import replace_file
 
 VERSION = 1
@@ -95,7 +95,7 @@ def decode_catalog(data: bytes, *, path: str) -> Catalog:
     """Return what the bytes say, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, what="the catalog of topics", path=path, advice=_DAMAGED)
     try:
-        topics = [_topic(json.loads(line)) for line in lines]
+        topics = [_topic(parse_json(line)) for line in lines]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"the catalog does not parse: {error}", path=path, advice=_DAMAGED) from error
     return {topic.name: topic for topic in topics}
@@ -119,7 +119,7 @@ def _topic(entry: Mapping[str, Any]) -> Topic:
 
 
 def _numbers(numbers: Any) -> tuple[int, ...]:
-    whole = isinstance(numbers, list) and all(type(number) is int and number >= 0 for number in numbers)
+    whole = isinstance(numbers, list) and all(type(number) is int and 0 <= number < INT32_MAX for number in numbers)
     if not whole or numbers != sorted(set(numbers)):
         raise ValueError(f"{numbers!r} are no partitions")
     return tuple(numbers)

@@ -23,8 +23,9 @@ from itertools import pairwise
 from typing import Any, Final
 
 from seeklog import names
-from seeklog.config import LogConfig
+from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import ManifestMismatch, SeeklogError
+from seeklog.record.framed import whole_number
 from seeklog.record.kernel import crc32c
 from seeklog.storage.seal import Seal, decode_seal
 
@@ -238,7 +239,7 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
     segments = tuple(map(_segment_in, entry["segments"]))
     if any(first.next_offset > second.base_offset for first, second in pairwise(segments)):
         raise ValueError("segments lie over each other")
-    gaps = tuple((_number(first), _number(behind)) for first, behind in entry["gaps"])
+    gaps = tuple((whole_number(first), whole_number(behind)) for first, behind in entry["gaps"])
     holes = {(first.next_offset, second.base_offset) for first, second in pairwise(segments)}
     if any(first >= behind or (first, behind) not in holes for first, behind in gaps):
         raise ValueError("it declares offsets to be missing where no segments enclose them")
@@ -246,9 +247,9 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
     if unknown:
         raise ValueError(f"{min(unknown)!r} is no file of a partition")
     return PartitionEntry(
-        partition=_number(entry["partition"]),
-        log_start_offset=_number(entry["log_start_offset"]),
-        epochs=tuple((_number(epoch), _number(start)) for epoch, start in entry["epochs"]),
+        partition=whole_number(entry["partition"], most=INT32_MAX),
+        log_start_offset=whole_number(entry["log_start_offset"]),
+        epochs=tuple((whole_number(epoch), whole_number(start)) for epoch, start in entry["epochs"]),
         files=_files_in(entry["files"]),
         segments=segments,
         gaps=gaps,
@@ -257,11 +258,11 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
 
 def _segment_in(entry: Mapping[str, Any]) -> SegmentEntry:
     segment = SegmentEntry(
-        base_offset=_number(entry["base_offset"]),
-        next_offset=_number(entry["next_offset"]),
-        record_count=_number(entry["record_count"]),
-        batch_count=_number(entry["batch_count"]),
-        max_timestamp_ms=_number(entry["max_timestamp_ms"], least=-1),
+        base_offset=whole_number(entry["base_offset"]),
+        next_offset=whole_number(entry["next_offset"]),
+        record_count=whole_number(entry["record_count"]),
+        batch_count=whole_number(entry["batch_count"]),
+        max_timestamp_ms=whole_number(entry["max_timestamp_ms"], least=-1),
         seal_bytes=None if entry["seal"] is None else bytes.fromhex(entry["seal"]),
         stem=entry["stem"],
         files=_files_in(entry["files"]),
@@ -278,10 +279,8 @@ def _segment_in(entry: Mapping[str, Any]) -> SegmentEntry:
 
 
 def _files_in(entry: Mapping[str, Any]) -> dict[str, StoredFile]:
-    return {name: StoredFile(_number(file["size"]), int(file["crc32c"], 16)) for name, file in entry.items()}
+    return {name: _file_in(file) for name, file in entry.items()}
 
 
-def _number(value: Any, *, least: int = 0) -> int:
-    if type(value) is not int or not least <= value < 2**63:
-        raise ValueError(f"{value!r} is no number that can stand there")
-    return value
+def _file_in(file: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(whole_number(file["size"]), whole_number(int(file["crc32c"], 16), most=2**32 - 1))

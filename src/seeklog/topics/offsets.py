@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from seeklog import names
-from seeklog.config import INT64_MAX
+from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import Checkpoint, replace_file
@@ -49,6 +49,8 @@ def decode_offsets(data: bytes) -> Offsets | None:
         rows = [line.split() for line in lines]
         offsets = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
         if int(version) != 0 or int(count) != len(rows):
+            return None
+        if not all(0 <= at.partition <= INT32_MAX and abs(offset) <= INT64_MAX for at, offset in offsets.items()):
             return None
     except ValueError:
         return None

@@ -23,7 +23,7 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.errors import CorruptionError, UsageError
 from seeklog.files import Files
-from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.directory import take_lock
 from seeklog.storage.handle import Lock
@@ -64,8 +64,9 @@ def decode_identity(data: bytes, *, path: str) -> Identity:
     """Return what the bytes say, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, what="the producer's file", path=path, advice=_DAMAGED)
     try:
-        fields = json.loads("".join(lines))
-        return Identity(int(fields["id"]), int(fields["epoch"]), str(fields["name"]))
+        fields = parse_json("".join(lines))
+        epoch = whole_number(fields["epoch"], most=EPOCH_MOST)
+        return Identity(whole_number(fields["id"]), epoch, str(fields["name"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"the producer's file does not parse: {error}", path=path, advice=_DAMAGED) from error
 

@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from seeklog import names
 from seeklog.errors import CorruptionError
 from seeklog.names import TopicPartition
-from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
 
 _FIRST_LINE: Final = "seeklog-lake 1"
 _DAMAGED: Final = "Restore it from a copy, or write a new lake to another directory; nothing was changed."
@@ -112,21 +112,23 @@ def decode_manifest(data: bytes, *, path: str) -> Manifest:
     """Return what the bytes say, or raise `CorruptionError`. Nothing is believed that no job would write."""
     framed = decode_framed(data, _FIRST_LINE, what="the manifest of the lake", path=path, advice=_DAMAGED)
     try:
-        about, *lines = map(json.loads, framed)
+        about, *lines = map(parse_json, framed)
         partitions = dict(_partition(line) for line in lines)
         if len(partitions) != len(lines):
             raise ValueError("a partition stands there twice")
         return Manifest(
-            commit=_whole(about["commit"]), written_at_ms=_whole(about["written_at_ms"]), partitions=partitions
+            commit=whole_number(about["commit"]),
+            written_at_ms=whole_number(about["written_at_ms"]),
+            partitions=partitions,
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"the manifest does not parse: {error}", path=path, advice=_DAMAGED) from error
 
 
 def _partition(line: Mapping[str, Any]) -> tuple[TopicPartition, LakePartition]:
-    at = TopicPartition(line["topic"], _whole(line["partition"]))
+    at = TopicPartition(line["topic"], whole_number(line["partition"]))
     names.check_topic_name(at.topic)
-    ranges = tuple((_whole(start), _whole(end)) for start, end in line["ranges"])
+    ranges = tuple((whole_number(start), whole_number(end)) for start, end in line["ranges"])
     edges = [edge for one in ranges for edge in one]
     if not edges or any(before >= behind for before, behind in pairwise(edges)):
         raise ValueError(f"the ranges of {at} are {ranges}")
@@ -144,15 +146,9 @@ def _check_file(at: TopicPartition, file: LakeFile, ranges: tuple[tuple[int, int
     if names.parse_lake_file(file.path) != at:
         raise ValueError(f"{file.path!r} is no file of {at}")
     for number in (file.start, file.next_offset, file.rows, file.size):
-        _whole(number)
+        whole_number(number)
     inside = any(start <= file.start < file.next_offset <= end for start, end in ranges)
     if not inside or not 0 < file.rows <= file.next_offset - file.start:
         raise ValueError(f"{file.path} is said to hold {file.rows} records of {file.start} to {file.next_offset}")
     if not type(file.min_timestamp_ms) is type(file.max_timestamp_ms) is int:
         raise ValueError(f"{file.path} has no times")
-
-
-def _whole(number: Any) -> int:
-    if type(number) is not int or not 0 <= number < 2**63:
-        raise ValueError(f"{number!r} is no whole number")
-    return number

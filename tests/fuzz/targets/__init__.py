@@ -1,0 +1,1 @@
+"""The targets: each module here enters its own."""
