@@ -28,6 +28,8 @@ class Target:
     """Reads the bytes. Only errors of seeklog may come out of it."""
     seeds: Callable[[], Iterable[bytes]]
     mutate: Mutate
+    reseal: Scramble
+    """Makes the checksums right again; bytes that have none come back as they are."""
     size_most: int = 4096
     is_timed: bool = True
     """Whether one input is to take at most so long; the interpreted kernel and the disk are not held to it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fuzz.target import Target, enter
-from fuzz.targets.side_files import as_it_is, mutator
+from fuzz.targets.side_files import mutator
 from seeklog.groups.records import (
     CommittedOffset,
     GroupState,
@@ -48,6 +48,6 @@ def group_seeds() -> Iterator[bytes]:
     yield encode_group(GroupState(generation=3, protocol="range", leader="m-1", members={"m-1": member}))
 
 
-enter(Target("group_key", decode_key, key_seeds, mutator(as_it_is), size_most=512))
-enter(Target("group_offset", decode_offset, offset_seeds, mutator(as_it_is), size_most=512))
-enter(Target("group_state", decode_group, group_seeds, mutator(as_it_is), size_most=1024))
+enter(Target("group_key", decode_key, key_seeds, mutator(bytes), bytes, size_most=512))
+enter(Target("group_offset", decode_offset, offset_seeds, mutator(bytes), bytes, size_most=512))
+enter(Target("group_state", decode_group, group_seeds, mutator(bytes), bytes, size_most=1024))

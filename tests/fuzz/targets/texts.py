@@ -6,7 +6,7 @@ import json
 import random
 from collections.abc import Iterator
 
-from fuzz.mutation import mutate_frame, mutate_json, put_word
+from fuzz.mutation import mutate_frame, mutate_json, put_word, seal_frame
 from fuzz.target import Broken, Scramble, Target, enter
 from seeklog import names
 from seeklog.errors import CorruptionError
@@ -138,14 +138,17 @@ def mutate_archive(data: bytes, chance: random.Random, scramble: Scramble) -> by
     kind = chance.randrange(8)
     if kind == 0:
         return scramble(data)
-    changed = put_word(data, chance) if kind == 1 else mutate_json(data, chance)
+    return seal_archive(put_word(data, chance) if kind == 1 else mutate_json(data, chance))
+
+
+def seal_archive(data: bytes) -> bytes:
     try:
-        document = json.loads(changed)
+        document = json.loads(data)
         content = json.dumps(document["content"], sort_keys=True, separators=(",", ":")).encode("ascii")
         document["crc32c"] = f"{crc32c(content):08x}"
         return json.dumps(document).encode("ascii")
     except (ValueError, KeyError, TypeError, RecursionError):
-        return changed
+        return data
 
 
 def read_archive(data: bytes) -> None:
@@ -224,12 +227,12 @@ def mutate_config(data: bytes, chance: random.Random, scramble: Scramble) -> byt
     return mutate_json(data, chance) if chance.randrange(8) else scramble(data)
 
 
-enter(Target("checkpoint", read_checkpoint, checkpoint_seeds, mutate_frame))
-enter(Target("catalog", read_catalog, catalog_seeds, mutate_frame))
-enter(Target("config", read_config, config_seeds, mutate_config))
-enter(Target("transaction", read_transaction, transaction_seeds, mutate_frame))
-enter(Target("identity", read_identity, identity_seeds, mutate_frame))
-enter(Target("archive_manifest", read_archive, archive_seeds, mutate_archive))
-enter(Target("lake_manifest", read_lake, lake_seeds, mutate_frame))
-enter(Target("epochs", read_epochs, epochs_seeds, mutate_text))
-enter(Target("root_offsets", read_offsets, offsets_seeds, mutate_text))
+enter(Target("checkpoint", read_checkpoint, checkpoint_seeds, mutate_frame, seal_frame))
+enter(Target("catalog", read_catalog, catalog_seeds, mutate_frame, seal_frame))
+enter(Target("config", read_config, config_seeds, mutate_config, bytes))
+enter(Target("transaction", read_transaction, transaction_seeds, mutate_frame, seal_frame))
+enter(Target("identity", read_identity, identity_seeds, mutate_frame, seal_frame))
+enter(Target("archive_manifest", read_archive, archive_seeds, mutate_archive, seal_archive))
+enter(Target("lake_manifest", read_lake, lake_seeds, mutate_frame, seal_frame))
+enter(Target("epochs", read_epochs, epochs_seeds, mutate_text, bytes))
+enter(Target("root_offsets", read_offsets, offsets_seeds, mutate_text, bytes))

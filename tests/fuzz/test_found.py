@@ -1,0 +1,136 @@
+"""What the fuzzers have found, kept as tests: bytes whose checksum is right and whose meaning is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fuzz.mutation import seal_frame
+from fuzz.target import load_targets
+from fuzz.targets import texts
+from record.batches import INT32_MAX, SMALL_ROWS, Sketch, seal, with_field
+from record.twins import compact
+from seeklog.errors import CorruptBatch, CorruptionError, SeeklogError
+from seeklog.record import kernel
+from seeklog.storage.epochs import decode_epochs
+from seeklog.storage.transaction import decode_transaction
+from seeklog.topics.offsets import decode_offsets
+
+TARGETS = load_targets()
+NAME = texts.STAGED
+DEEP = b"[" * 100_000
+
+
+def with_line(data: bytes, change: Callable[[Any], Any]) -> bytes:
+    """Return a framed text of one line of JSON with that line changed, and its CRC right."""
+    first, line, _ = data.split(b"\n", 2)
+    fields = json.loads(line)
+    change(fields)
+    return seal_frame(first + b"\n" + json.dumps(fields).encode() + b"\n")
+
+
+def transaction(change: Callable[[Any], Any]) -> bytes:
+    return with_line(next(texts.transaction_seeds()), change)
+
+
+@pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "seeklog-staged-x", "", None, 5, ["a"]])
+def test_a_transaction_names_no_file_but_a_staged_one(name: object) -> None:
+    """The files that it names are removed when it is done."""
+
+    def change(fields: Any) -> None:
+        fields["parts"][0]["files"][0][0] = name
+
+    with pytest.raises(CorruptionError, match="does not parse"):
+        decode_transaction(transaction(change), path="file")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"app": True},
+        {"app": "\ud800"},
+        {"version": "12"},
+        {"version": 2**63},
+        {"state": "maybe"},
+        {"kept": 1},
+        {"parts": [{"partition": "../x-0", "topic_id": "x", "base_offset": 0, "files": []}]},
+        {"parts": [{"partition": 7, "topic_id": "x", "base_offset": 0, "files": []}]},
+        {"parts": [{"partition": "x-0", "topic_id": None, "base_offset": 0, "files": []}]},
+        {"parts": [{"partition": "x-0", "topic_id": "x", "base_offset": -1, "files": []}]},
+        {"parts": [{"partition": "x-0", "topic_id": "x", "base_offset": 0, "files": [[NAME, 9, 1, 1, [5]]]}]},
+        {"parts": [{"partition": "x-0", "topic_id": "x", "base_offset": 0, "files": [[NAME, 9, 1, 1, [9, 9]]]}]},
+        {"parts": 5},
+    ],
+)
+def test_a_transaction_that_no_writer_would_write_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(CorruptionError, match="does not parse"):
+        decode_transaction(transaction(lambda found: found.update(fields)), path="file")
+
+
+@pytest.mark.parametrize("name", ["catalog", "transaction", "identity", "lake_manifest", "archive_manifest"])
+def test_json_that_is_nested_too_deep_is_damage(name: str) -> None:
+    first = next(iter(TARGETS[name].seeds())).split(b"\n", 1)[0]
+    data = DEEP if name == "archive_manifest" else seal_frame(first + b"\n" + DEEP + b"\n")
+
+    with pytest.raises(SeeklogError, match="does not parse"):
+        TARGETS[name].check(data)
+
+
+@pytest.mark.parametrize("fields", [{"id": float("inf")}, {"id": 2**63}, {"id": -1}, {"epoch": 2**15}, {"id": "5"}])
+def test_a_producer_that_cannot_be_is_refused(fields: dict[str, Any]) -> None:
+    with pytest.raises(CorruptionError, match="does not parse"):
+        texts.read_identity(with_line(next(texts.identity_seeds()), lambda found: found.update(fields)))
+
+
+@pytest.mark.parametrize("partitions", [[2**31], [2**63], [-1], [0, 0], [True], ["0"]])
+def test_a_partition_whose_number_no_topic_has_is_refused(partitions: list[Any]) -> None:
+    def change(fields: Any) -> None:
+        fields["partitions"] = partitions
+
+    line = with_line(next(texts.catalog_seeds()).split(b'{"topic": "payments"')[0], change)
+
+    with pytest.raises(CorruptionError, match="no partitions"):
+        texts.read_catalog(line)
+
+
+@pytest.mark.parametrize("words", [b"recovery_point 9223372036854775808", b"recovery_point -1", b"epochs 2147483648 0"])
+def test_a_checkpoint_with_a_number_that_has_no_room_is_refused(words: bytes) -> None:
+    *_, data = texts.checkpoint_seeds()
+    word = words.split()[0]
+    lines = [words if line.startswith(word) else line for line in data.rpartition(b"crc32c")[0].splitlines()]
+
+    with pytest.raises(CorruptionError, match="does not parse"):
+        texts.read_checkpoint(seal_frame(b"".join(line + b"\n" for line in lines)))
+
+
+def test_kafkas_texts_with_numbers_that_have_no_room_say_nothing() -> None:
+    assert decode_epochs(b"0\n1\n2147483648 0\n") is None
+    assert decode_epochs(b"0\n1\n0 9223372036854775808\n") is None
+    assert decode_offsets(b"0\n1\npayments 2147483648 0\n") is None
+    assert decode_offsets(b"0\n1\npayments 0 9223372036854775808\n") is None
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_compaction_does_not_believe_how_many_records_a_compressed_batch_claims(codec: int) -> None:
+    """Room for 2**31 records would be 137 GB."""
+    raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
+    claimed = seal(with_field(with_field(raw, "last_delta", INT32_MAX), "record_count", INT32_MAX))
+
+    with pytest.raises(CorruptBatch, match="records cannot fit"):
+        compact(kernel, claimed)
+
+
+@pytest.mark.parametrize("length", [-(2**31), -12, 0, 48, 10_000, INT32_MAX])
+def test_what_writes_into_batches_stays_inside_them(length: int) -> None:
+    raw = with_field(Sketch(SMALL_ROWS, base_offset=40).encode(), "batch_length", length)
+
+    for write in (
+        lambda: kernel.stamp(raw, 5, 1),
+        lambda: kernel.stamp_append_time(raw, 5),
+        lambda: kernel.check_keyed(raw, 1 << 20),
+    ):
+        with pytest.raises(CorruptBatch, match="no whole batch"):
+            write()

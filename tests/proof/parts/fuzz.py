@@ -1,0 +1,111 @@
+"""Target 12: decoders are given damaged bytes whose checksums are right; only declared errors may come out."""
+
+from __future__ import annotations
+
+import random
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from fuzz.campaign import HAS_ATHERIS, damage, run_campaign
+from fuzz.mutation import scrambler
+from fuzz.peers import READERS, ask
+from fuzz.target import load_targets
+from proof.part import Missing, Run, part
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from fuzz.watch import Tally
+
+# How many inputs a target gets in full: what takes a core about eight minutes for each of the two parts. In this order:
+# what the instrumented twin finds worth keeping is what the compiled kernel begins with.
+BATCHES: Final = {
+    "batch_twins": 15_000,
+    "batch": 2_000_000,
+    "batch_records": 1_000_000,
+    "batch_arrow": 80_000,
+    "codec": 1_000_000,
+    "control": 1_000_000,
+}
+FILES: Final = {
+    "offset_index": 200_000,
+    "time_index": 300_000,
+    "seal": 1_000_000,
+    "watermark": 1_000_000,
+    "snapshot": 1_000_000,
+    "key_index": 300_000,
+    "group_key": 500_000,
+    "group_offset": 500_000,
+    "group_state": 500_000,
+    "checkpoint": 300_000,
+    "catalog": 300_000,
+    "config": 200_000,
+    "transaction": 300_000,
+    "identity": 300_000,
+    "archive_manifest": 150_000,
+    "lake_manifest": 300_000,
+    "epochs": 500_000,
+    "root_offsets": 500_000,
+}
+MUTANTS: Final = 5_000
+
+
+@part(12, "record batches with right checksums are damaged: every reader, both kernels, all codecs")
+def fuzzed_batches(run: Run) -> None:
+    fuzz(run, BATCHES, short=60)
+    if not run.is_short:
+        batches = list(islice(mutants(run.seed), MUTANTS))
+        for reader in READERS:
+            found = ask(reader, batches, run.scratch)
+            if "died" in found:
+                run.peer(reader, f"died of signal {-found['died']}: {found['said']}")
+            else:
+                run.peer(reader, f"{found['undeclared']} of {MUTANTS:,} mutants end in an undeclared exception")
+
+
+@part(12, "the files beside a log and in a store are damaged under right checksums")
+def fuzzed_files(run: Run) -> None:
+    fuzz(run, FILES, short=80)
+
+
+def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:
+    """Run a campaign on each target, or in a short run give each a few damaged inputs here."""
+    if not run.is_short and not HAS_ATHERIS:
+        raise Missing("atheris: pip install atheris")
+    known = load_targets()
+    slowest, memory, rates = 0.0, 0.0, []
+    for name, runs in targets.items():
+        if run.is_short:
+            tally = damage(known[name], runs=short, seed=run.seed)
+        else:
+            corpus = run.scratch / ("batch" if name.startswith("batch") else name)
+            tally = run_campaign(name, runs=runs, seed=run.seed, corpus=corpus, findings=run.scratch / "findings")
+        judge(run, tally)
+        if known[name].is_timed:
+            slowest, memory = max(slowest, tally.slowest_ms), max(memory, tally.memory_mib)
+        rates.append(f"{name} {tally.executions:,}")
+    run.note(f"{len(targets)} decoders: {', '.join(rates)}")
+    if not run.is_short:
+        run.note(f"slowest {slowest:.0f} ms, most memory of a campaign {memory:.0f} MiB")
+
+
+def judge(run: Run, tally: Tally) -> None:
+    run.case(tally.executions)
+    for finding in tally.findings:
+        run.violation(finding)
+    for _ in range(tally.finding_count - len(tally.findings)):
+        run.violation(f"{tally.target}: and once more")
+    if not run.is_short and tally.slow:
+        run.violation(
+            f"{tally.target}: {tally.slow} inputs took more than 50 ms each time, the slowest {tally.slowest_ms} ms"
+        )
+
+
+def mutants(seed: int) -> Iterator[bytes]:
+    """Yield batches with right CRCs that were damaged by chance: what the peers get, too."""
+    target = load_targets()["batch_records"]
+    chance = random.Random(seed)
+    scramble = scrambler(chance, size_most=target.size_most)
+    seeds = list(target.seeds())
+    while True:
+        yield target.reseal(target.mutate(chance.choice(seeds), chance, scramble))
