@@ -390,6 +390,28 @@ def test_a_segment_that_compaction_replaced_is_stored_beside_the_old_one_until_t
     assert {f"orders-0/{name}" for name in os.listdir(archive / "orders-0")} == named
 
 
+def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compact_root: Path, tmp_path: Path) -> None:
+    """Goal: the index of the new segment is no damage of the old one's, also for who cannot make it again.
+
+    The archiver knows another distance between entries than the writer had.
+    """
+    with (
+        open_store(compact_root, segment_bytes=SEGMENT_BYTES) as writer,
+        open_store(compact_root, read_only=True, index_interval_bytes=10_000) as onlooker,
+    ):
+
+        class Compacting(CountingDepot):
+            def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
+                super().put(path, parts, is_new=is_new)
+                if path.endswith(f"{0:020d}.log"):
+                    writer.compact("orders")
+
+        archive_to(Compacting(tmp_path / "archive"), onlooker)
+        with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+            assert cold.log("orders", 0).last() is not None
+            check_same(cold, writer)
+
+
 # ---------------------------------------------------------------- what is refused
 
 

@@ -527,6 +527,24 @@ def test_a_scan_that_is_under_way_goes_on(tmp_path: Path) -> None:
         assert everything(other) == final
 
 
+def test_a_reader_that_came_before_the_seal_goes_on(tmp_path: Path) -> None:
+    """Goal: a segment is listed between its roll and its seal, and compacted before it is opened."""
+    with open_compacted(tmp_path) as log:
+        churn(log, 400, keys=30)
+        before = everything(log)
+        seals = {path: path.read_bytes() for path in tmp_path.glob("*.seal")}
+        for path in seals:
+            path.unlink()
+        with open_log(tmp_path, read_only=True) as reader:
+            scan = reader.scan()
+            for path, data in seals.items():
+                path.write_bytes(data)
+            log.compact()
+            got = list(scan)
+        assert got == [record for record in before if record in set(got)]
+        assert set(everything(log)) <= set(got)
+
+
 def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> None:
     with open_compacted(tmp_path, segment_bytes=2000) as log:
         churn(log, 10)

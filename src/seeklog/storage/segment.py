@@ -192,9 +192,11 @@ class Segment:
 
     def _is_own(self, handle: Handle) -> bool:
         """Tell whether a file that was just opened is the one that was listed, whoever may write here."""
-        if self.shared.writable or self.seal is None or self.shared.renew is None:
+        if self.shared.writable or self.shared.renew is None:
             return True
         size = self.shared.files.size(handle.number)
+        if self.seal is None:
+            return size == self._size or not self.is_compacted()
         # A file that lost its end is still the segment's own, and whoever reads it must tell. But where the seal was
         # read after the file was listed, it may speak of the one that has replaced it.
         return size == self._size or (size != self.seal.size and self._has_own_seal())

@@ -23,6 +23,8 @@ from seeklog.record.kernel import SegmentState
 from seeklog.storage.seal import Seal, encode_seal
 from seeklog.storage.segment import Shared
 
+# The seal goes first: who sees an index of the new segment sees that the seal is another, too.
+_IN_PLACE: Final = (names.SEAL, *(suffix for suffix in names.BESIDE_LOG if suffix != names.SEAL))
 SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACTION_INDEX)
 
 
@@ -85,7 +87,7 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
             _remove(shared, base, names.LOG)
             for suffix in names.BESIDE_LOG:
                 _remove(shared, base, suffix)
-    for suffix in names.BESIDE_LOG:
+    for suffix in _IN_PLACE:
         path = shared.path(base_offset, suffix)
         is_moved = False
         if suffix == names.TRANSACTION_INDEX or has_sides:

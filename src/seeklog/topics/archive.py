@@ -529,7 +529,7 @@ def copy_segment(
         state = states[-1]
         for suffix in copy.suffixes:
             if suffix != names.LOG:
-                data = _beside(copy, suffix, state, files)
+                data = _beside(copy, suffix, state, segment)
                 stored[suffix] = _put(copy, suffix, len(data), partial(iter, (data,)), depot, rules)
     finally:
         shared.clear()
@@ -559,8 +559,15 @@ def _log_parts(segment: Segment, state: SegmentState) -> Iterator[bytes]:
 
 
 def _check_same(segment: Segment) -> None:
-    """Tell a segment that compaction has replaced since it was looked at from one that is damaged."""
-    if read_seal(segment.shared.files, segment.shared.directory, segment.base_offset) != segment.seal:
+    """Tell a segment that compaction replaces, or has replaced since it was looked at, from one that is damaged."""
+    files = segment.shared.files
+    with _source_of(segment.path):
+        is_same = (
+            names.segment_name(segment.base_offset, names.LOG + names.SWAP) not in files.list(segment.shared.directory)
+            and files.file_size(segment.path) == segment.size
+            and read_seal(files, segment.shared.directory, segment.base_offset) == segment.seal
+        )
+    if not is_same:
         raise SourceChanged(f"{segment.path} was replaced")
 
 
@@ -594,13 +601,13 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
         )
 
 
-def _beside(copy: Copy, suffix: str, state: SegmentState, files: Files) -> bytes:
+def _beside(copy: Copy, suffix: str, state: SegmentState, segment: Segment) -> bytes:
     """Return the bytes of a file beside the log: those that the seal proves, where it does."""
     path = f"{copy.directory}/{names.segment_name(copy.base_offset, suffix)}"
     if suffix == names.SEAL and copy.seal is not None:
         return encode_seal(copy.seal)
     with _source_of(path):
-        data = files.read_file(path)
+        data = segment.shared.files.read_file(path)
     seal = copy.seal
     proofs = {names.OFFSET_INDEX: seal.offset_index_crc, names.TIME_INDEX: seal.time_index_crc} if seal else {}
     if suffix not in proofs or crc32c(data) == proofs[suffix]:
@@ -609,6 +616,7 @@ def _beside(copy: Copy, suffix: str, state: SegmentState, files: Files) -> bytes
     state.finish_times()
     made = bytes(state.offset_table if suffix == names.OFFSET_INDEX else state.time_table)
     if crc32c(made) != proofs[suffix]:
+        _check_same(segment)
         raise CorruptionError(
             "the index is not the one that was sealed; rebuild it with seeklog.rebuild_index and archive again",
             path=path,

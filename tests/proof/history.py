@@ -1,0 +1,167 @@
+"""Jepsen's rules for logs, over the history of what writers were told and what readers have seen.
+
+lost            an acknowledged record that a reader went over without seeing it
+duplicate       one record at two offsets
+inconsistent    one offset that held two records
+reordered       a record before one that was acknowledged before it was sent
+non-monotonic   a reader that went back
+stale           a reader that ended before what was acknowledged when it began
+invented        a record that nobody sent
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
+
+
+class Identity(NamedTuple):
+    """Which record it is: the `number`th of a writer's."""
+
+    writer: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A record that was acknowledged."""
+
+    place: str
+    """The partition."""
+    identity: Identity
+    offset: int
+    key: bytes
+    began: float
+    """When it was handed over, by a clock that all processes share."""
+    ended: float
+    """When it was acknowledged."""
+
+
+@dataclass(slots=True)
+class Reading:
+    """One way through a partition, from an offset to another."""
+
+    reader: str
+    place: str
+    began: float
+    start: int
+    end: int = 0
+    """The offset behind the last that it had to see."""
+    ended: float = 0.0
+    seen: list[tuple[int, Identity]] = field(default_factory=list)
+    gone: list[range] = field(default_factory=list)
+    """Offsets that retention took before they were read; the reader was told."""
+    is_whole: bool = True
+    """A copy may lack what it has not got yet, or never got."""
+
+
+@dataclass(slots=True)
+class History:
+    """What happened, from all processes."""
+
+    sent: list[Sent] = field(default_factory=list)
+    readings: list[Reading] = field(default_factory=list)
+
+    def add(self, other: History) -> None:
+        self.sent.extend(other.sent)
+        self.readings.extend(other.readings)
+
+
+def check(history: History, *, compacted: Iterable[str] = ()) -> Iterator[str]:
+    """Yield each anomaly in a line. In a partition that is compacted a record may go when its key has a later one."""
+    compacts = set(compacted)
+    sent_to: dict[str, list[Sent]] = defaultdict(list)
+    for sent in history.sent:
+        sent_to[sent.place].append(sent)
+    readings_of: dict[str, list[Reading]] = defaultdict(list)
+    for reading in history.readings:
+        readings_of[reading.place].append(reading)
+    for place in sorted({*sent_to, *readings_of}):
+        acknowledged = sorted(sent_to[place], key=lambda sent: sent.offset)
+        yield from _check_identities(place, acknowledged, readings_of[place])
+        yield from _check_order(place, acknowledged)
+        yield from _check_steps(place, readings_of[place])
+        yield from _check_losses(place, acknowledged, readings_of[place], is_compacted=place in compacts)
+
+
+def _check_identities(place: str, acknowledged: list[Sent], readings: list[Reading]) -> Iterator[str]:
+    at_offset: dict[int, Identity] = {}
+    offset_of: dict[Identity, int] = {}
+
+    def meet(offset: int, identity: Identity, who: str) -> Iterator[str]:
+        if at_offset.setdefault(offset, identity) != identity:
+            yield f"{place}: inconsistent: offset {offset} held {at_offset[offset]} and, for {who}, {identity}"
+        if offset_of.setdefault(identity, offset) != offset:
+            yield f"{place}: duplicate: {identity} is at {offset_of[identity]} and, for {who}, at {offset}"
+
+    for sent in acknowledged:
+        yield from meet(sent.offset, sent.identity, "its writer")
+    known = set(offset_of)
+    for reading in readings:
+        for offset, identity in reading.seen:
+            if identity not in known:
+                yield f"{place}: invented: {reading.reader} saw {identity} at {offset}, which nobody was told of"
+            yield from meet(offset, identity, reading.reader)
+
+
+def _check_order(place: str, acknowledged: list[Sent]) -> Iterator[str]:
+    """A record that was acknowledged before another was sent comes before it."""
+    earliest: Sent | None = None
+    for sent in reversed(acknowledged):
+        if earliest is not None and earliest.ended < sent.began:
+            yield f"{place}: reordered: {earliest.identity} at {earliest.offset} came before {sent.identity} was sent"
+        if earliest is None or sent.ended < earliest.ended:
+            earliest = sent
+    last: dict[int, Sent] = {}
+    for sent in acknowledged:
+        before = last.get(sent.identity.writer)
+        if before is not None and before.identity.number > sent.identity.number:
+            yield f"{place}: reordered: {sent.identity} at {sent.offset} behind {before.identity} at {before.offset}"
+        last[sent.identity.writer] = sent
+
+
+def _check_steps(place: str, readings: list[Reading]) -> Iterator[str]:
+    for reading in readings:
+        for (before, _), (after, _) in pairwise(reading.seen):
+            if after <= before:
+                yield f"{place}: non-monotonic: {reading.reader} saw {after} behind {before}"
+    by_reader: dict[str, list[Reading]] = defaultdict(list)
+    for reading in readings:
+        by_reader[reading.reader].append(reading)
+    for reader, each in by_reader.items():
+        for earlier, later in pairwise(sorted(each, key=lambda reading: reading.began)):
+            if later.end < earlier.end or later.start < earlier.start:
+                steps = f"from {earlier.start}-{earlier.end} to {later.start}-{later.end}"
+                yield f"{place}: non-monotonic: for {reader} the log went {steps}"
+
+
+def _check_losses(
+    place: str, acknowledged: list[Sent], readings: list[Reading], *, is_compacted: bool
+) -> Iterator[str]:
+    superseded_at: dict[int, float] = {}
+    """When the first of those was sent that have the key of the one at an offset, and lie behind it."""
+    earliest: dict[bytes, float] = {}
+    for sent in reversed(acknowledged):
+        superseded_at[sent.offset] = earliest.get(sent.key, math.inf)
+        earliest[sent.key] = min(sent.began, superseded_at[sent.offset])
+
+    offsets = [sent.offset for sent in acknowledged]
+    for reading in readings:
+        if not reading.is_whole:
+            continue
+        first, behind = bisect_left(offsets, reading.start), bisect_left(offsets, reading.end)
+        # What comes next tells: who came later than that was acknowledged later.
+        for sent in acknowledged[behind : behind + 1]:
+            if sent.ended < reading.began:
+                yield f"{place}: stale: {reading.reader} ended at {reading.end}, {sent.offset} was acknowledged before"
+        seen = {offset for offset, _ in reading.seen}
+        for sent in acknowledged[first:behind]:
+            if sent.offset in seen or any(sent.offset in gone for gone in reading.gone):
+                continue
+            if not (is_compacted and superseded_at[sent.offset] < reading.ended):
+                yield f"{place}: lost: {reading.reader} went over {sent.offset} and did not see {sent.identity}"
