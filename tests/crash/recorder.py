@@ -529,7 +529,7 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
     if list(records) != (sorted(records) if log.config.compacts else list(range(start, end))):
         problem = f"offsets are {list(records)}, the log says {start} to {end - 1}"
     producers = producers_of(log)
-    problem = problem or _producer_problem(log, producers) or _index_problem(log)
+    problem = problem or producer_problem(log, producers) or _index_problem(log)
     visible = {content.key: offset for offset, content in records.items() if offset < log.high_watermark}
     for key in {content.key for content in records.values() if content.key is not None}:
         found = log.latest_for_key(key)
@@ -554,7 +554,7 @@ def producers_of(log: Log) -> dict[int, int]:
     return {entry.producer_id: entry.last_offset for entry in log._writing.producers.state}
 
 
-def _producer_problem(log: Log, producers: dict[int, int]) -> str:
+def producer_problem(log: Log, producers: dict[int, int]) -> str:
     """Hold what is known of producers against the batches that are there."""
     if log.read_only:
         return ""

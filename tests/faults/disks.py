@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import posixpath
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import NEW_DISK, PATH, START_MS, Content, FakeClock, open_log, read_everything
+from crash.recorder import (
+    NEW_DISK,
+    PATH,
+    START_MS,
+    Content,
+    FakeClock,
+    open_log,
+    producer_problem,
+    producers_of,
+    read_everything,
+)
 from crash.sim import Disk, SimFiles
 from seeklog import Log, LogConfig, Record, names
 
@@ -32,10 +42,50 @@ class Answers:
     """Each record again, sought one by one."""
     by_time: tuple[int | None, ...]
     """The offsets that each record's time, and the millisecond after it, lead to."""
+    by_key: tuple[tuple[bytes, int | None], ...]
+    """Each key, and the offset of its newest record."""
+    backwards: tuple[int, ...]
+    """The offsets that a scan from the end gives."""
+    epoch_ends: tuple[tuple[int, int], ...]
+    """Where each leader epoch up to the newest ends."""
+    producers: tuple[tuple[int, int], ...]
+    """Each producer and the last offset of its last batch; a reader knows none."""
+    problem: str = ""
+    """How what is known of producers contradicts their batches."""
+    cut_bytes: int = field(default=0, compare=False)
+    """How much the open has cut off, as it reports it."""
+
+    @property
+    def times(self) -> list[int]:
+        return [content.timestamp_ms + later for _, content in self.records for later in (0, 1)]
+
+    def visible_to(self, high_watermark: int) -> Answers:
+        """Return what the same log answers where readers see less of it."""
+        return replace(self, high_watermark=high_watermark).ended_at(self.log_end_offset)
+
+    def ended_at(self, end: int) -> Answers:
+        """Return what a log answers that ends earlier, in all that follows from its records."""
+        records = tuple(each for each in self.records if each[0] < end)
+        watermark = min(self.high_watermark, end)
+        visible = [each for each in records if each[0] < watermark]
+        newest = {content.key: offset for offset, content in visible}
+        return replace(
+            self,
+            log_end_offset=end,
+            high_watermark=watermark,
+            records=records,
+            by_offset=tuple(each for each in self.by_offset if each[0] < end),
+            by_time=tuple(
+                next((offset for offset, content in visible if content.timestamp_ms >= time), None)
+                for time in self.times
+            ),
+            by_key=tuple((key, newest.get(key)) for key, _ in self.by_key),
+            backwards=tuple(offset for offset, _ in reversed(visible)),
+        )
 
 
 def ask(log: Log, *, expected: Answers | None = None) -> Answers:
-    """Ask a log everything. Times and offsets to seek are those of the undamaged log, if given."""
+    """Ask a log everything. Times, keys and offsets to seek are those of the undamaged log, if given."""
     records = tuple((record.offset, Content.of(record)) for record in read_everything(log))
     sought = expected.records if expected is not None else records
     by_offset = []
@@ -44,6 +94,10 @@ def ask(log: Log, *, expected: Answers | None = None) -> Answers:
             record = next(iter(log.read_uncommitted(offset, max_records=1)))
             by_offset.append((record.offset, Content.of(record)))
     times = [content.timestamp_ms + later for _, content in sought for later in (0, 1)]
+    keys = sorted({content.key for _, content in sought if content.key is not None})
+    newest = [(key, log.latest_for_key(key)) for key in keys]
+    epochs = range(len(expected.epoch_ends) if expected is not None else log.leader_epoch + 1)
+    producers = producers_of(log)
     return Answers(
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
@@ -52,6 +106,12 @@ def ask(log: Log, *, expected: Answers | None = None) -> Answers:
         records=records,
         by_offset=tuple(by_offset),
         by_time=tuple(log.offset_at_time(time) for time in times),
+        by_key=tuple((key, None if found is None else found.offset) for key, found in newest),
+        backwards=tuple(record.offset for record in log.scan_reverse()),
+        epoch_ends=tuple(log.end_offset_for_epoch(epoch) for epoch in epochs),
+        producers=tuple(sorted(producers.items())),
+        problem=producer_problem(log, producers),
+        cut_bytes=log.recovery.cut_bytes,
     )
 
 

@@ -61,12 +61,12 @@ def test_what_was_published_is_read(tmp_path: Path) -> None:
 
     for high_watermark in (5, 9, 2):
         publisher.publish(EXPLICIT, high_watermark)
-        assert read_watermark(files, str(tmp_path)) == (EXPLICIT, high_watermark)
+        assert read_watermark(files, str(tmp_path), tell=pytest.fail) == (EXPLICIT, high_watermark)
     assert (tmp_path / names.WATERMARK).stat().st_size == SIZE
 
 
 def test_where_nothing_was_published_there_is_none(tmp_path: Path) -> None:
-    assert read_watermark(QuickFiles(), str(tmp_path)) is None
+    assert read_watermark(QuickFiles(), str(tmp_path), tell=pytest.fail) is None
 
 
 def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
@@ -81,11 +81,13 @@ def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
     Publisher(QuickFiles(), str(tmp_path)).publish(EXPLICIT, 7)
     files = TearingFiles()
 
-    assert read_watermark(files, str(tmp_path)) == (EXPLICIT, 7)
+    assert read_watermark(files, str(tmp_path), tell=pytest.fail) == (EXPLICIT, 7)
     assert files.looks == 3
 
 
-def test_a_value_that_stays_damaged_is_none(tmp_path: Path) -> None:
+def test_a_value_that_stays_damaged_is_none_and_is_told(tmp_path: Path) -> None:
     (tmp_path / names.WATERMARK).write_bytes(bytes(15) + b"x")
+    told: list[str] = []
 
-    assert read_watermark(QuickFiles(), str(tmp_path)) is None
+    assert read_watermark(QuickFiles(), str(tmp_path), tell=told.append) is None
+    assert [names.WATERMARK in what for what in told] == [True]

@@ -62,6 +62,8 @@ def scan_arrow(
                 )
             except CorruptionError as error:
                 raise located(error, cursor.segment) from error
+            if not cursor.segment.contiguous:
+                cursor.segment.check_bound(cursor.next_offset, cursor.position)
             more = cursor.next_offset < stop and (full or cursor.fill())
         if columns.rows:
             yield arrow.record_batch(columns.finish(), columns.rows, schema, headers_null=headers_null)

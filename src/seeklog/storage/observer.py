@@ -6,6 +6,7 @@ last whole batch: an incomplete tail is "not yet", never an error. Reads stop at
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import weakref
@@ -16,6 +17,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog
 from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record import kernel
+from seeklog.record.batch import read_header
 from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
@@ -30,10 +32,14 @@ from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_siz
 from seeklog.storage.view import View, mark_gaps
 from seeklog.storage.watermark import EXPLICIT, read_watermark
 
+logger = logging.getLogger("seeklog")
+
 # How long a follower sleeps between two looks: at first, and at most.
 POLL_FIRST_S = 0.001
 POLL_MOST_S = 0.05
 FOLLOWED_ROLLS = 8
+# An index entry has 32 bits for an offset, less the segment's base: so many can be in a segment.
+SPAN_MOST = 2**31
 
 
 _open_observers: weakref.WeakSet[Observer] = weakref.WeakSet()
@@ -66,6 +72,10 @@ class TailSegment(Segment):
                 contiguous=saved[6] != 0,
             )
         )
+
+    @property
+    def is_bounded(self) -> bool:
+        return False
 
     def exact_end(self) -> int:
         return self._next_offset
@@ -100,6 +110,8 @@ class TailSegment(Segment):
         while self._size < file_size:
             data = self.shared.files.read(handle.number, wanted, self._size)
             taken, next_offset = kernel.walk_batches(data, self._next_offset, self._trusted)
+            if next_offset - self.base_offset > SPAN_MOST:
+                taken, next_offset = self._within_span(data)
             if not taken:
                 claimed = whole_batch_size(data) if len(data) >= 12 else 0
                 if not len(data) < claimed <= file_size - self._size:
@@ -110,6 +122,16 @@ class TailSegment(Segment):
             self._size, self._next_offset = self._size + taken, next_offset
             # Index entries are read with the file, so they are looked up anew when it has grown.
             self.loaded = None
+
+    def _within_span(self, data: bytes) -> tuple[int, int]:
+        """Walk as `walk_batches` does, up to a base offset that no batch of this segment can have."""
+        at, next_offset = 0, self._next_offset
+        while len(data) - at >= kernel.HEADER_SIZE:
+            header = read_header(data, at)
+            if header.next_offset - self.base_offset > SPAN_MOST:
+                break
+            at, next_offset = at + header.size, header.next_offset
+        return at, next_offset
 
     def _place(self, file_size: int) -> None:
         """Start at the last index entry that a batch proves, instead of at the start of the file."""
@@ -150,8 +172,15 @@ class Observer:
         self._inherited = host.inherited if host is not None else None
         self._lock = threading.Lock()
         self._is_closed = False
+        self._has_warned = False
         _open_observers.add(self)
         self._load()
+
+    def _warn_once(self, what: str) -> None:
+        """Tell of a watermark that is damaged: it is looked at again and again."""
+        if not self._has_warned:
+            self._has_warned = True
+            logger.warning("%s", what)
 
     def _read_checkpoint(self) -> Checkpoint | None:
         own = read_checkpoint(self.files, self.directory)
@@ -221,7 +250,7 @@ class Observer:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
         if checkpoint is None or checkpoint.foreign:
             return None  # a broker's directory
-        published = read_watermark(self.files, self.directory)
+        published = read_watermark(self.files, self.directory, tell=self._warn_once)
         if published is None:
             return checkpoint.high_watermark
         mode, high_watermark = published

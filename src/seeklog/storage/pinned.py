@@ -102,6 +102,10 @@ class _GivenSegment(Segment):
         self._entry = entry
         self._is_final = pinned.is_final
 
+    @property
+    def is_bounded(self) -> bool:
+        return self._is_final
+
     def _is_own(self, handle: Handle) -> bool:
         if self._is_final:
             return self.shared.files.size(handle.number) == self.size

@@ -261,13 +261,14 @@ class Cursor:
 
         Returns the bytes of the batches that were decoded.
         """
+        segment = self.segment
         try:
             self.at, self.next_offset, taken = kernel.read_records(
                 self.data,
                 self.at,
                 self.origin,
                 self.next_offset,
-                self.segment.contiguous,
+                segment.contiguous,
                 start,
                 stop,
                 max_records,
@@ -275,10 +276,12 @@ class Cursor:
                 enough_bytes,
                 limit,
                 out,
-                self.segment.shared.source,
+                segment.shared.source,
             )
         except CorruptionError as error:
-            raise located(error, self.segment) from error
+            raise located(error, segment) from error
+        if not segment.contiguous:
+            segment.check_bound(self.next_offset, self.position)
         return taken
 
 
@@ -315,6 +318,8 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
             )
         except CorruptionError as error:
             raise located(error, segment) from error
+        if not segment.contiguous:
+            segment.check_bound(next_offset, position)
         max_bytes -= taken
         if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):
             return out
@@ -447,6 +452,9 @@ def _whole_batches(
             )
         except CorruptionError as error:
             raise located(error, cursor.segment) from error
+        if took and not cursor.segment.contiguous:
+            ahead = read_header(cursor.data[end : end + HEADER_SIZE])
+            cursor.segment.check_bound(ahead.next_offset, cursor.origin + end)
         cursor.at, cursor.next_offset = begin, next_offset
         if end > begin:
             first = False
@@ -508,9 +516,10 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
             if found:
                 out: list[Record] = []
                 # One byte is enough: just the batch that was found.
-                cursor.at, _, _ = kernel.read_records(
+                cursor.at, next_offset, _ = kernel.read_records(
                     cursor.data, cursor.at, cursor.origin, 0, False, 0, stop, ALL_RECORDS, ALL_RECORDS, 1, limit, out
                 )
+                segment.check_bound(next_offset, cursor.position)
                 for record in out:
                     if record.offset >= start and record.timestamp_ms >= timestamp_ms:
                         return record.offset

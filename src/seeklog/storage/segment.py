@@ -149,6 +149,25 @@ class Segment:
         """The offset behind the last batch: exclusive."""
         return self._next_offset
 
+    @property
+    def is_bounded(self) -> bool:
+        """Whether nothing can lie at or behind `next_offset`: the segment does not grow."""
+        return True
+
+    def check_bound(self, next_offset: int, position: int) -> None:
+        """Raise if a batch before `position` goes on up to an offset that belongs to the next segment.
+
+        Where gaps are lawful, nothing else tells that a base offset is damaged, which no CRC covers: what a reader asks
+        for would seem to be missing.
+        """
+        if next_offset > self._next_offset and self.is_bounded:
+            raise CorruptBatch(
+                f"a batch ends with offset {next_offset - 1}, the segment with {self._next_offset - 1}",
+                path=self.path,
+                position=position,
+                advice=ADVICE,
+            )
+
     def end_before(self, next_base_offset: int) -> None:
         """Note where the next segment starts."""
         self._next_offset = next_base_offset
@@ -264,10 +283,16 @@ class Segment:
         return Indexes(OffsetIndex(self.base_offset, tables[0]), TimeIndex(self.base_offset, tables[1]))
 
     def rebuild_indexes(self, reason: str) -> Indexes:
-        """Make both indexes anew from the log; a writer also replaces the files. Logged once each time."""
+        """Make both indexes anew from the log; a writer also replaces the files. Logged once each time.
+
+        Raises `CorruptBatch` if every batch is whole and the file is not the one that was sealed: then it is the log
+        that is damaged where no batch's CRC covers it, and a new index and seal would make that the truth.
+        """
         logger.warning("%s: rebuilding the indexes: %s", self.path, reason)
         state = self.scan_all()
         state.finish_times()
+        if self.seal is not None and state.problem is None and state.size == self.seal.size:
+            self._check_seal(state, self.seal)
         indexes = Indexes(
             OffsetIndex(self.base_offset, bytes(state.offset_table)),
             TimeIndex(self.base_offset, bytes(state.time_table)),
@@ -278,6 +303,18 @@ class Segment:
                     self.write_sealed_again(state, self.seal)
         self.loaded = indexes
         return indexes
+
+    def _check_seal(self, state: SegmentState, seal: Seal) -> None:
+        if state.crc == seal.log_crc:
+            return
+        if not self._has_own_seal():
+            raise SegmentReplaced(self.path)
+        raise CorruptBatch(
+            f"every batch is whole, but the file has the CRC {state.crc:#010x}, and was sealed with "
+            f"{seal.log_crc:#010x}: a base offset or leader epoch is damaged",
+            path=self.path,
+            advice=ADVICE,
+        )
 
     def write_sealed_again(self, state: SegmentState, seal: Seal) -> None:
         """Replace both index files and the seal by what `state` says, the rest as an older seal has it."""
@@ -340,6 +377,10 @@ class ActiveSegment(Segment):
         self.loaded = Indexes(
             OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
         )
+
+    @property
+    def is_bounded(self) -> bool:
+        return False
 
     def exact_end(self) -> int:
         return self.next_offset

@@ -8,12 +8,13 @@
     8  high_watermark   int64
 
 It is never synced on its own: after a power loss the checkpoint counts, and the next writer publishes
-anew. A reader that finds a torn value looks again, then falls back to the checkpoint.
+anew. A reader that finds a torn value looks again, then falls back to the checkpoint, and says so.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from typing import Final
 
 from seeklog import names
@@ -63,14 +64,19 @@ class Publisher:
         self._handle = None
 
 
-def read_watermark(files: Files, directory: str) -> tuple[int, int] | None:
-    """Return what the writer published as (mode, high watermark), or None if nothing whole is there."""
+def read_watermark(files: Files, directory: str, *, tell: Callable[[str], None]) -> tuple[int, int] | None:
+    """Return what the writer published as (mode, high watermark), or None if nothing whole is there.
+
+    `tell` is called where something is there and damaged: readers then see less than was published.
+    """
+    path = f"{directory}/{names.WATERMARK}"
     for _ in range(_ATTEMPTS):
         try:
-            data = files.read_file(f"{directory}/{names.WATERMARK}")
+            data = files.read_file(path)
         except FileNotFoundError:
             return None
         found = decode_watermark(data)
         if found is not None:
             return found
+    tell(f"{path} fails its CRC: the high watermark of the checkpoint counts until a writer publishes it anew")
     return None

@@ -1,0 +1,225 @@
+"""Logs that are damaged: of each codec, closed or killed, compacted, under a watermark of their own."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Final
+
+from crash.recorder import PATH, Content, open_log
+from crash.sim import SimFiles
+from faults.damage import Harm, Verdict, changes, difference
+from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk
+from seeklog import Log, LogConfig, ProducerSequence, Record, names
+from seeklog.record.batch import encode_batch
+from seeklog.storage.checkpoint import decode_checkpoint
+from seeklog.storage.finding import Severity
+from seeklog.storage.inspection import inspect_partition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from crash.recorder import FakeClock
+    from crash.sim import Disk
+
+CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
+# Two or three batches to a segment, and an index entry for each but the first.
+RICH: Final = LogConfig(flush="os", segment_bytes=600, index_interval_bytes=50, retention_ms=-1, key_index="seal")
+PRODUCER_ID: Final = 7
+
+
+@dataclass(slots=True)
+class LogSubject:
+    """One log, and what is asked of it."""
+
+    name: str
+    disk: Disk
+    config: LogConfig = RICH
+    recovery_point: int = field(init=False)
+    high_watermark: int = field(init=False)
+    """As the checkpoint has it."""
+    _expected: dict[bool, Answers] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        checkpoint = decode_checkpoint(self.disk.files[in_log(names.CHECKPOINT)], path="")
+        self.recovery_point, self.high_watermark = checkpoint.recovery_point, checkpoint.high_watermark
+
+    def expected(self, *, read_only: bool) -> Answers:
+        if read_only not in self._expected:
+            with self.open(SimFiles(self.disk), read_only=read_only) as log:
+                answers = self.ask(log, expected=None)
+            # What an undamaged log answers follows from its records, so that of a shorter one can be told, too.
+            assert answers.ended_at(answers.log_end_offset) == answers, difference(
+                answers, answers.ended_at(answers.log_end_offset)
+            )
+            self._expected[read_only] = answers
+        return self._expected[read_only]
+
+    def open(self, files: SimFiles, *, read_only: bool) -> Log:
+        return open_log(files, self.config, read_only=read_only)
+
+    def ask(self, opened: Log, *, expected: Answers | None) -> Answers:
+        return ask(opened, expected=expected)
+
+    def changes(self, before: Disk, after: Disk, *, path: str, was_opened: bool) -> str:
+        return changes(before, after, was_opened=was_opened)
+
+    def verdict(self, found: Answers, harm: Harm) -> Verdict:
+        expected: Answers = harm.expected
+        if harm.path == in_log(names.WATERMARK) and any(names.WATERMARK in warning for warning in harm.heard):
+            # Readers see the log as far as its checkpoint says, until a writer publishes the watermark anew.
+            expected = expected.visible_to(self.high_watermark)
+            if found == expected:
+                return Verdict("behind")
+        if self.config.compacts and contents_of(found) == contents_of(expected):
+            return Verdict("moved") if self._finds_damage(harm.before) else Verdict("SILENT", "verify finds nothing")
+        shorter = expected.ended_at(found.log_end_offset)
+        if found.log_end_offset == expected.log_end_offset or _told(found) != _told(shorter):
+            return Verdict("SILENT", difference(found, shorter))
+        if found.log_end_offset < self.recovery_point:
+            return Verdict("SILENT", f"ends at {found.log_end_offset}, below the recovery point {self.recovery_point}")
+        missing = "" if harm.read_only else _evidence_missing(harm.before, harm.after, found.cut_bytes)
+        return Verdict("SILENT", missing) if missing else Verdict("cut")
+
+    def _finds_damage(self, disk: Disk) -> bool:
+        """Tell whether `verify` would report an error."""
+        findings = inspect_partition(PATH, config=self.config, files=SimFiles(disk))
+        return any(finding.severity is Severity.ERROR for finding in findings)
+
+
+def contents_of(answers: Answers) -> list[Content]:
+    """Return the records without their offsets."""
+    return [content for _, content in answers.records]
+
+
+def _told(answers: Answers) -> Answers:
+    """Leave out what a shorter log may have forgotten with its end; `ask` holds producers against batches itself."""
+    return replace(answers, leader_epoch=0, epoch_ends=(), producers=())
+
+
+def _evidence_missing(before: Disk, after: Disk, cut_bytes: int) -> str:
+    """Say which bytes of a log that was cut are not kept aside, or not reported."""
+    kept = evidence(after)
+    cut = 0
+    for path in files_with(before, names.LOG):
+        data, left = before.files[path], after.files.get(path, b"")
+        if data == left:
+            continue
+        name = names.torn_name(int(posixpath.basename(path)[:20]), len(left))
+        if not data.startswith(left) or kept.get(name) != data[len(left) :]:
+            return f"what was cut off {posixpath.basename(path)} is not kept"
+        cut += len(data) - len(left)
+    return "" if cut == cut_bytes else f"{cut} bytes were cut, {cut_bytes} reported"
+
+
+# ------------------------------------------------------------ what is in them
+
+
+def batch_of(number: int, clock: FakeClock, count: int) -> list[Record]:
+    """Return records with keys that come again, headers and growing times."""
+    clock.advance(10)
+    return [
+        Record(
+            f"value {number}.{index} ".encode() * 4,
+            key=f"key {(number + index) % 4}".encode(),
+            headers=(("trace", b"x"), ("none", None)) if number % 3 == 1 else (),
+            timestamp_ms=clock.now_ms() + index,
+        )
+        for index in range(count)
+    ]
+
+
+def fill_rich(log: Log, clock: FakeClock) -> None:
+    """Three segments with all kinds of side files: two leader epochs, a producer, keys, a raised start."""
+    log.begin_epoch(2)
+    place = ProducerSequence(producer_id=PRODUCER_ID, epoch=1, sequence=0)
+    number = 0
+    while log.segment_count < 3 or number % 4:
+        if number == 3:
+            log.begin_epoch(3)
+        records = batch_of(number, clock, 1 + number % 3)
+        if number % 2:
+            log.append_many(records, producer=place)
+            place = place.behind(len(records))
+        else:
+            log.append_many(records)
+        number += 1
+    log.delete_before(1)
+
+
+def append_tail(log: Log, clock: FakeClock) -> None:
+    """Two batches that are not synced, one of them a producer's."""
+    place = log.place_of(PRODUCER_ID)
+    log.append_many(batch_of(20, clock, 2), producer=place)
+    log.append_many(batch_of(21, clock, 1))
+
+
+def fill_compacted(log: Log, clock: FakeClock) -> None:
+    """Keys that come again, a transaction that was aborted, and a compaction that leaves gaps and an index of it."""
+    for number in range(6):
+        log.append_many(batch_of(number, clock, 2))
+        if number in (1, 4):  # keys that do not come again, so that the gaps lie between batches
+            log.append(b"kept", key=f"only {number}".encode(), timestamp_ms=clock.now_ms() + 5)
+    whose = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    log.append_batches(encode_batch(batch_of(6, clock, 1), base_sequence=0, **whose))  # type: ignore[arg-type]
+    abort = Record(bytes(6), key=bytes(4), timestamp_ms=clock.now_ms())
+    log.append_batches(encode_batch([abort], control=True, **whose))  # type: ignore[arg-type]
+    for number in range(7, 11):
+        log.append_many(batch_of(number, clock, 2))
+    log.compact()
+    for number in range(11, 14):
+        log.append_many(batch_of(number, clock, 2))
+
+
+# ------------------------------------------------------------ the logs
+
+
+def closed_disk(fill: Callable[[Log, FakeClock], object], config: LogConfig) -> Disk:
+    """Return the disk of a log that was closed properly, with key indexes of its sealed segments."""
+    return make_disk(lambda log, _: log.make_key_indexes(), config=config, start=make_disk(fill, config=config))
+
+
+@functools.cache
+def closed_log(codec: str) -> LogSubject:
+    """A log that was closed properly: all of it is below the recovery point."""
+    config = with_codec(codec)
+    return LogSubject(f"closed log, {codec}", closed_disk(fill_rich, config), config)
+
+
+@functools.cache
+def killed_log(codec: str) -> LogSubject:
+    """A log whose process was killed: its last two batches are above the recovery point."""
+    config = with_codec(codec)
+    disk = make_unclean_disk(append_tail, config=config, start=closed_disk(fill_rich, config))
+    return LogSubject(f"killed log, {codec}", disk, config)
+
+
+def with_codec(codec: str) -> LogConfig:
+    # A batch that is compressed takes less room: three segments of two or three batches in either case.
+    return replace(RICH, compression_type=codec, segment_bytes=600 if codec == "none" else 420)
+
+
+@functools.cache
+def compacted_log(codec: str, *, index_interval_bytes: int = 50) -> LogSubject:
+    """A log with lawful gaps. The sparser its index is, the less tells a gap from a damaged base offset."""
+    config = replace(
+        with_codec(codec), cleanup_policy="compact", segment_bytes=700, index_interval_bytes=index_interval_bytes
+    )
+    name = f"compacted log, {codec}, an entry every {index_interval_bytes} bytes"
+    return LogSubject(name, closed_disk(fill_compacted, config), config)
+
+
+def fill_with_manual_watermark(log: Log, clock: FakeClock) -> None:
+    for number in range(5):
+        log.append_many(batch_of(number, clock, 1))
+    log.advance_high_watermark(3)
+
+
+@functools.cache
+def log_with_watermark(is_closed: bool) -> LogSubject:
+    """A log of which readers see only a part, because its owner says so."""
+    config = replace(RICH, high_watermark="manual")
+    make: Callable[..., Disk] = make_disk if is_closed else make_unclean_disk
+    name = f"{'closed' if is_closed else 'killed'} log with a watermark by hand"
+    return LogSubject(name, make(fill_with_manual_watermark, config=config), config)

@@ -1,0 +1,211 @@
+"""Stores that are damaged: closed, killed inside a commit, left by a broker; and an archive."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import posixpath
+import random
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from crash.recorder import FakeClock, Outcome, look
+from crash.sim import Disk, SimFiles
+from crash.store_recorder import ROOT, GroupFound, StoreRecorder, TopicFound, look_at_groups, open_store, seeded_names
+from faults.damage import Harm, Verdict, changes, difference
+from seeklog import names
+from seeklog.store import Store
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+APP: Final = "nightly"
+PRODUCER: Final = "loader"
+ARCHIVE: Final = "/data/cold/archive"
+# Kafka's texts in the root and beside a log have no checksum, and a broker believes what they say.
+WITHOUT_CHECKSUM: Final = (
+    names.RECOVERY_POINTS,
+    names.LOG_START_OFFSETS,
+    names.HIGH_WATERMARKS,
+    names.CLEANED_OFFSETS,
+    names.LEADER_EPOCHS,
+    names.PARTITION_METADATA,
+    names.META_PROPERTIES,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAnswers:
+    """Everything a caller can learn from a store."""
+
+    topics: dict[str, TopicFound]
+    groups: dict[str, GroupFound]
+    versions: dict[str, int | None]
+    """The last transaction of each application."""
+    producers: dict[str, tuple[int, int]]
+    """Id and epoch of named producers; a reader knows none."""
+
+
+@dataclass(slots=True)
+class StoreSubject:
+    """One store, and what is asked of it."""
+
+    name: str
+    disk: Disk
+    root: str = ROOT
+    unprotected: Collection[str] = ()
+    """Names of files of which nothing is promised: what they say is believed."""
+    _expected: dict[bool, StoreAnswers] = field(init=False, default_factory=dict)
+
+    def expected(self, *, read_only: bool) -> StoreAnswers:
+        if read_only not in self._expected:
+            with self.open(SimFiles(self.disk), read_only=read_only) as store:
+                self._expected[read_only] = self.ask(store, expected=None)
+        return self._expected[read_only]
+
+    def open(self, files: SimFiles, *, read_only: bool) -> Store:
+        if self.root == ROOT:
+            return open_store(files, read_only=read_only)
+        return Store(self.root, read_only=True, background=False, files=files)
+
+    def ask(self, opened: Store, *, expected: StoreAnswers | None) -> StoreAnswers:
+        producers = {}
+        if not opened.read_only and not self.unprotected:
+            identity = opened._claim(PRODUCER, resume=True)
+            producers[PRODUCER] = identity.producer_id, identity.epoch
+            identity.release()
+        return StoreAnswers(
+            topics=dict(_topics_of(opened)),
+            groups=look_at_groups(opened),
+            versions={APP: opened.transactions.last_version(APP)} if self.root == ROOT else {},
+            producers=producers,
+        )
+
+    def changes(self, before: Disk, after: Disk, *, path: str, was_opened: bool) -> str:
+        if not was_opened:
+            return changes(before, after, was_opened=False)
+        # A store that is open goes on with all but what is damaged: that alone must be as it was.
+        return changes(_only(before, path), _only(after, path), was_opened=True)
+
+    def verdict(self, found: StoreAnswers, harm: Harm) -> Verdict:
+        if self.unprotected and (
+            posixpath.basename(harm.path) in self.unprotected
+            or _without_epochs(found) == _without_epochs(harm.expected)
+        ):
+            return Verdict("believed")
+        return Verdict("SILENT", difference(found, harm.expected))
+
+
+def _without_epochs(answers: StoreAnswers) -> StoreAnswers:
+    """Leave out leader epochs: no CRC covers those of batches, and in a broker's directory nothing else tells them."""
+    return replace(
+        answers,
+        topics={
+            name: replace(topic, logs=tuple(replace(log, leader_epoch=0) for log in topic.logs))
+            for name, topic in answers.topics.items()
+        },
+    )
+
+
+def _only(disk: Disk, path: str) -> Disk:
+    return Disk.of({path: disk.files[path]} if path in disk.files else {})
+
+
+def _topics_of(store: Store) -> Iterator[tuple[str, TopicFound]]:
+    """Yield topics with their logs; a store that is open for writing opens, and so recovers, each log."""
+    for name in store.topics(internal=True):
+        described = store.describe_topic(name)
+        logs = []
+        for number in [found.partition for found in described.partitions]:
+            holding: Any = contextlib.nullcontext(store.log(name, number))
+            if not store.read_only:
+                holding = store.hold(name, number)
+            with holding as log:
+                logs.append(_checked(look(log)))
+        yield name, TopicFound(described.topic_id, dict(described.configured), tuple(logs))
+
+
+def _checked(outcome: Outcome) -> Outcome:
+    assert not outcome.problem, outcome.problem
+    return outcome
+
+
+# ------------------------------------------------------------ the stores
+
+
+def fill(on: StoreRecorder) -> None:
+    """Two topics, one of several segments, two groups, a transaction that is done, and a producer that has a name."""
+    on.open()
+    on.create_topic("orders", partitions=2)
+    on.create_topic("payments", segment_bytes=300, max_message_bytes=300)
+    on.transact(APP, 0, {("orders", 0): (1,), ("payments", 0): (1,)})
+    on.send("orders", 2, 1)
+    on.send("payments", 9, size=100)
+    on.commit("fraud", {("orders", 0): 1, ("orders", 1): 1})
+    on.commit("billing", {("payments", 0): 2})
+    on.store._claim(PRODUCER, resume=False)
+    on.maintain()
+
+
+@functools.cache
+def closed_store() -> StoreSubject:
+    return StoreSubject("closed store", _disk_of(is_killed=False))
+
+
+@functools.cache
+def killed_store() -> StoreSubject:
+    """A store whose process was killed when a transaction over two topics was committed, and not yet carried out."""
+    return StoreSubject("store killed in a commit", _disk_of(is_killed=True))
+
+
+def _disk_of(*, is_killed: bool) -> Disk:
+    with seeded_names("damage"):
+        on = StoreRecorder(chance=random.Random("damage"))
+        fill(on)
+        if is_killed:
+            commit = partial(on.transact, APP, 1, {("orders", 0): (1,), ("payments", 0): (2,)})
+            on.kill_when(commit, names.transaction_name(names.app_key(APP)))
+        else:
+            on.close()
+    return _without_locks(on.sim.disk())
+
+
+def _without_locks(disk: Disk) -> Disk:
+    return Disk(disk.directories, {path: data for path, data in disk.files.items() if not path.endswith(names.LOCK)})
+
+
+@functools.cache
+def broker_store() -> StoreSubject:
+    """The same as a broker leaves it: only Kafka's files."""
+    disk = closed_store().disk
+    kept = {
+        path: data
+        for path, data in disk.files.items()
+        if not posixpath.basename(path).startswith("seeklog-") and not path.endswith((names.SEAL, names.KEY_INDEX))
+    }
+    kept[f"{ROOT}/{names.META_PROPERTIES}"] = b"version=1\nnode.id=1\ncluster.id=c\n"
+    return StoreSubject("broker's directory", Disk(disk.directories, kept), unprotected=WITHOUT_CHECKSUM)
+
+
+@functools.cache
+def archive() -> StoreSubject:
+    """What was archived of the closed store, read by itself."""
+    sim = SimFiles(closed_store().disk)
+    with open_store(sim, clock=FakeClock()) as store:
+        store.archive(ARCHIVE)
+    disk = _without_locks(sim.disk())
+    files = {path: data for path, data in disk.files.items() if path.startswith(ARCHIVE)}
+    return StoreSubject("archive", Disk.of(files), root=ARCHIVE)
+
+
+def own_files(subject: StoreSubject) -> list[str]:
+    """Return the files that belong to the store and not to one log: its root's, groups', staged ones, metadata."""
+    return sorted(
+        path
+        for path in subject.disk.files
+        if posixpath.dirname(path) == subject.root
+        or f"/{names.CONSUMER_OFFSETS}-" in path
+        or posixpath.basename(path).startswith(names.STAGED)
+        or path.endswith(names.PARTITION_METADATA)
+    )

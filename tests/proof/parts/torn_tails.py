@@ -1,0 +1,66 @@
+"""Target 2: files that end too early, at every byte."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any, Final
+
+from faults.log_subjects import CODECS, closed_log, compacted_log, killed_log
+from faults.store_subjects import archive, closed_store, killed_store, own_files
+from faults.tears import ONE_SEGMENT, log_with_a_last_batch, prefixes_of, tail_objection, try_tears
+from proof.part import Run, part
+from seeklog import names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from faults.damage import Subject
+
+SHORT: Final = 40
+
+
+@part(2, "the last batch is torn at each byte: of 1 and of 100 records, with each codec")
+def torn_batches(run: Run) -> None:
+    for codec in CODECS:
+        for count in (1, 100):
+            disk, whole_size = log_with_a_last_batch(codec, count)
+            # The last size is the whole batch: that is the boundary at which nothing is cut.
+            sizes = range(len(disk.files[ONE_SEGMENT]) - whole_size + 1)
+            for cut in run.choose(sizes, short=8):
+                for read_only in (True, False):
+                    run.case()
+                    objection = tail_objection(codec, count, cut, read_only=read_only)
+                    if objection:
+                        run.violation(f"{codec}, {count} records, {cut} bytes, read_only={read_only}: {objection}")
+
+
+@part(2, "each file beside a log is torn at each byte")
+def torn_side_files(run: Run) -> None:
+    subjects = [closed_log("none"), killed_log("none"), compacted_log("none")]
+    tear_all(
+        run,
+        [
+            (subject, sorted(path for path in subject.disk.files if not path.endswith(names.LOG)))
+            for subject in subjects
+        ],
+    )
+
+
+@part(2, "each file of a store is torn at each byte: topics, groups, transactions, staged batches, an archive")
+def torn_store_files(run: Run) -> None:
+    tear_all(run, [(subject, own_files(subject)) for subject in (closed_store(), killed_store(), archive())])
+
+
+def tear_all(run: Run, work: Iterable[tuple[Subject[Any, Any], list[str]]]) -> None:
+    counts: Counter[str] = Counter()
+    for subject, paths in work:
+        for read_only in (True, False):
+            if not read_only and subject is archive():
+                continue  # nobody writes to one
+            tears = run.choose(prefixes_of(subject.disk, paths), short=SHORT // 2 if run.is_short else 0)
+            tally = try_tears(subject, tears, read_only=read_only)
+            run.case(len(tears))
+            counts += tally.counts
+            for broken in tally.broken:
+                run.violation(broken)
+    run.note(", ".join(f"{count:,} {kind}" for kind, count in sorted(counts.items())))
