@@ -33,6 +33,8 @@ def archived(files: Files) -> list[int] | None:
     """Return the offsets that an archive gives, None if there is none that counts."""
     try:
         with Store(ARCHIVE, files=files, read_only=True, background=False) as cold:
-            return [record.offset for record in cold.log("orders", 0).scan()] if cold.topics() else []
+            # Where no segment was full yet there is a topic without partitions, or none.
+            is_there = "orders" in cold.topics() and 0 in cold.partitions("orders")
+            return [record.offset for record in cold.log("orders", 0).scan()] if is_there else []
     except (NotALog, ArchiveIncomplete):
         return None

@@ -1,18 +1,27 @@
-"""Target 1: power is lost between any two operations of the disk; every state that may be left is reopened."""
+"""Targets 1 and 15: power is lost between any two operations of the disk; every state that may be left is reopened."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import itertools
+from typing import TYPE_CHECKING, Final
 
 import crash.transaction_workloads  # enters its workloads  # noqa: F401
+from crash import repair_work
+from crash.archive_work import ArchiveRecorder
 from crash.explore import Tally, explore
+from crash.lake_work import explore_lake
+from crash.repair_work import DAMAGES, RepairPromise, damaged_disk, mend
+from crash.sim import Detail, Disk, SimFiles
 from crash.store_explore import explore_store
 from crash.store_workloads import STORE_WORKLOADS
 from crash.workloads import WORKLOADS
 from proof.part import Run, part
+from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+
+BRIEF: Final = Detail(prefixes=2, sectors=2, omissions=4, samples=2)
 
 
 @part(1, "power is lost at any operation of a log on a simulated disk")
@@ -25,12 +34,89 @@ def crash_states_of_a_store(run: Run) -> None:
     def explore_one(name: str, states: int) -> Tally:
         return explore_store(STORE_WORKLOADS[name], states=states, seed=run.seed)
 
-    explore_all(run, STORE_WORKLOADS, explore_one, 50_000)
+    explore_all(run, STORE_WORKLOADS, explore_one, 30_000)
+
+
+@part(15, "power is lost at any rename, removal and sync of compaction, retention and deletion")
+def crash_states_of_compaction_and_retention(run: Run) -> None:
+    words = ("compaction", "retention", "delet")
+    names = [name for name in WORKLOADS if any(word in name for word in words)]
+    # Other seeds than those of all workloads, so that these are other states.
+    explore_all(run, names, lambda name, states: explore(WORKLOADS[name], states=states, seed=run.seed + 1_000), 20_000)
+
+
+@part(1, "power is lost at any operation of a repair")
+def crash_states_of_a_repair(run: Run) -> None:
+    for damage in run.choose(DAMAGES, short=1):
+        before = damaged_disk(damage)
+        promise = RepairPromise.of(before)
+        files = SimFiles(before)
+        states = states_left_by(files, lambda: mend(repair_work.PATH, files), run)  # noqa: B023
+        judge(run, states, promise.violations, f"{damage.__name__}")
+    run.note(f"{len(DAMAGES)} kinds of damage")
+
+
+@part(1, "power is lost at any operation of an archiving")
+def crash_states_of_an_archiving(run: Run) -> None:
+    recorder = ArchiveRecorder(SimFiles)
+    seen: set[bytes] = set()
+    detail = BRIEF if run.is_short else Detail()
+
+    def look(sim: SimFiles) -> None:
+        # While the next archiving is under way, the archive is the one before it or already its own.
+        for label, disk in sim.crash_states(detail):
+            if (digest := disk.digest()) in seen:
+                continue
+            seen.add(digest)
+            run.case()
+            for violation in recorder.promise.violations(disk):
+                run.violation(f"{label}, {len(seen)}th state: {violation}")
+
+    recorder.sim.on_boundary = look if not run.is_short else every_nth(look, 20)
+    recorder.run()
+    run.note("the first, one that adds to it, one that has nothing to add")
+
+
+@part(1, "power is lost at any operation of a job that copies to a lake")
+def crash_states_of_a_lake(run: Run) -> None:
+    try:
+        run.case(explore_lake(SimFiles(Disk.of({}, directories=["/lakes"])), step=10 if run.is_short else 1))
+    except (SeeklogError, AssertionError) as error:
+        run.violation(f"{type(error).__name__}: {error}")
+
+
+def states_left_by(files: SimFiles, work: Callable[[], object], run: Run) -> dict[bytes, tuple[str, Disk]]:
+    """Do some work and return the disks that power loss or a kill may leave on the way, with how they came."""
+    states: dict[bytes, tuple[str, Disk]] = {}
+    detail = BRIEF if run.is_short else Detail()
+
+    def watch(sim: SimFiles) -> None:
+        for label, disk in [*sim.crash_states(detail), ("process crash", sim.disk())]:
+            states.setdefault(disk.digest(), (label, disk))
+
+    files.on_boundary = watch
+    work()
+    files.on_boundary = None
+    return states
+
+
+def judge(run: Run, states: dict[bytes, tuple[str, Disk]], violations: Callable[[Disk], list[str]], where: str) -> None:
+    """Count each state, and what is wrong with it."""
+    for number, (label, disk) in enumerate(states.values()):
+        run.case()
+        for violation in violations(disk):
+            run.violation(f"{where}, {number}th state, {label}: {violation}")
+
+
+def every_nth(look: Callable[[SimFiles], None], step: int) -> Callable[[SimFiles], None]:
+    """Look at some boundaries only."""
+    count = itertools.count()
+    return lambda sim: look(sim) if next(count) % step == 0 else None
 
 
 def explore_all(run: Run, workloads: Iterable[str], explore_one: Callable[[str, int], Tally], full: int) -> None:
-    """Judge at least `full` states over these workloads, or in a short run a few of two of them."""
-    names = run.choose(workloads, short=2)
+    """Judge at least `full` states over these workloads, or in a short run a few of one of them."""
+    names = run.choose(workloads, short=1)
     states = 25 if run.is_short else -(-full // len(names))
     for name in names:
         tally = explore_one(name, states)

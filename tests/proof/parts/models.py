@@ -1,0 +1,64 @@
+"""Target 11: what Hypothesis draws is done to a log, a compacted log and a store, and to a plain model of each."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from hypothesis import HealthCheck, seed, settings
+from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
+
+from proof.part import Run, part
+from storage.test_compaction_model import CompactedMachine
+from storage.test_model import LogMachine
+from store.test_topics_model import TopicsMachine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+STEPS = 50
+
+
+@part(
+    11, "any history of a log against a list: appends, reads, rolls, retention, truncation, crashes, jumps of the clock"
+)
+def model_of_a_log(run: Run) -> None:
+    run_machine(run, LogMachine, full=4_000)
+
+
+@part(11, "any history of a compacted log against a dict")
+def model_of_a_compacted_log(run: Run) -> None:
+    run_machine(run, CompactedMachine, full=1_500)
+
+
+@part(11, "any history of a store's topics against a model of them")
+def model_of_topics(run: Run) -> None:
+    run_machine(run, TopicsMachine, full=1_000)
+
+
+def run_machine(run: Run, machine: type[RuleBasedStateMachine], *, full: int) -> None:
+    """Draw so many histories of at most 50 steps; SEEKLOG_MODEL_EXAMPLES asks for another number."""
+    examples = 3 if run.is_short else int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", full))
+
+    class Counted(machine):  # type: ignore[misc, valid-type]
+        def __init__(self) -> None:
+            super().__init__()
+            run.case()
+
+    drawn: Callable[[type[RuleBasedStateMachine]], type[RuleBasedStateMachine]] = seed(run.seed)
+    try:
+        run_state_machine_as_test(
+            drawn(Counted),
+            settings=settings(
+                max_examples=examples,
+                stateful_step_count=STEPS,
+                deadline=None,
+                derandomize=False,
+                database=None,
+                report_multiple_bugs=False,
+                suppress_health_check=list(HealthCheck),
+            ),
+        )
+    except Exception as error:
+        run.violation(f"seed {run.seed}: {type(error).__name__}: {error}")
+    run.note(f"of up to {STEPS} steps")
