@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from seeklog.record.kernel import crc32c
-from seeklog.storage.seal import SIZE, Seal, decode_seal, encode_seal, read_seal, write_seal
+from seeklog.storage.seal import COMPACTED_SIZE, SIZE, Seal, decode_seal, encode_seal, read_seal, write_seal
 from storage.workbench import BATCH_BYTES, START_MS, FakeClock, QuickFiles, fill, open_log
 
 SEAL = Seal(
@@ -26,6 +26,8 @@ SEAL = Seal(
     contiguous=True,
 )
 
+COMPACTED = replace(SEAL, contiguous=False, clean_offset=150)
+
 
 def test_a_seal_is_eighty_bytes_as_documented() -> None:
     body = struct.pack(
@@ -36,9 +38,18 @@ def test_a_seal_is_eighty_bytes_as_documented() -> None:
     assert len(encode_seal(SEAL)) == SIZE == 80
 
 
-@pytest.mark.parametrize("seal", [SEAL, replace(SEAL, contiguous=False), replace(SEAL, max_timestamp_ms=-1)])
+@pytest.mark.parametrize("seal", [SEAL, replace(SEAL, contiguous=False), replace(SEAL, max_timestamp_ms=-1), COMPACTED])
 def test_a_seal_comes_back(seal: Seal) -> None:
     assert decode_seal(encode_seal(seal)) == seal
+
+
+def test_the_seal_of_a_compacted_segment_tells_how_far_compaction_has_seen() -> None:
+    body = struct.pack(
+        ">4shhqqqqqqqIIIq", b"SLSL", 2, 0, 100, 200, 5000, 90, 9, START_MS, START_MS + 5, 2**32 - 1, 1, 2**31, 150
+    )
+
+    assert encode_seal(COMPACTED) == body + struct.pack(">I", crc32c(body))
+    assert len(encode_seal(COMPACTED)) == COMPACTED_SIZE == 88
 
 
 @pytest.mark.parametrize("size", range(SIZE))

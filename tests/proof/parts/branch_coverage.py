@@ -1,0 +1,46 @@
+"""Target 23: every statement and every branch of record/ and storage/ is reached by a test."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from proof.covered import Reached, read_reached, run_covered
+from proof.part import Run, part
+
+SUITES: Final = [f"tests/{suite}" for suite in ("record", "storage", "crash", "faults", "store", "cold", "interop")]
+WITHOUT_SPARK: Final = ["--ignore=tests/cold/test_spark.py"]
+
+# Small modules and the tests that are enough for them.
+SMALL: Final = {
+    "src/seeklog/record/framed.py": "tests/record/test_framed.py",
+    "src/seeklog/storage/seal.py": "tests/storage/test_seal.py",
+    "src/seeklog/storage/watermark.py": "tests/storage/test_watermark.py",
+}
+
+
+@part(23, "every branch of the record room and of storage is taken by a test")
+def branch_coverage(run: Run) -> None:
+    if run.is_short:
+        data = run_covered([*SMALL.values()], scratch=run.scratch, processes=1)
+        modules = [reached for reached in read_reached(data) if reached.module in SMALL]
+        assert len(modules) == len(SMALL), "a module in the table is gone"
+    else:
+        modules = read_reached(run_covered(SUITES, scratch=run.scratch, options=WITHOUT_SPARK))
+    for reached in modules:
+        run.case(reached.statements + reached.branches)
+        if reached.missing_lines or reached.missing_branches:
+            run.violation(f"{reached.module}: {in_words(reached)}")
+    statements, branches = sum(one.statements for one in modules), sum(one.branches for one in modules)
+    run.note(f"{statements:,} statements, {branches:,} branches of {len(modules)} modules")
+
+
+def in_words(reached: Reached) -> str:
+    """Say which lines and which branches no test came to."""
+    lines = ", ".join(str(line) for line in reached.missing_lines)
+    # A line that is not reached takes its branches with it: they are not told again.
+    branches = ", ".join(
+        f"{a}→{b if b > 0 else 'out'}" for a, b in reached.missing_branches if a not in reached.missing_lines
+    )
+    return "; ".join(
+        filter(None, [lines and f"lines {lines} not reached", branches and f"branches {branches} not taken"])
+    )
