@@ -297,6 +297,14 @@ def test_a_zstd_window_wider_than_memory_allows_is_narrowed() -> None:
     assert decompress(ZSTD, wide, limit=16 << 20) == b"a" + bytes([98]) * (12 << 20)
 
 
+def test_a_zstd_frame_that_fails_in_a_narrowed_window_is_too_large_to_tell() -> None:
+    """Goal: whether it is damaged or only reaches back further, the reader learns which limit stands in the way."""
+    wide = zstd_frame(*[(1, 128 << 10, b"b")] * 96, (2, 10, b"\xff" * 10), window=0x88)
+
+    with pytest.raises(BatchTooLarge, match=r"looks back further than 8,388,608 bytes\nRaise max_decompressed_bytes"):
+        decompress(ZSTD, wide, limit=16 << 20)
+
+
 def test_several_gzip_members_are_one_stream() -> None:
     """Goal: RFC 1952, and what Java's reader does."""
     parts = [text(70_000), b"", text(10), text(1000)]
@@ -345,6 +353,11 @@ def test_a_xerial_block_that_claims_other_bytes_than_it_has_is_damage(more: int)
 def test_skippable_zstd_frames_alone_are_damage() -> None:
     with pytest.raises(CorruptBatch, match="there is no frame"):
         decompress(ZSTD, struct.pack("<II", 0x184D2A50, 5) + b"hello", limit=NO_LIMIT)
+
+
+def test_a_skippable_zstd_frame_that_is_cut_short_is_damage() -> None:
+    with pytest.raises(CorruptBatch, match="a skippable frame is cut short"):
+        decompress(ZSTD, compress(ZSTD, text(10)) + struct.pack("<II", 0x184D2A50, 6) + b"hello", limit=NO_LIMIT)
 
 
 @codecs

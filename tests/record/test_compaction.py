@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from record.batches import CODECS, HEADER_SIZE, LIMIT, Row, Sketch, T, seal
+from record.batches import CODECS, HEADER_SIZE, LIMIT, Row, Sketch, T, batch_of, record_body, seal, sized, varint
 from seeklog.errors import CorruptBatch, InvalidRecord
 from seeklog.record import kernel
 from seeklog.record.batch import (
@@ -343,11 +343,128 @@ def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
     sound = batch([b"a", b"a"])
     for byte in range(256):
         raw = seal(sound[:place] + bytes([byte]) + sound[place + 1 :])
-        try:
-            kept, _ = filtered(raw)
-        except CorruptBatch:
-            continue
-        assert len(kept) <= len(raw) + 32
+        # The map, made of the same bytes, meets the damage first; with one of sound bytes the filter meets it.
+        for offset_map in (None, map_of(sound)):
+            try:
+                kept, _ = filtered(raw, offset_map)
+            except CorruptBatch:
+                continue
+            assert len(kept) <= len(raw) + 32
+
+
+RECORD = record_body(key=sized(b"a"))
+WRONG_RECORDS = {
+    "its length overruns the batch": varint(100) + RECORD,
+    "its timestamp is no varint": varint(1) + bytes(10),
+    "its offset does not lie in the batch": sized(record_body(offset_delta=1, key=sized(b"a"))),
+    "its key overruns the record": sized(record_body(key=varint(50))),
+    "7 bytes are left over behind the last record": sized(RECORD) + bytes(7),
+}
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("reason", [*WRONG_RECORDS, "its value overruns the record"])
+def test_the_filter_names_what_is_wrong_with_a_record(reason: str, codec: int) -> None:
+    value = sized(record_body(key=sized(b"a"), value=varint(50)))
+    raw = batch_of(WRONG_RECORDS.get(reason, value), codec=codec)
+
+    with pytest.raises(CorruptBatch, match=reason):
+        filtered(raw, map_of(batch([b"a"])))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("reason", WRONG_RECORDS)
+def test_the_map_names_what_is_wrong_with_a_record(reason: str, codec: int) -> None:
+    with pytest.raises(CorruptBatch, match=reason):
+        map_of(batch_of(WRONG_RECORDS[reason], codec=codec))
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        (varint(100) + RECORD, "its length overruns the batch"),
+        (varint(1) + b"\0", "its key overruns the record"),
+        (varint(2) + bytes(2), "its key overruns the record"),
+        (varint(3) + bytes(3), "its key overruns the record"),
+    ],
+)
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_check_for_keys_does_not_leave_the_record(body: bytes, reason: str, codec: int) -> None:
+    with pytest.raises(CorruptBatch, match=reason):
+        kernel.check_keyed(batch_of(body, codec=codec), LIMIT)
+
+
+# A length, attributes, then the numbers before the key: time and offset, and the size of the key.
+@pytest.mark.parametrize(
+    "body", [b"", varint(-1), *(varint(size) + bytes(size) for size in (1, 2, 3, 4)), sized(bytes(3) + varint(4))]
+)
+def test_a_control_batch_without_a_whole_type_is_a_marker_of_no_known_kind(body: bytes) -> None:
+    told: list[int] = []
+    raw = batch_of(body, attributes=CONTROL | TRANSACTIONAL, producer_id=7)
+
+    assert kernel.note_transactions(raw, 0, 0, 100, LIMIT, lambda *facts: told.append(facts[-1])) == (len(raw), False)
+    assert told == [-1]
+
+
+@pytest.mark.parametrize("codec", [codec for codec in CODECS if codec])
+def test_damage_inside_a_compressed_batch_is_told_at_the_batch(codec: int) -> None:
+    first = batch([b"a"])
+    damaged = seal(batch([b"b"], base_offset=1, codec=codec)[:HEADER_SIZE] + b"no stream at all")
+    raw = first + seal(damaged[:8] + struct.pack(">i", len(damaged) - 12) + damaged[12:])
+
+    with pytest.raises(CorruptBatch) as caught:
+        map_of(raw)
+    assert caught.value.position == len(first)
+    with pytest.raises(CorruptBatch) as caught:
+        filtered(raw, map_of(first))
+    assert caught.value.position == len(first)
+
+
+def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions() -> None:
+    first = batch([b"a"])
+    raw = first + batch([b"b"], base_offset=1)
+    wrong = raw[: len(first) + 16] + b"\3" + raw[len(first) + 17 :]
+
+    for run in (
+        map_of,
+        lambda data: filtered(data, map_of(first)),
+        lambda data: kernel.note_transactions(data, 0, 0, 100, LIMIT, never),
+    ):
+        with pytest.raises(CorruptBatch, match=f"byte {len(first)}: magic 3 where a batch should start"):
+            run(wrong)
+
+
+@pytest.mark.parametrize("kept", range(1, HEADER_SIZE + 5))
+def test_a_batch_that_is_not_all_there_waits_for_its_rest(kept: int) -> None:
+    first = batch([b"a"])
+    raw = first + batch([b"b"], base_offset=1)[:kept]
+    sieve = BatchFilter(
+        map_of(first), now_ms=NOW, delete_retention_ms=1, last_offsets={}, last_epochs={}, limit=LIMIT, judge=never
+    )
+    sieve.begin()
+
+    assert sieve.add_batches(raw, 0, 0) == len(first)
+    assert OffsetMap(9, base_offset=0, secret=SECRET).add_batches(raw, 0, 0, 0, LIMIT, never) == (len(first), False)
+
+
+def test_batches_of_more_records_than_any_before_are_filtered() -> None:
+    """Goal: the place where kept records are noted starts small and grows with the batches."""
+    sizes = [1, 100, 10_000]
+    raw, base = b"", 0
+    for size in sizes:
+        raw += batch([b"%d" % number for number in range(base, base + size)], base_offset=base)
+        base += size
+    doubled = raw + batch([b"0", b"1"], base_offset=base)
+    kept, sieve = filtered(doubled, map_of(doubled, slots=20_000))
+
+    assert [record.offset for record in decode_records(kept)] == [*range(2, base + 2)]
+    assert sieve.records_kept == base
+
+
+@pytest.mark.parametrize(("slots", "secret"), [(1, SECRET), (2**31, SECRET), (100, SECRET[:-1]), (100, b"")])
+def test_a_map_of_no_use_is_refused(slots: int, secret: bytes) -> None:
+    with pytest.raises(ValueError, match=f"a map of {slots} slots, a secret of {len(secret)} bytes"):
+        OffsetMap(slots, base_offset=0, secret=secret)
 
 
 def test_a_wrong_crc_is_refused() -> None:

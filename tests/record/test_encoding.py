@@ -342,6 +342,15 @@ def test_append_time_is_stamped_on_every_batch_and_sealed_anew() -> None:
     assert field_of(stamped, "base_timestamp") == T
 
 
+def test_a_batch_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() -> None:
+    """Zeros that no memory stands behind: nobody looks at them."""
+    half = bytes(2**30)
+    with pytest.raises(RecordTooLarge, match="record 1 takes the batch past 2 GiB"):
+        kernel.encode_records([Record(half), Record(half)], T, 0, 0, 0, (-1, -1, -1))
+    with pytest.raises(RecordTooLarge, match=r"a record of .* bytes; the format holds at most 2 GiB"):
+        kernel.encode_one(half, half, (), None, T, 0, 0, 0)
+
+
 def test_the_check_of_batches_counts_them_and_the_offsets_they_span() -> None:
     empty = batch_of(b"", record_count=0, last_delta=9)
 

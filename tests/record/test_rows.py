@@ -328,6 +328,11 @@ def test_a_record_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() 
 # ---------------------------------------------------------------- refusals
 
 
+def test_more_rows_than_their_numbers_can_tell_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"2,147,483,648 rows; group at most 2,147,483,647 at once"):
+        rows.group_rows(pa.nulls(2**31), count=3)
+
+
 @pytest.mark.parametrize(("unit", "time"), [(MICROS, -1001), (MICROS, -INT64_MAX - 1), (MILLIS, -2)])
 def test_a_timestamp_before_1970_is_refused_by_its_row(unit: Any, time: int) -> None:
     columns = columns_of([(None, b"", 0, None), (None, b"", time, None)], unit=unit)

@@ -1,0 +1,68 @@
+"""Control batches: how a transaction ended, and what is no marker or a damaged one."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from record.batches import Row, Sketch, batch_of, record_body, sized, varint
+from seeklog.errors import CorruptBatch
+from seeklog.record.batch import CONTROL, TRANSACTIONAL
+from seeklog.record.control import EndMarker, decode_end_marker
+
+KIND = CONTROL | TRANSACTIONAL
+
+
+def marker(key: bytes, value: bytes | None, *, attributes: int = KIND, codec: int = 0) -> bytes:
+    return Sketch([Row(value, key)], attributes=attributes, codec=codec).encode()
+
+
+@pytest.mark.parametrize(("kind", "is_commit"), [(0, False), (1, True)])
+def test_a_marker_tells_how_a_transaction_ended_and_who_said_so(kind: int, is_commit: bool) -> None:
+    raw = marker(struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 17))
+
+    assert decode_end_marker(raw) == EndMarker(is_commit, 17)
+
+
+def test_a_control_record_of_another_type_ends_nothing() -> None:
+    """Goal: brokers write other control records, too, such as a change of the leader (2) in Raft's log."""
+    assert decode_end_marker(marker(struct.pack(">hh", 0, 2), b"")) is None
+
+
+def test_a_batch_of_records_and_an_emptied_marker_end_nothing() -> None:
+    assert decode_end_marker(marker(b"\0\0\0\1", bytes(6), attributes=TRANSACTIONAL)) is None
+    assert decode_end_marker(Sketch(attributes=KIND).encode()) is None
+
+
+def test_a_compressed_marker_is_damage() -> None:
+    with pytest.raises(CorruptBatch, match="compressed"):
+        decode_end_marker(marker(b"\0\0\0\1", bytes(6), codec=1))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        record_body(key=sized(b"\0\0\0")),
+        record_body(key=varint(-1)),
+        record_body(key=sized(b"\0\0\0\1"), value=varint(-1)),
+        record_body(key=sized(b"\0\0\0\1"), value=sized(bytes(5))),
+        record_body(key=varint(1000)),
+        record_body(key=b"\xff" * 11),
+        record_body(timestamp_delta=b"\x80" * 200),
+    ],
+    ids=[
+        "nothing",
+        "short key",
+        "no key",
+        "no value",
+        "short value",
+        "key past the end",
+        "eleven bytes",
+        "endless number",
+    ],
+)
+def test_a_marker_that_does_not_parse_is_damage(body: bytes) -> None:
+    with pytest.raises(CorruptBatch, match="a control batch that does not parse"):
+        decode_end_marker(batch_of(varint(len(body)) + body if body else b"", attributes=KIND))
