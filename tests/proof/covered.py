@@ -86,11 +86,11 @@ def run_covered(
     return data
 
 
-def read_reached(data: Path) -> list[Reached]:
-    """Say what the tests reached, module by module."""
-    report = data.with_suffix(".json")
-    measured = coverage.Coverage(data_file=str(data), config_file=str(CONFIG))
-    measured.load()
+def read_reached(*data: Path, scratch: Path) -> list[Reached]:
+    """Say what the tests of all these runs reached together, module by module."""
+    report = scratch / "reached.json"
+    measured = coverage.Coverage(data_file=str(scratch / "together"), config_file=str(CONFIG))
+    measured.combine([str(path) for path in data], strict=True, keep=True)
     measured.json_report(outfile=str(report))
     files = json.loads(report.read_text())["files"]
     return [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from seeklog.errors import CorruptionError
-from seeklog.record.framed import decode_framed, encode_framed
+from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
 from seeklog.record.kernel import crc32c
 
 FIRST = "seeklog-things 1"
@@ -52,3 +54,35 @@ def test_a_whole_file_of_another_kind_or_version_is_named(first: str) -> None:
 def test_a_file_of_a_crc_alone_is_of_another_kind() -> None:
     with pytest.raises(CorruptionError, match="begins with '', not"):
         decode(b"crc32c %08x\n" % crc32c(b""))
+
+
+def test_json_that_is_nested_too_deep_is_no_json() -> None:
+    assert parse_json('{"a": [1, null]}') == {"a": [1, None]}
+    with pytest.raises(ValueError, match="nested too deep"):
+        parse_json("[" * 100_000)
+    with pytest.raises(ValueError, match="Expecting value"):
+        parse_json(b"nothing")
+
+
+@pytest.mark.parametrize("value", [0, 1, 2**63 - 1])
+def test_a_whole_number_in_its_bounds_is_one(value: int) -> None:
+    assert whole_number(value) == value
+
+
+@pytest.mark.parametrize("value", [-1, 2**63, -(2**64), True, 1.0, "1", None, [1]])
+def test_what_is_no_whole_number_is_shown(value: object) -> None:
+    with pytest.raises(ValueError, match=f"^{re.escape(repr(value))} is no number that can stand there"):
+        whole_number(value)
+
+
+def test_a_number_of_many_digits_is_not_shown() -> None:
+    """Goal: Python itself refuses to write one of more than 4,300 digits."""
+    with pytest.raises(ValueError, match=r"^a number of more than 64 bits is no number"):
+        whole_number(10**5000)
+
+
+def test_other_bounds_may_be_given() -> None:
+    assert whole_number(-5, least=-5, most=-5) == -5
+    for value in (-6, -4):
+        with pytest.raises(ValueError, match="no number"):
+            whole_number(value, least=-5, most=-5)
