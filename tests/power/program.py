@@ -35,6 +35,8 @@ class Judged:
     file_system: str
     work: str
     loss: str
+    in_flight: int
+    """So many writes no flush had covered."""
     violations: list[str]
 
     def __str__(self) -> str:
@@ -96,4 +98,5 @@ def judge_images(file_system: str, works: Sequence[Work], *, images: int, seed: 
     drawn = recording.draw(images, works=sound, chance=chance) if sound else []
     for image, root in recording.replay([*drawn, *map(recording.last, broken)]):
         said = judge_quietly(image.recorded.work, root, pickle.loads(image.marked.promise))
-        yield Judged(file_system, image.recorded.work.name, str(image.loss), said)
+        in_flight = image.loss.moment - image.loss.durable
+        yield Judged(file_system, image.recorded.work.name, str(image.loss), in_flight, said)

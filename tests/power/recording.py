@@ -175,12 +175,15 @@ def _run_apart(work: Work, root: Path, tape: Path, marks: Path, *, seed: int) ->
     try:
         root.mkdir()
         with open(marks, "wb") as file:
-            pickle.dump((os.stat(tape).st_size, b""), file)
-            work.run(
-                str(root),
-                seed=seed,
-                mark=lambda promise: pickle.dump((os.stat(tape).st_size, pickle.dumps(promise)), file),
-            )
+            last = b""
+
+            def mark(promise: object) -> None:
+                nonlocal last
+                before, last = last, pickle.dumps(promise)
+                pickle.dump((os.stat(tape).st_size, last if last != before else None), file)
+
+            pickle.dump((os.stat(tape).st_size, None), file)
+            work.run(str(root), seed=seed, mark=mark)
         status = 0
     except BaseException:
         marks.with_suffix(".error").write_text(traceback.format_exc())
@@ -190,12 +193,13 @@ def _run_apart(work: Work, root: Path, tape: Path, marks: Path, *, seed: int) ->
 
 def _read_marks(path: Path, tape: Tape) -> list[Marked]:
     found: list[Marked] = []
+    promise = b""
     with open(path, "rb") as file:
         first = tape.moment(pickle.load(file)[0])
         with contextlib.suppress(EOFError):
             while True:
-                size, promise = pickle.load(file)
-                moment = tape.moment(size)
+                size, another = pickle.load(file)
+                promise, moment = another or promise, tape.moment(size)
                 found.append(Marked(first, moment, promise))
                 first = moment
     path.unlink()

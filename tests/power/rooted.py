@@ -13,6 +13,7 @@ from crash.sim import HANDLE_FIRST, Directory, Disk, File, Rename
 from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Callable, Collection
 
 # What storage may ask by handle, and by how many paths.
@@ -34,6 +35,7 @@ BY_PATH: Final = {
     "lock": 1,
     "lock_out_broker": 1,
 }
+WRITTEN_BACK: Final = 0.3
 GIVING_HANDLES: Final = {"open", "lock", "lock_out_broker"}
 CHANGES: Final = {
     *("write", "truncate", "sync", "rename", "remove"),
@@ -47,10 +49,14 @@ class RootedFiles:
     A process that is killed is one whose handles are closed, and that does nothing more from then on. Power cannot
     be lost here in the middle of a workload: what survives that is drawn from the tape. Where a workload has it
     lost, the process is killed instead.
+
+    A system writes back what it has in memory when it likes. With `restlessness` it likes to soon after every third
+    write or so: the pages of that file are on their way to the disk then, and no flush has covered them.
     """
 
-    def __init__(self, root: str, *, without: Collection[str] = ()) -> None:
+    def __init__(self, root: str, *, without: Collection[str] = (), restlessness: random.Random | None = None) -> None:
         self._root = root
+        self._restlessness = restlessness
         self._inner = OsFiles()
         self._without = frozenset(without)
         # Numbers of its own, never given twice: an object of a killed process may close its handle much later.
@@ -87,6 +93,8 @@ class RootedFiles:
         if self._is_dead:
             raise PowerLoss
         result = None if name in self._without else getattr(self._inner, name)(*real, **words)
+        if name == "write" and self._restlessness is not None and self._restlessness.random() < WRITTEN_BACK:
+            os.posix_fadvise(real[0], 0, 0, os.POSIX_FADV_DONTNEED)  # which begins to write, and waits for nothing
         if name in GIVING_HANDLES:
             handle = next(self._numbers)
             self._handles[handle] = result

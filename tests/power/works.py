@@ -28,6 +28,7 @@ from crash.store_recorder import (
 )
 from crash.store_workloads import STORE_WORKLOADS, StoreWorkload
 from crash.workloads import WORKLOADS, Workload
+from power.large_workloads import LARGE_WORKLOADS
 from power.rooted import RootedFiles, read_disk
 from seeklog.errors import SeeklogError
 
@@ -91,7 +92,9 @@ class LogWork:
         def observe(recorder: Recorder) -> None:
             mark(LogMark(recorder.promise, recorder.epochs, recorder.clock.now_ms()))
 
-        files = RootedFiles(root, without=self.without)
+        # A disk that leaves out its syncs is to be found out whatever the system does by itself: there it does nothing.
+        restlessness = None if self.without else random.Random(seed)
+        files = RootedFiles(root, without=self.without, restlessness=restlessness)
         recorder = UnblinkingRecorder(
             self.workload.config,
             chance=random.Random(f"{self.name}, seed {seed}"),
@@ -151,7 +154,7 @@ class StoreWork:
             chance=random.Random(f"{self.name}, seed {seed}"),
             observe=observe,
             disk=self.workload.disk,
-            disk_type=cast("type[SimFiles]", RootedFiles(root)),
+            disk_type=cast("type[SimFiles]", RootedFiles(root, restlessness=random.Random(seed))),
         )
         with seeded_names(self.name):
             self.workload.run(recorder)
@@ -188,7 +191,7 @@ class ArchiveWork:
     def run(self, root: str, *, seed: int, mark: Callable[[object], None]) -> None:
         os.makedirs(f"{root}/data")
         sync_directories(root, ["/data", "/"])
-        files = RootedFiles(root)
+        files = RootedFiles(root, restlessness=random.Random(seed))
         with archiving.open_on(cast("SimFiles", files)) as store:
             store.create_topic("orders", partitions=1)
         before: list[int] | None = None
@@ -247,6 +250,7 @@ ENGINE_WORKS: Final[dict[str, Work]] = {
     work.name: work
     for work in [
         *map(LogWork, WORKLOADS.values()),
+        *map(LogWork, LARGE_WORKLOADS.values()),
         *map(StoreWork, STORE_WORKLOADS.values()),
         ArchiveWork(),
     ]

@@ -24,12 +24,13 @@ def power_loss(run: Run) -> None:
     broken = list(BROKEN_WORKS)[:1] if run.is_short else list(BROKEN_WORKS)
     images = SHORT_IMAGES if run.is_short else IMAGES
     systems = run.choose(FILE_SYSTEMS, short=1)
-    found_out = 0
+    found_out = in_flight = 0
     for number, system in enumerate(systems):
         scratch = run.scratch / f"{number}"
         for judged in lose_power(system, [*works, *broken], images=images, seed=run.seed, scratch=scratch):
             if judged.work not in BROKEN_WORKS:
                 run.case()
+                in_flight += judged.in_flight > 0
                 if judged.violations:
                     run.violation(str(judged))
             elif judged.violations:
@@ -37,6 +38,7 @@ def power_loss(run: Run) -> None:
             else:
                 run.violation(f"{judged}: a disk that leaves out its syncs was not found out")
     run.note(f"{len(works)} workloads on each of {len(systems)} file systems")
+    run.note(f"{in_flight} images with writes in flight")
     run.note(f"a disk that leaves out its syncs is found out {found_out} of {len(broken) * len(systems)} times")
     if not run.is_short:
         lose_power_of_peers(run, systems)
