@@ -6,6 +6,7 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,11 @@ if TYPE_CHECKING:
 
 MIB: Final = 1 << 20
 PATIENCE_S: Final = 60  # a mount that takes longer hangs
-PACKAGES: Final = {"mkfs.ext4": "e2fsprogs", "mkfs.xfs": "xfsprogs", "mkfs.btrfs": "btrfs-progs"}
+PACKAGES: Final = {"unshare": "util-linux", "mount": "mount", "umount": "mount"}
+MAKERS: Final = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
+# What a process needs so that nothing of it is left when it ends: its mounts are seen by nobody else and go with the
+# last process that sees them, and its children end when it does.
+ALONE: Final = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,17 +114,14 @@ def punch_zeros(path: Path) -> None:
     dense.unlink()
 
 
-def missing_tools() -> str:
-    """Say what of all this is not on this machine, and how to get it; nothing if all is."""
+def missing_tools(system: FileSystem) -> str:
+    """Say what this file system needs that is not on this machine, and how to get it; nothing if all is there."""
     if os.geteuid():
         return "root: mounting file systems is for root alone"
     for device in ("/dev/fuse", "/dev/loop-control"):
         if not Path(device).exists():
             return f"{device}: a kernel with FUSE and loop devices, and a container that may see them (--privileged)"
-    for tool in ("unshare", "mount", "umount"):
-        if shutil.which(tool) is None:
-            return f"{tool}: apt-get install util-linux mount"
-    for tool, package in PACKAGES.items():
+    for tool, package in {**PACKAGES, f"mkfs.{system.kind}": MAKERS[system.kind]}.items():
         if shutil.which(tool) is None:
             return f"{tool}: apt-get install {package}"
     try:
@@ -128,4 +130,16 @@ def missing_tools() -> str:
         return "mfusepy: pip install mfusepy"
     except OSError:
         return "libfuse: apt-get install fuse3 libfuse3-3"
-    return ""
+    with tempfile.TemporaryDirectory() as anywhere:
+        probe = subprocess.run([*ALONE, "mount", "-t", "tmpfs", "tmpfs", anywhere], capture_output=True, check=False)
+    if probe.returncode:
+        return "mounts: a container that may make namespaces and mount in them (--privileged)"
+    return "" if knows(system.kind) else f"{system.kind}: a kernel that has this file system"
+
+
+def knows(kind: str) -> bool:
+    """Tell whether the kernel has a file system, after asking for its module if need be."""
+    known = Path("/proc/filesystems")
+    if kind not in known.read_text().split() and shutil.which("modprobe"):
+        subprocess.run(["modprobe", kind], capture_output=True, check=False)
+    return kind in known.read_text().split()

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from power.filesystems import FILE_SYSTEMS, missing_tools, run_tool
+from power.filesystems import ALONE, FILE_SYSTEMS, missing_tools, run_tool
 from power.peers import PEER_WORKS
 from power.recording import Recording
 from power.works import BROKEN_WORKS, ENGINE_WORKS, Work, judge_quietly
@@ -22,9 +22,6 @@ from proof.part import Missing
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-# What a process needs so that nothing of it is left when it ends: its mounts are seen by nobody else and go with the
-# last process that sees them, and its children end when it does.
-ALONE: Final = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc")
 WORKS: Final[dict[str, Work]] = {**ENGINE_WORKS, **BROKEN_WORKS, **PEER_WORKS}
 
 
@@ -45,7 +42,7 @@ class Judged:
 
 def lose_power(file_system: str, works: Sequence[str], *, images: int, seed: int, scratch: Path) -> Iterator[Judged]:
     """Run works on a new file system, and judge this many images of what power losses would have left of them."""
-    missing = missing_tools()
+    missing = missing_tools(FILE_SYSTEMS[file_system])
     if missing:
         raise Missing(missing)
     scratch.mkdir()
