@@ -16,11 +16,14 @@ if TYPE_CHECKING:
 
 MIB: Final = 1 << 20
 PATIENCE_S: Final = 60  # a mount that takes longer hangs
-PACKAGES: Final = {"unshare": "util-linux", "mount": "mount", "umount": "mount"}
+PACKAGES: Final = {"setpriv": "util-linux", "unshare": "util-linux", "mount": "mount", "umount": "mount"}
 MAKERS: Final = {"ext4": "e2fsprogs", "xfs": "xfsprogs", "btrfs": "btrfs-progs"}
 # What a process needs so that nothing of it is left when it ends: its mounts are seen by nobody else and go with the
-# last process that sees them, and its children end when it does.
-ALONE: Final = ("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc")
+# last process that sees them, its children end when it does, and it ends with the one that has started it.
+ALONE: Final = (
+    *("setpriv", "--pdeathsig", "KILL"),
+    *("unshare", "--mount", "--propagation", "private", "--pid", "--fork", "--kill-child", "--mount-proc"),
+)
 
 
 @dataclass(frozen=True, slots=True)
