@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ast
+import json
+import os
 import re
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import coverage
+
+from proof.covered import run_covered
 from proof.mutants import SOURCE, Mutant
 
 if TYPE_CHECKING:
@@ -26,6 +32,47 @@ class Covering:
     lines: dict[str, dict[int, list[int]]] = field(default_factory=dict)
     """By file and line: which of the tests were there."""
 
+    @classmethod
+    def measured(cls, suites: Sequence[str], *, interpreted: bool, scratch: Path) -> Covering:
+        """Run suites under coverage.py; of the kernel it sees something only where that is interpreted."""
+        scratch.mkdir()
+        durations = scratch / "durations.json"
+        os.environ["SEEKLOG_DURATIONS"] = str(durations)
+        try:
+            reached = run_covered(
+                suites,
+                scratch=scratch / "covered",
+                interpreted=interpreted,
+                by_test=True,
+                options=["-p", "proof.durations"],
+            )
+        finally:
+            del os.environ["SEEKLOG_DURATIONS"]
+        data = coverage.CoverageData(str(reached))
+        data.read()
+        seconds = json.loads(durations.read_text())
+        tests = list(seconds)
+        numbers = {test: number for number, test in enumerate(tests)}
+        lines = {
+            Path(file).relative_to(SOURCE).as_posix(): {
+                line: [numbers[test] for test in reached if test in numbers]
+                for line, reached in data.contexts_by_lineno(file).items()
+            }
+            for file in data.measured_files()
+            if Path(file).is_relative_to(SOURCE)
+        }
+        return cls(tests, list(seconds.values()), lines)
+
+    def __add__(self, other: Covering) -> Covering:
+        """Return what two runs have told together."""
+        moved = len(self.tests)
+        lines = {path: {line: list(tests) for line, tests in known.items()} for path, known in self.lines.items()}
+        for path, known in other.lines.items():
+            mine = lines.setdefault(path, {})
+            for line, tests in known.items():
+                mine.setdefault(line, []).extend(moved + test for test in tests)
+        return Covering([*self.tests, *other.tests], [*self.seconds, *other.seconds], lines)
+
     def tests_of(self, mutant: Mutant) -> list[tuple[str, float]]:
         """Return the tests to run, in order, with the time that each takes."""
         reached = self._at(mutant.path, _lines_around(mutant.path, mutant.line)[0])
@@ -35,7 +82,7 @@ class Covering:
         if not reached:
             reached = self._at(mutant.path, _lines_around(mutant.path, mutant.line)[1])
         if not reached:
-            reached = self._at(mutant.path, self.lines.get(mutant.path, {}))
+            reached = self._at(mutant.path, self.lines.get(mutant.path, {})) or set(range(len(self.tests)))
         return self._in_order(reached)
 
     def _at(self, path: str, lines: Iterable[int]) -> set[int]:

@@ -1,7 +1,7 @@
 """Mutants: small changes to the source, one at a time, that some test should notice. The changes are cosmic-ray's.
 
-Left out is what no run can notice: annotations, what stands behind `TYPE_CHECKING`, and in the kernel what only exists
-compiled (`cython.compiled`, Cython's declarations and decorators).
+Left out is what no run can notice, or none should: annotations, what stands behind `TYPE_CHECKING`, the figures in
+messages to the logger, and in the kernel what only exists compiled (`cython.compiled`, Cython's decorators).
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Mutant:
     operator: str
     occurrence: int
     """Which of the places in the file that the operator can change."""
+    function: str
+    """The function or class around it; empty in the module itself."""
     text: str
     """The line, without its indentation."""
     twin: int
@@ -98,6 +100,7 @@ def _operators() -> dict[str, Any]:
 
 def _mutants_of(file: Path) -> Iterator[Mutant]:
     from cosmic_ray.ast import ast_nodes, get_ast
+    from cosmic_ray.ast.ast_query import ASTQuery
 
     source = file.read_text()
     lines = source.splitlines()
@@ -115,7 +118,8 @@ def _mutants_of(file: Path) -> Iterator[Mutant]:
                 if not pointless[id(node)]:
                     text = lines[line - 1].strip()
                     alike = (name, text, column)
-                    found.append(Mutant(path, line, column, name, occurrence, text, twins[alike]))
+                    around = ASTQuery(node).get_definition_name() or ""
+                    found.append(Mutant(path, line, column, name, occurrence, around, text, twins[alike]))
                     twins[alike] += 1
                 occurrence += 1
     yield from sorted(found)
@@ -134,6 +138,8 @@ def _is_pointless(node: Any, line: str) -> bool:
     child, parent = node, node.parent
     while parent is not None:
         if parent.type in ("param", "funcdef", "tfpdef") and _annotation_of(parent) is child:
+            return True
+        if parent.type == "atom_expr" and parent.children[0].get_code().strip() == "logger":
             return True
         if parent.type == "annassign" and child is parent.children[1]:
             return True

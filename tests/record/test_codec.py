@@ -259,6 +259,13 @@ def test_every_lz4_block_size_is_read(exponent: int) -> None:
     assert decompress(LZ4, lz4_frame(lz4_block(data), descriptor=exponent << 4), limit=60_000) == data
 
 
+@pytest.mark.parametrize(("number", "size"), [(4, 64 << 10), (5, 256 << 10), (6, 1 << 20), (7, 4 << 20)])
+def test_an_lz4_block_that_is_as_large_as_its_frame_allows_is_read(number: int, size: int) -> None:
+    data = bytes(size)
+
+    assert decompress(LZ4, lz4_frame(lz4_block(data), descriptor=number << 4), limit=size) == data
+
+
 def zstd_frame(*blocks: tuple[int, int, bytes], window: int = 0) -> bytes:
     """A frame without a content size, of (kind, size, bytes) blocks; `window` is its descriptor."""
     body = b"".join(
@@ -348,6 +355,21 @@ def test_a_xerial_block_that_claims_other_bytes_than_it_has_is_damage(more: int)
 
     with pytest.raises(CorruptBatch, match="a block of"):
         decompress(SNAPPY, framed, limit=NO_LIMIT)
+
+
+def test_a_xerial_block_of_no_bytes_is_damage() -> None:
+    framed = compress(SNAPPY, text(1000)) + bytes(4)
+
+    with pytest.raises(CorruptBatch, match="a block of 0 bytes"):
+        decompress(SNAPPY, framed, limit=NO_LIMIT)
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3])
+def test_an_lz4_block_size_that_is_none_is_damage(number: int) -> None:
+    frame = lz4_frame(lz4_block(b"value"), descriptor=number << 4)
+
+    with pytest.raises(CorruptBatch, match="unknown flags 0x60"):
+        decompress(LZ4, frame, limit=NO_LIMIT)
 
 
 def test_skippable_zstd_frames_alone_are_damage() -> None:

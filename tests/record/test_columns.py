@@ -8,6 +8,7 @@ import pytest
 
 from record.batches import (
     CODECS,
+    HEADER_SIZE,
     INT64_MAX,
     LIMIT,
     SMALL,
@@ -22,6 +23,7 @@ from record.batches import (
 )
 from record.columns import ALL, make, read_columns, rows_of
 from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
+from seeklog.record import kernel
 from seeklog.record.codec import CODEC_NAMES
 
 by_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
@@ -247,3 +249,16 @@ def test_the_limit_of_a_batch_is_what_it_expands_to() -> None:
     raw = Sketch((Row(bytes(LIMIT - 100)),), codec=4).encode()
 
     assert len(read_columns(raw)[2]) == 1
+
+
+def test_columns_take_as_many_batches_as_their_bytes_have_room_for() -> None:
+    """Goal: not one more, so that what is handed on stays within what was asked for, and not one less."""
+    raw = Sketch((Row(b"a value of some bytes", b"key", (), T, 0),)).encode()
+    stream = b"".join(with_field(raw, "base_offset", number) for number in range(9))
+    body = len(raw) - HEADER_SIZE
+    for room in range(body, 8 * body, 3):
+        columns = kernel.Columns(["value"], rows=100, data_bytes=room, limit=LIMIT, timestamp_scale=1)
+        taken = room // body
+
+        assert columns.add(stream, 0, 0, 0, True, 0, INT64_MAX) == (taken * len(raw), taken, True)
+        assert columns.rows == taken

@@ -258,10 +258,10 @@ def test_a_bare_header_in_the_middle_goes() -> None:
     assert sieve.changed
 
 
-def marker(kind: int, *, base_offset: int) -> bytes:
+def marker(kind: int, *, base_offset: int, epoch: int = 3) -> bytes:
     key = struct.pack(">hh", 0, kind)
     record = Record(struct.pack(">hi", 0, 1), key=key, timestamp_ms=T)
-    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": 3, "transactional": True, "control": True}
+    words: dict[str, Any] = {"producer_id": 7, "producer_epoch": epoch, "transactional": True, "control": True}
     return encode_batch([record], base_offset=base_offset, **words)
 
 
@@ -307,6 +307,16 @@ def test_a_marker_that_alone_tells_a_producers_epoch_stays_if_only_its_header() 
     again, sieve = filtered(bare, last_epochs={7: 3}, **words)
     assert again == bare
     assert not sieve.changed
+
+
+def test_a_marker_of_the_first_epoch_goes_with_a_producer_that_nobody_knows() -> None:
+    raw = marker(1, base_offset=5, epoch=0) + batch([b"a"], base_offset=6)
+    kept, _ = filtered(raw, judge=lambda *_: True)
+    words: dict[str, Any] = {"judge": lambda *_: True, "now_ms": NOW + DAY_MS}
+
+    assert [each.base_offset for each in split_batches(filtered(kept, **words)[0])] == [6]
+    bare, _ = filtered(kept, last_epochs={7: 0}, **words)
+    assert [each.base_offset for each in split_batches(bare)] == [5, 6]
 
 
 def test_batches_of_transactions_are_told_of_in_order_up_to_the_stop() -> None:

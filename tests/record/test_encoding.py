@@ -390,3 +390,28 @@ def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
 def test_the_check_of_batches_refuses_a_codec_that_nobody_could_read(codec: int) -> None:
     with pytest.raises(UnsupportedCodec, match=f"codec {codec}"):
         kernel.check_batches(batch_of(b"", attributes=codec), LIMIT)
+
+
+# ---------------------------------------------------------------- stamping
+
+
+def test_batches_of_any_size_are_stamped_one_behind_the_other() -> None:
+    """Goal: where a batch begins is found from the one before it, wherever that stands."""
+    sizes = [*range(1, 30), 200, 3]
+    raws = [encode([Record(bytes(size))] * (1 + size % 3)) for size in sizes]
+
+    stamped = kernel.stamp(b"".join(raws), 1000, 7)
+
+    at, offset = 0, 1000
+    for raw, size in zip(raws, sizes, strict=True):
+        batch = stamped[at : at + len(raw)]
+        assert (field_of(batch, "base_offset"), field_of(batch, "leader_epoch")) == (offset, 7)
+        assert batch[16:] == raw[16:]
+        at += len(raw)
+        offset += 1 + size % 3
+    assert at == len(stamped)
+
+
+@pytest.mark.parametrize("attributes", [0x0080, 0x0100, 0x1280, 0x7F00])
+def test_all_sixteen_bits_of_the_attributes_are_written(attributes: int) -> None:
+    assert int.from_bytes(encode([Record(b"value")], attributes=attributes)[21:23], "big") == attributes

@@ -10,7 +10,7 @@ import pytest
 from record.batches import CODECS, INT64_MAX, IS_COMPILED, LIMIT, Row, Sketch, seal, with_field
 from record.test_twin import twin  # noqa: F401  a fixture
 from seeklog.errors import CorruptBatch, UsageError
-from seeklog.record.kernel import KeyEntries, KeyTable, filter_block_count, hash_key
+from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count, hash_key
 
 BASE = 1000
 HEAD = b"twelve bytes"
@@ -79,6 +79,33 @@ def test_the_hashes_come_out_in_order_through_every_growth_of_the_table() -> Non
         hashes = [int.from_bytes(data[at : at + 8], "big") for at in range(start, start + 8 * count, 8)]
         assert hashes == sorted(hash_key(key)[0] for key in keys_of(count))
         assert len(data) == start + 12 * count
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 10, 40])
+def test_keys_that_find_no_slot_before_the_end_of_the_table_come_out_in_order_too(count: int) -> None:
+    """Goal: all of them want the last of the 64 slots that a table begins with, and all but one stand at its start."""
+    numbered = (b"late-%d" % number for number in range(10**6))
+    keys = [
+        key for key, _ in zip((key for key in numbered if hash_key(key)[0] >> 58 == 63), range(count), strict=False)
+    ]
+    others = [key for key in keys_of(20) if hash_key(key)[0] >> 58 < 2]
+
+    table = table_of(batches_of([*keys, *others]))
+    entries = entries_of(table)
+
+    assert table.count == len(keys) + len(others)
+    for number, key in enumerate([*keys, *others]):
+        assert table.offset_of(*hash_key(key)) == BASE + number
+        assert entries.offsets_of(hash_key(key)[0]) == (number,)
+
+
+@pytest.mark.parametrize("count", [1, 2, 100])
+def test_an_encoded_table_has_the_documented_size(count: int) -> None:
+    """A block of the filter has 32 bytes, a hash 8 and an offset 4: docs/format tells readers so."""
+    table = table_of(batches_of(list(keys_of(count))))
+
+    assert FILTER_BLOCK_SIZE == 32
+    assert len(table.encode(HEAD)) == len(HEAD) + 32 * filter_block_count(count) + (8 + 4) * count
 
 
 def test_no_more_than_one_stranger_in_a_thousand_passes_the_filter() -> None:

@@ -528,6 +528,16 @@ def test_rows_are_grouped_in_their_order(numbers: list[int], before: int, wide: 
     ]
 
 
+def test_rows_of_a_topic_of_many_partitions_are_grouped() -> None:
+    numbers = [number * 7919 % 5000 for number in range(300)]
+
+    groups = rows.group_rows(pa.array(numbers, pa.int32()), count=5000)
+
+    assert [(partition, found.to_pylist()) for partition, found in groups] == [
+        (number, [numbers.index(number)]) for number in sorted(numbers)
+    ]
+
+
 def test_groups_are_selections() -> None:
     table: list[Fields] = [(b"k%d" % (n % 9), b"v%d" % n, None, None) for n in range(100)]
     columns = columns_of(table)

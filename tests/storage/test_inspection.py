@@ -236,6 +236,17 @@ def test_a_batch_too_few_or_too_many_is_told_where_it_begins(
     assert {other.kind for other in others} <= {Kind.INDEX, Kind.TIME_INDEX}
 
 
+def test_a_segment_that_is_missing_is_told_by_the_offsets_that_are(log: Path) -> None:
+    for path in log.glob(f"{10:020d}.*"):
+        path.unlink()
+
+    findings = inspect(log)
+
+    assert [(finding.kind, finding.detail) for finding in findings] == [
+        (Kind.GAP, "offsets 10 to 19 are missing behind this segment")
+    ]
+
+
 def test_the_index_of_another_segment_is_told(log: Path) -> None:
     """Both indexes have as many entries, and those say the same but for the timestamps."""
     for suffix in (".index", ".timeindex"):
@@ -454,6 +465,7 @@ def test_the_last_segment_that_was_rolled_and_deleted_since_the_plan_is_no_findi
 
         inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
         assert [inspection.is_gone for inspection in inspections] == [True]
+        assert [(gone.size, gone.batch_count, gone.record_count) for gone in inspections] == [(0, 0, 0)]
         assert conclude(plan, inspections, files=FILES) == []
 
 

@@ -222,6 +222,18 @@ def test_a_file_that_is_cut_under_a_scan_is_told_and_nothing_is_written_of_it(se
     assert contents(segment.parent) == before
 
 
+@pytest.mark.parametrize("left", [1, 11, 12, BATCH_BYTES - 1])
+def test_a_file_that_is_cut_inside_a_batch_under_a_scan_is_told_by_its_last_byte(segment: Path, left: int) -> None:
+    data = segment.read_bytes()
+    segment.write_bytes(data[: 4 * BATCH_BYTES + left])
+    end = 4 * BATCH_BYTES + left
+
+    with pytest.raises(LostRecords, match=f"the file ends after {end} bytes, the segment holds {end + 100}") as caught:
+        rebuild_index(segment, config=CONFIG, files=ShrunkFiles())
+
+    assert caught.value.position == end
+
+
 # ---------------------------------------------------------------- renew_index
 
 

@@ -123,7 +123,7 @@ def copy(
     if cython.compiled:
         memcpy(target + at, source + start, size)
     else:
-        target[at : at + size] = source[start : start + size]
+        memoryview(target)[at : at + size] = source[start : start + size]
 
 
 @cython.cfunc
@@ -1364,7 +1364,7 @@ def put_i32(p: cython.p_uchar, index: cython.Py_ssize_t, value: cython.longlong)
     if cython.compiled:
         cython.cast(cython.pointer(int32_t), p)[index] = cython.cast(int32_t, value)
     else:
-        p[4 * index : 4 * index + 4] = value.to_bytes(4, sys.byteorder, signed=True)
+        memoryview(p)[4 * index : 4 * index + 4] = value.to_bytes(4, sys.byteorder, signed=True)
 
 
 @cython.cfunc
@@ -1374,7 +1374,7 @@ def put_i64(p: cython.p_uchar, index: cython.Py_ssize_t, value: cython.longlong)
     if cython.compiled:
         cython.cast(cython.pointer(int64_t), p)[index] = value
     else:
-        p[8 * index : 8 * index + 8] = value.to_bytes(8, sys.byteorder, signed=True)
+        memoryview(p)[8 * index : 8 * index + 8] = value.to_bytes(8, sys.byteorder, signed=True)
 
 
 @cython.cfunc
@@ -2299,7 +2299,7 @@ def put_u64_at(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.ulonglong
     if cython.compiled:
         memcpy(p + at, cython.address(value), 8)
     else:
-        p[at : at + 8] = value.to_bytes(8, sys.byteorder)
+        memoryview(p)[at : at + 8] = value.to_bytes(8, sys.byteorder)
 
 
 @cython.cfunc
@@ -2664,7 +2664,7 @@ def put_u32_at(p: cython.p_uchar, at: cython.Py_ssize_t, value: cython.longlong)
         word: cython.uint = cython.cast(cython.uint, value)
         memcpy(p + at, cython.address(word), 4)
     else:
-        p[at : at + 4] = value.to_bytes(4, sys.byteorder)
+        memoryview(p)[at : at + 4] = value.to_bytes(4, sys.byteorder)
 
 
 @cython.final

@@ -1,0 +1,141 @@
+"""Target 23: small changes of the source, drawn by chance; the tests that reach the line must notice."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
+
+from proof.arena import Arena
+from proof.covering import Covering
+from proof.equivalent_mutants import reason_for
+from proof.mutants import SOURCE, Mutant, all_mutants, changed_line, mutated, shuffled
+from proof.part import Run, part
+from proof.table import ROOT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+SAMPLE: Final = 300
+SCORE_LEAST: Final = 0.9
+# The tests that are asked: those of the kernel run it interpreted, the others compiled, for speed.
+KERNEL_SUITES: Final = ("tests/record", "tests/store/test_producer.py", "tests/storage/test_keys.py")
+SUITES: Final = ("tests/storage", "tests/store", "tests/cold/test_key_ranges.py")
+# Of a mutant that nobody has noticed by then it is said that nobody does.
+SECONDS_EACH: Final = 30
+ARENAS: Final = 2
+# The short run: a few mutants of one small module, before its own tests.
+SHORT_MODULE: Final = "seeklog/storage/seal.py"
+SHORT_TESTS: Final = "tests/storage/test_seal.py"
+SHORT_SAMPLE: Final = 4
+UNNOTICED: Final = ROOT / "build" / "unnoticed-mutants.txt"
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What came of one mutant."""
+
+    mutant: Mutant
+    noticed_by: str
+    """The first test that failed, or nothing."""
+    why: str
+
+    @property
+    def interpreted(self) -> bool:
+        return self.mutant.path.startswith("seeklog/record/")
+
+
+@part(23, "the source is changed in one small place; the tests must notice")
+def mutation(run: Run) -> None:
+    if run.is_short:
+        drawn = valid(shuffled(all_mutants([SHORT_MODULE]), seed=run.seed), SHORT_SAMPLE)
+        covering = Covering([SHORT_TESTS], [2.0])
+    else:
+        drawn = valid(shuffled(all_mutants(), seed=run.seed), SAMPLE)
+        covering = Covering.measured(KERNEL_SUITES, interpreted=True, scratch=run.scratch / "kernel")
+        covering += Covering.measured(SUITES, interpreted=False, scratch=run.scratch / "others")
+    trials = try_mutants(drawn, covering, scratch=run.scratch)
+    run.case(len(trials))
+    for what in unfounded(trials, covering, scratch=run.scratch):
+        run.violation(what)
+    survivors = [trial.mutant for trial in trials if not trial.noticed_by]
+    unnoticed = [mutant for mutant in survivors if not reason_for(mutant)]
+    judged = len(trials) - len(survivors) + len(unnoticed)
+    score = 1 - len(unnoticed) / judged
+    run.note(f"{score:.1%} of {judged} noticed; {len(survivors) - len(unnoticed)} that cannot be are left out")
+    if not run.is_short:
+        UNNOTICED.parent.mkdir(exist_ok=True)
+        UNNOTICED.write_text("".join(f"{mutant}\n    becomes {changed_line(mutant)}\n" for mutant in unnoticed))
+        run.note(f"the others by name in {UNNOTICED.relative_to(ROOT)}")
+    if score < (1 if run.is_short else SCORE_LEAST):
+        for mutant in unnoticed:
+            run.violation(f"nobody notices {mutant}, which becomes {changed_line(mutant)}")
+
+
+def valid(mutants: Iterable[Mutant], count: int) -> list[Mutant]:
+    """Return the first so many of the mutants that are Python and that somebody could notice in a run at all."""
+    chosen: list[Mutant] = []
+    for mutant in mutants:
+        if len(chosen) == count:
+            break
+        try:
+            compile(mutated(mutant), mutant.path, "exec")
+        except SyntaxError:
+            continue
+        chosen.append(mutant)
+    return chosen
+
+
+def try_mutants(mutants: list[Mutant], covering: Covering, *, scratch: Path) -> list[Trial]:
+    """Put every mutant to the tests that reach it."""
+    arenas: SimpleQueue[Arena] = SimpleQueue()
+    opened = [Arena(copied(scratch / f"src-{number}")) for number in range(min(ARENAS, len(mutants)))]
+    for arena in opened:
+        arenas.put(arena)
+
+    def try_one(mutant: Mutant) -> Trial:
+        tests = covering.tests_of(mutant)
+        text = mutated(mutant)
+        arena = arenas.get()
+        try:
+            with arena.changed(mutant.path, text):
+                interpreted = mutant.path.startswith("seeklog/record/")
+                answer = arena.try_tests(tests, interpreted=interpreted, seconds=SECONDS_EACH)
+            return Trial(mutant, answer["failed"], answer["why"])
+        finally:
+            arenas.put(arena)
+
+    try:
+        with ThreadPoolExecutor(len(opened)) as pool:
+            return list(pool.map(try_one, mutants))
+    finally:
+        for arena in opened:
+            arena.close()
+
+
+def copied(place: Path) -> Path:
+    shutil.copytree(SOURCE, place, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    return place
+
+
+def unfounded(trials: list[Trial], covering: Covering, *, scratch: Path) -> list[str]:
+    """Say which tests that noticed a mutant fail without any, too: they have noticed nothing."""
+    times = dict(zip(covering.tests, covering.seconds, strict=True))
+    found = []
+    arena = Arena(copied(scratch / "src-sound"))
+    try:
+        for interpreted in (False, True):
+            tests = {trial.noticed_by for trial in trials if trial.interpreted == interpreted} & {*times}
+            if tests:
+                total = sum(times[test] for test in tests)
+                answer = arena.try_tests(
+                    [(test, times[test]) for test in sorted(tests)], interpreted=interpreted, seconds=60 + 10 * total
+                )
+                if answer["failed"]:
+                    found.append(f"without any change {answer['failed']} fails: {answer['why']}")
+    finally:
+        arena.close()
+    return found

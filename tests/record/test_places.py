@@ -1,0 +1,130 @@
+"""Damage is named by its byte, whoever meets it: in the second or third batch of what was read somewhere in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from record.batches import INT64_MAX, LIMIT, RULES, Row, Sketch, T, batch_of, field_of, seal, with_field
+from seeklog.errors import CorruptionError
+from seeklog.record import kernel
+from seeklog.record.codec import GZIP
+
+MANY = 2**62
+SECRET = bytes(range(16))
+# Of sizes that have bits of all kinds, so that no other sum than the right one comes out right.
+SKETCHES = (
+    Sketch((Row(b"first", b"a", (), T, 0),), base_offset=40),
+    Sketch((Row(b"second value", b"bb", ((b"h", b"1"),), T, 0), Row(None, b"a", (), T + 1, 1)), base_offset=41),
+    Sketch((Row(b"third" * 30, b"ccc", (), T + 2, 0),), base_offset=43),
+    Sketch((Row(b"last", b"d", (), T + 3, 0),), base_offset=44),
+)
+BATCHES = [sketch.encode() for sketch in SKETCHES]
+
+
+def offset_map() -> kernel.OffsetMap:
+    return kernel.OffsetMap(64, base_offset=0, secret=SECRET)
+
+
+def batch_filter() -> kernel.BatchFilter:
+    nobody: dict[int, int] = {}
+    filters = kernel.BatchFilter(
+        offset_map(),
+        now_ms=T,
+        delete_retention_ms=0,
+        last_offsets=nobody,
+        last_epochs=nobody,
+        limit=LIMIT,
+        judge=lambda *_: False,
+    )
+    filters.begin()
+    return filters
+
+
+def columns(names: list[str]) -> kernel.Columns:
+    return kernel.Columns(names, rows=100, data_bytes=10_000, limit=LIMIT, timestamp_scale=1)
+
+
+def read(data: bytes, at: int, origin: int) -> object:
+    return kernel.read_records(data, at, origin, 0, False, 0, INT64_MAX, MANY, MANY, MANY, LIMIT, [])
+
+
+WALKS: dict[str, Callable[[bytes, int, int], object]] = {
+    "skip": lambda data, at, origin: kernel.skip_batches(data, at, origin, 0, MANY, False),
+    "take": lambda data, at, origin: kernel.take_batches(data, at, origin, 0, False, MANY, MANY, True, True),
+    "find by time": lambda data, at, origin: kernel.find_time(data, at, origin, INT64_MAX),
+    "read": read,
+    "columns": lambda data, at, origin: columns(["key", "value", "offset", "timestamp", "headers"]).add(
+        data, at, origin, 0, False, 0, INT64_MAX
+    ),
+    "note transactions": lambda data, at, origin: kernel.note_transactions(
+        data, at, origin, INT64_MAX, LIMIT, lambda *_: None
+    ),
+    "map": lambda data, at, origin: offset_map().add_batches(data, at, origin, 0, LIMIT, lambda *_: False),
+    "filter": lambda data, at, origin: batch_filter().add_batches(data, at, origin),
+    "keys": lambda data, at, origin: kernel.KeyTable(0).add(data[at:], origin + at, False, INT64_MAX, LIMIT),
+}
+
+
+def flipped(raw: bytes) -> bytes:
+    return raw[:-2] + bytes([raw[-2] ^ 1]) + raw[-1:]
+
+
+def with_compressed_damage(raw: bytes) -> bytes:
+    """A batch of the same offsets whose body expands to what is no record."""
+    fields = {name: field_of(raw, name) for name in ("base_offset", "last_delta", "record_count")}
+    return batch_of(b"\x7f" + bytes(20), codec=GZIP, **fields)
+
+
+# What every walk must meet, and what those that decode records must.
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], frozenset[str]]] = {
+    "magic": (lambda raw: with_field(raw, "magic", 1), frozenset(WALKS)),
+    "length": (lambda raw: with_field(raw, "batch_length", 48), frozenset(WALKS)),
+    "checksum": (flipped, frozenset(WALKS)),
+    "offset": (lambda raw: seal(with_field(raw, "base_offset", -7)), frozenset(WALKS) - {"find by time"}),
+    "last delta": (lambda raw: seal(with_field(raw, "last_delta", -1)), frozenset(WALKS) - {"find by time"}),
+    "count": (
+        lambda raw: seal(with_field(raw, "record_count", 1000)),
+        frozenset({"read", "columns", "map", "filter", "keys"}),
+    ),
+    "record": (
+        lambda raw: seal(raw[:61] + b"\x7f" + raw[62:]),
+        frozenset({"read", "columns", "map", "filter", "keys"}),
+    ),
+    "record in a compressed body": (with_compressed_damage, frozenset({"read", "columns", "map", "filter", "keys"})),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("walk", WALKS)
+def test_damage_is_named_by_the_byte_at_which_its_batch_begins(walk: str, damage: str) -> None:
+    """Goal: whatever was read before it, of this file or in this read."""
+    harm, met_by = DAMAGES[damage]
+    if walk not in met_by:
+        pytest.skip("it does not look there")
+    for place in (1, 2):
+        data = b"".join(harm(raw) if number == place else raw for number, raw in enumerate(BATCHES))
+        begin = len(b"".join(BATCHES[:place]))
+        for origin in (0, 1000, 4097, 2**33 + 5):
+            for at in (0, len(BATCHES[0])):
+                with pytest.raises(CorruptionError) as caught:
+                    WALKS[walk](data, at, origin)
+                assert caught.value.position == origin + begin
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_scan_names_the_byte_of_damage_in_the_file(damage: str) -> None:
+    """Goal: over several reads, each of which goes on where the last has ended."""
+    harm, _ = DAMAGES[damage]
+    for place in (1, 2, 3):
+        state: Any = kernel.SegmentState(40, **RULES)
+        for raw in BATCHES[:place]:
+            assert state.scan(raw, 0) == len(raw)
+        state.scan(harm(BATCHES[place]), 0)
+        if state.problem is None:
+            # What is inside records is for readers to find; a count that cannot be is not.
+            assert damage.startswith("record")
+        else:
+            assert state.problem.position == state.size == len(b"".join(BATCHES[:place]))
