@@ -1,11 +1,13 @@
 """The only door to the operating system's files. `OsFiles` is the real one; a test may be another.
 
-Files are created with mode 0640 and directories with 0750; no symbolic link is followed in the last
-component of a path. `write` writes all of its bytes or raises: short writes are continued here.
+Files are created with mode 0640 and directories with 0750; no symbolic link is followed in the last component of a
+path, nor, by what changes anything, in the one before it: that is the partition's directory. Only regular files are
+opened. `write` writes all of its bytes or raises: short writes are continued here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import mmap
@@ -13,6 +15,7 @@ import os
 import stat
 import struct
 import sys
+from collections.abc import Iterator
 from os import pread, pwrite
 from pathlib import Path
 from typing import Literal, NoReturn, Protocol, TypeAlias
@@ -121,8 +124,20 @@ class OsFiles:
     """The real disk."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        flags = os.O_NOFOLLOW | os.O_CLOEXEC | (os.O_RDWR if write else os.O_RDONLY)
-        return os.open(path, flags | os.O_CREAT if create else flags, FILE_MODE)
+        # Not to wait is for a pipe that somebody put in a file's place: opening one would never come back.
+        flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_RDWR if write else os.O_RDONLY)
+        if not write:
+            handle = os.open(path, flags)
+        else:
+            with _directory_of(path) as (directory, name):
+                handle = os.open(name, flags | os.O_CREAT if create else flags, FILE_MODE, dir_fd=directory)
+        try:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                raise OSError(errno.EINVAL, "not a regular file", path)
+        except BaseException:
+            os.close(handle)
+            raise
+        return handle
 
     def close(self, handle: int) -> None:
         os.close(handle)
@@ -191,10 +206,12 @@ class OsFiles:
         return status.st_size
 
     def rename(self, source: str, target: str) -> None:
-        os.replace(source, target)
+        with _directory_of(source) as (from_directory, name), _directory_of(target) as (to_directory, new_name):
+            os.replace(name, new_name, src_dir_fd=from_directory, dst_dir_fd=to_directory)
 
     def remove(self, path: str) -> None:
-        os.unlink(path)
+        with _directory_of(path) as (directory, name):
+            os.unlink(name, dir_fd=directory)
 
     def make_directory(self, path: str) -> None:
         try:
@@ -204,7 +221,8 @@ class OsFiles:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from None
 
     def remove_directory(self, path: str) -> None:
-        os.rmdir(path)
+        with _directory_of(path) as (directory, name):
+            os.rmdir(name, dir_fd=directory)
 
     def sync_directory(self, path: str) -> None:
         handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -248,6 +266,30 @@ class OsFiles:
         return handle
 
 
+@contextlib.contextmanager
+def _directory_of(path: str) -> Iterator[tuple[int, str]]:
+    """Hold the directory that a file is in, and yield (its handle, the file's name).
+
+    What is done by the handle happens in that directory, whatever its name stands for meanwhile; and the name stands
+    for no link: whoever can put one in a partition's place would have others write where it points to.
+    """
+    parent, name = os.path.split(path)
+    try:
+        directory = os.open(parent or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except NotADirectoryError:
+        if not os.path.islink(parent):
+            raise
+        raise OSError(errno.ELOOP, "a symbolic link, and none is followed there", parent) from None
+    try:
+        yield directory, name
+    except OSError as error:
+        if error.filename == name:
+            error.filename = path
+        raise
+    finally:
+        os.close(directory)
+
+
 class ReadOnlyFiles:
     """The half of `Files` that changes something, refused. What is under it stays as it was first seen."""
 
@@ -289,9 +331,15 @@ class ReadOnlyFiles:
         self.refuse(path)
 
 
-def absolute(path: str) -> str:
-    """Return a path from the root on; a URL stays as it is, without slashes at its end."""
-    return path.rstrip("/") if is_url(path) else os.path.abspath(path)
+def absolute(path: str, *, follows: bool = True) -> str:
+    """Return a path from the root on; a URL stays as it is, without slashes at its end.
+
+    Where a user puts a log is the user's affair, so links in the user's path are resolved, once. A path that was made
+    from such a one has none, and one that comes into it later is not followed: `follows` is false there.
+    """
+    if is_url(path):
+        return path.rstrip("/")
+    return os.path.realpath(path) if follows and "\0" not in path else os.path.abspath(path)
 
 
 def local_path(location: str) -> Path:

@@ -151,8 +151,11 @@ def parse_segment_name(name: str) -> tuple[int, str] | None:
 
 
 def app_key(app: str) -> str:
-    """Return what stands for an application in the names of its files: it may be called anything."""
-    return hashlib.sha256(app.encode()).hexdigest()[:16]
+    """Return what stands for an application in the names of its files: it may be called anything that is text."""
+    try:
+        return hashlib.sha256(app.encode()).hexdigest()[:16]
+    except UnicodeEncodeError:
+        raise InvalidName(f"{app[:80]!a} is no text: it holds half of a surrogate pair") from None
 
 
 def staged_name(key: str, *, now_ms: int, unique: str) -> str:

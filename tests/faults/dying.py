@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 SEED: Final = 1
 # Every system call by which the door changes a file; openat makes one, or only opens it.
-SYSTEM_CALLS: Final = ("pwrite64", "fdatasync", "fsync", "ftruncate", "rename", "unlink", "mkdir", "rmdir", "openat")
+SYSTEM_CALLS: Final = ("pwrite64", "fdatasync", "fsync", "ftruncate", "renameat", "unlinkat", "mkdir", "openat")
 
 
 class Dying(Watch):

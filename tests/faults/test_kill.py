@@ -81,7 +81,7 @@ def appender(
 
 @needs_strace
 @pytest.mark.parametrize("flush", POLICIES)
-@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "rename"])
+@pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "renameat"])
 def test_every_acknowledged_record_survives_a_kill_at_a_system_call(call: str, flush: str, tmp_path: Path) -> None:
     """Goal: the same from outside, by a sample: the kill comes inside the call, whichever thread makes it."""
     for number in (1, 2, 9):

@@ -73,9 +73,10 @@ class Log:
         host: Host | None = None,
     ) -> None:
         self.config = config or LogConfig()
+        # Who brings the files is a store, or another that has looked at the path before.
+        directory = absolute(os.fsdecode(path), follows=files is None)
         files = files or OsFiles()
         clock = clock or SystemClock()
-        directory = absolute(os.fsdecode(path))
         if names.is_url(directory) and isinstance(files, OsFiles):
             raise UsageError(f"{directory} is a URL: open the store that it lies in with seeklog.open")
         if "\0" in directory:

@@ -16,7 +16,7 @@ from typing import Literal
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, absolute
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
 from seeklog.storage.checkpoint import read_checkpoint
@@ -144,7 +144,7 @@ def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: File
     parsed = names.parse_segment_name(name)
     if parsed is None or parsed[1] != names.LOG:
         raise NotALog(f"{name} is no segment: its name must be 20 digits and {names.LOG}")
-    shared = Shared(files, directory, config or LogConfig(), writable=writable)
+    shared = Shared(files, absolute(directory), config or LogConfig(), writable=writable)
     segment = Segment(shared, parsed[0], size=0, next_offset=INT64_MAX, seal=None)
     try:
         handle = segment.handle()

@@ -171,7 +171,7 @@ def plan_repair(
     recovery has cut come back where their offsets are still free.
     """
     return _plan(
-        absolute(os.fsdecode(directory)),
+        absolute(os.fsdecode(directory), follows=files is None),
         config or LogConfig(),
         inherited,
         files or OsFiles(),
@@ -586,8 +586,8 @@ def repair(
 
     After a crash in the middle, the log is damaged as before or partly mended; repair it again.
     """
+    path = absolute(os.fsdecode(directory), follows=files is None)
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
-    path = absolute(os.fsdecode(directory))
     # Before a lock file is made there.
     _plan(path, config, inherited, files, clock, from_torn)
     lock = lock_directory(files, path)

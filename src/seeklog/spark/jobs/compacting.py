@@ -112,7 +112,7 @@ def _compacted(work: _Work) -> tuple[str, Compacted]:
         ):
             done = log.compact(buffer_bytes=work.buffer_bytes)
     else:
-        with Log(place.directory, config=place.config, background=False) as log:
+        with Log(place.directory, config=place.config, files=OsFiles(), background=False) as log:
             done = log.compact(buffer_bytes=work.buffer_bytes)
     is_same = (done.records_before, done.segments_before) == (done.records_after, done.segments_after)
     return ("unchanged" if is_same else "compacted"), done

@@ -188,7 +188,7 @@ class _Held:
         if self._store is not None and place.partition is not None:
             self._open.enter_context(self._store.hold(place.topic, place.partition))
         else:
-            self._open.enter_context(Log(place.directory, config=place.config, background=False))
+            self._open.enter_context(Log(place.directory, config=place.config, files=OsFiles(), background=False))
         self._last += before
         # Listed anew: opening may have removed segments that were deleted or cut.
         return self._segments(number)[:-1]

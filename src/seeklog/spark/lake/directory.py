@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from seeklog import names
 from seeklog.errors import LakeMismatch, LogLocked, NotAccessible
-from seeklog.files import Files
+from seeklog.files import Files, absolute
 from seeklog.spark.lake.manifest import LakeFile, Manifest, decode_manifest, encode_manifest
 from seeklog.spark.words import local_path
 from seeklog.storage.checkpoint import replace_file
@@ -24,7 +24,7 @@ class LakeDirectory:
     """A lake on a file system that driver and executors share. Nothing is touched until a method is called."""
 
     def __init__(self, path: str | os.PathLike[str], *, files: Files) -> None:
-        self.path = os.path.abspath(local_path("lake", os.fsdecode(path)))
+        self.path = absolute(local_path("lake", os.fsdecode(path)))
         self._files = files
         self._own = f"{self.path}/{names.LAKE}"
 
