@@ -50,7 +50,9 @@ def run_campaign(name: str, *, runs: int, seed: int, corpus: Path, findings: Pat
         answer = Path(scratch) / "answer.json"
         command = [sys.executable, str(Path(__file__).parent), name, "--runs", str(runs), "--seed", str(seed)]
         command += ["--corpus", str(corpus), "--findings", str(findings), "--answer", str(answer)]
-        child = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        # What a target leaves behind goes with the scratch: libFuzzer ends its process without a farewell.
+        environment = {**os.environ, "TMPDIR": scratch}
+        child = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
         if answer.exists():
             return Tally(**json.loads(answer.read_text()))
         kept = sorted(path.name for path in findings.glob(f"{name}-*"))

@@ -46,6 +46,7 @@ FILES: Final = {
     "lake_manifest": 300_000,
     "epochs": 500_000,
     "root_offsets": 500_000,
+    "directory": 4_000,
 }
 MUTANTS: Final = 5_000
 
@@ -76,7 +77,7 @@ def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:
     slowest, memory, rates = 0.0, 0.0, []
     for name, runs in targets.items():
         if run.is_short:
-            tally = damage(known[name], runs=short, seed=run.seed)
+            tally = damage(known[name], runs=min(short, runs // 200), seed=run.seed)
         else:
             corpus = run.scratch / ("batch" if name.startswith("batch") else name)
             tally = run_campaign(name, runs=runs, seed=run.seed, corpus=corpus, findings=run.scratch / "findings")
