@@ -75,12 +75,12 @@ class Covering:
 
     def tests_of(self, mutant: Mutant) -> list[tuple[str, float]]:
         """Return the tests to run, in order, with the time that each takes."""
-        reached = self._at(mutant.path, _lines_around(mutant.path, mutant.line)[0])
-        if not reached:
-            # It runs when the module is imported: whoever uses its name, or else its class, or its module, may notice.
-            reached = self._where_named(mutant)
-        if not reached:
-            reached = self._at(mutant.path, _lines_around(mutant.path, mutant.line)[1])
+        statement, block = _lines_around(mutant.path, mutant.line)
+        reached = self._at(mutant.path, statement)
+        if _runs_on_import(mutant.path, mutant.line):
+            # Whoever uses its name, or what stands around it, may notice; a test that imports the module again is no
+            # better than the others.
+            reached |= self._where_named(mutant) | self._at(mutant.path, block)
         if not reached:
             reached = self._at(mutant.path, self.lines.get(mutant.path, {})) or set(range(len(self.tests)))
         return self._in_order(reached)
@@ -117,10 +117,15 @@ def _lines(path: str) -> Sequence[str]:
 
 
 @cache
+def _tree(path: str) -> ast.Module:
+    return ast.parse((SOURCE / path).read_text())
+
+
+@cache
 def _spans(path: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     """Return the first and last lines of all simple statements and heads, and of all functions and classes."""
     statements, blocks = [], []
-    for node in ast.walk(ast.parse((SOURCE / path).read_text())):
+    for node in ast.walk(_tree(path)):
         if isinstance(node, ast.stmt):
             assert node.end_lineno is not None
             body = getattr(node, "body", None)
@@ -130,6 +135,13 @@ def _spans(path: str) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
                 first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
                 blocks.append((first, node.end_lineno))
     return statements, blocks
+
+
+@cache
+def _runs_on_import(path: str, line: int) -> bool:
+    """Tell whether a line is in no function's body: a constant, a field, a decorator, a default."""
+    functions = (node for node in ast.walk(_tree(path)) if isinstance(node, ast.FunctionDef))
+    return not any(node.body[0].lineno <= line <= (node.end_lineno or 0) for node in functions)
 
 
 @cache

@@ -78,6 +78,13 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
     ),
     Equivalent(
         _KERNEL,
+        "encode",
+        "while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + 12) != 0:",
+        ("while wrapped_end >= self._slots and load_little_u32(source, wrapped_end * _SLOT + 12) != 0:",),
+        "it spares moves: every entry is inserted in order, whenever it comes",
+    ),
+    Equivalent(
+        _KERNEL,
         "slot_of",
         "if load_little_u32(p, at + 12) == 0 or (",
         ("if load_little_u32(p, at ^ 12) == 0 or (", "if load_little_u32(p, at | 12) == 0 or ("),

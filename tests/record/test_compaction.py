@@ -508,3 +508,16 @@ def test_the_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
     mine, its = filtered(raw, **words), filtered(raw, module=twin, **words)
     assert mine[0] == its[0]
     assert (mine[1].records_kept, mine[1].keyless) == (its[1].records_kept, its[1].keyless)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_map_finds_keys_that_had_no_slot_before_its_end(seed: int) -> None:
+    """Goal: as full as it may get, with any secret, so that some keys stand at its start that belong to its end."""
+    offset_map = OffsetMap(40, base_offset=0, secret=random.Random(seed).randbytes(16))
+    keys = [b"key %d" % number for number in range(offset_map.capacity)]
+    raw = b"".join(batch([key], base_offset=offset) for offset, key in enumerate(keys))
+
+    assert offset_map.add_batches(raw, 0, 0, 0, LIMIT, lambda *_: False) == (len(raw), False)
+
+    assert [offset_map.get(key) for key in keys] == list(range(len(keys)))
+    assert offset_map.get(b"another") is None

@@ -282,11 +282,11 @@ def test_bytes_behind_the_headers_of_a_record_are_damage(extra: bytes) -> None:
     assert assert_agreement(one_record(with_header)) == ("error", "CorruptBatch", 0)
 
 
-@pytest.mark.parametrize("size", range(40))
-def test_a_byte_behind_a_record_without_headers_is_damage_wherever_it_stands(size: int) -> None:
+@pytest.mark.parametrize("size", range(4))
+def test_bytes_behind_a_record_without_headers_are_damage_however_many(size: int) -> None:
     """Goal: the short way for records without headers is no way around the check, wherever they are in the batch."""
-    for extra in (b"\0", b"\1"):
-        raw = one_record(record_body(value=varint(size) + bytes(size)) + extra)
+    for more in range(1, 140):
+        raw = one_record(record_body(value=varint(size) + bytes(size)) + bytes(more))
         assert assert_agreement(raw) == ("error", "CorruptBatch", 0)
 
 

@@ -102,10 +102,13 @@ def test_keys_that_find_no_slot_before_the_end_of_the_table_come_out_in_order_to
 @pytest.mark.parametrize("count", [1, 2, 100])
 def test_an_encoded_table_has_the_documented_size(count: int) -> None:
     """A block of the filter has 32 bytes, a hash 8 and an offset 4: docs/format tells readers so."""
-    table = table_of(batches_of(list(keys_of(count))))
+    keys = keys_of(count)
+    table = table_of(batches_of(list(keys)))
 
     assert FILTER_BLOCK_SIZE == 32
     assert len(table.encode(HEAD)) == len(HEAD) + 32 * filter_block_count(count) + (8 + 4) * count
+    # Nothing behind the last hash is taken for another one, though nothing at all need be there.
+    assert [entries_of(table).offsets_of(hash_key(key)[0]) for key in keys] == [(place,) for place in range(count)]
 
 
 def test_no_more_than_one_stranger_in_a_thousand_passes_the_filter() -> None:

@@ -482,3 +482,21 @@ def test_an_append_tells_whether_the_indexes_grew() -> None:
     state = state_of(interval_bytes=100)
 
     assert [state.append(raw) for raw in batches([T] * 5)] == [False, False, True, False, True]
+
+
+@pytest.mark.parametrize("base_offset", [1, 1003, 2**40 + 7])
+def test_entries_are_relative_to_any_base_offset(base_offset: int) -> None:
+    """Goal: both indexes hold differences, whatever bits the base has."""
+    state = kernel.SegmentState(base_offset, **{**RULES, "interval_bytes": 0})
+    position, offsets, times = 0, b"", b""
+    for number in range(20):
+        raw = Sketch((Row(timestamp_ms=T + number),), base_offset=base_offset + number).encode()
+        state.append(raw)
+        if number:
+            # The first batch of a segment has no entry: it is found without.
+            offsets += struct.pack(">ii", number, position)
+            times += struct.pack(">qi", T + number, number)
+        position += len(raw)
+
+    assert bytes(state.offset_table) == offsets
+    assert bytes(state.time_table) == times

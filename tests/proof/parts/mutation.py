@@ -45,7 +45,7 @@ class Trial:
 
     @property
     def interpreted(self) -> bool:
-        return self.mutant.path.startswith("seeklog/record/")
+        return is_interpreted(self.mutant)
 
 
 @part(23, "the source is changed in one small place; the tests must notice")
@@ -75,6 +75,11 @@ def mutation(run: Run) -> None:
             run.violation(f"nobody notices {mutant}, which becomes {changed_line(mutant)}")
 
 
+def is_interpreted(mutant: Mutant) -> bool:
+    """Tell whether a mutant is tried with the kernel interpreted: it is not compiled anew, nor is who chooses."""
+    return mutant.path in ("seeklog/record/kernel.py", "seeklog/record/__init__.py")
+
+
 def valid(mutants: Iterable[Mutant], count: int) -> list[Mutant]:
     """Return the first so many of the mutants that are Python and that somebody could notice in a run at all."""
     chosen: list[Mutant] = []
@@ -102,7 +107,7 @@ def try_mutants(mutants: list[Mutant], covering: Covering, *, scratch: Path) -> 
         arena = arenas.get()
         try:
             with arena.changed(mutant.path, text):
-                interpreted = mutant.path.startswith("seeklog/record/")
+                interpreted = is_interpreted(mutant)
                 answer = arena.try_tests(tests, interpreted=interpreted, seconds=SECONDS_EACH)
             return Trial(mutant, answer["failed"], answer["why"])
         finally:
