@@ -18,7 +18,8 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from interop.test_real_broker import NAMES, expected_rows, rows, unpacked
+from interop.broker_directories import NAMES, expected_rows, rows
+from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import partitions_of
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.depot import DirectoryDepot, open_depot

@@ -19,7 +19,8 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from interop.test_real_broker import NAMES, expected_rows, rows, unpacked
+from interop.broker_directories import NAMES, expected_rows, rows
+from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import check_all_partitions, partitions_of
 from seeklog import Log, Store, TopicPartition
 from seeklog.errors import LostRecords, NotAccessible, NotALog, OffsetOutOfRange, SeeklogError, UsageError

@@ -7,11 +7,13 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import PATH, Content, open_log
+from crash.recorder import PATH, Content, FakeClock, open_log
 from crash.sim import SimFiles
 from faults.damage import Harm, Verdict, changes, difference
-from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk
-from seeklog import Log, LogConfig, ProducerSequence, Record, names
+from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk, without_lock
+from faults.flips import flipped
+from faults.peer_flips import BATCH
+from seeklog import Log, LogConfig, ProducerSequence, Record, names, repair
 from seeklog.record.batch import encode_batch
 from seeklog.storage.checkpoint import decode_checkpoint
 from seeklog.storage.finding import Severity
@@ -20,7 +22,6 @@ from seeklog.storage.inspection import inspect_partition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from crash.recorder import FakeClock
     from crash.sim import Disk
 
 CODECS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -72,7 +73,8 @@ class LogSubject:
             expected = expected.visible_to(self.high_watermark)
             if found == expected:
                 return Verdict("behind")
-        if self.config.compacts and contents_of(found) == contents_of(expected):
+        has_gaps = len(expected.records) < expected.log_end_offset - expected.log_start_offset
+        if has_gaps and contents_of(found) == contents_of(expected):
             return Verdict("moved") if self._finds_damage(harm.before) else Verdict("SILENT", "verify finds nothing")
         shorter = expected.ended_at(found.log_end_offset)
         if found.log_end_offset == expected.log_end_offset or _told(found) != _told(shorter):
@@ -122,7 +124,8 @@ def batch_of(number: int, clock: FakeClock, count: int) -> list[Record]:
     return [
         Record(
             f"value {number}.{index} ".encode() * 4,
-            key=f"key {(number + index) % 4}".encode(),
+            # Some keys come once, so that a lookup has to go back to the segment that holds them.
+            key=f"key {number + 100 if number % 4 == 2 and not index else (number + index) % 4}".encode(),
             headers=(("trace", b"x"), ("none", None)) if number % 3 == 1 else (),
             timestamp_ms=clock.now_ms() + index,
         )
@@ -223,3 +226,19 @@ def log_with_watermark(is_closed: bool) -> LogSubject:
     make: Callable[..., Disk] = make_disk if is_closed else make_unclean_disk
     name = f"{'closed' if is_closed else 'killed'} log with a watermark by hand"
     return LogSubject(name, make(fill_with_manual_watermark, config=config), config)
+
+
+@functools.cache
+def log_of_one_batch() -> LogSubject:
+    """A closed log that holds what other clients are given, too."""
+    return LogSubject("log of one batch", make_disk(lambda log, _: log.append_batches(BATCH), config=RICH))
+
+
+@functools.cache
+def repaired_log() -> LogSubject:
+    """A log that has lost a batch and was repaired: beside it lie the damaged bytes, and the note of the loss."""
+    disk = make_disk(fill_rich, config=RICH)
+    path = files_with(disk, names.LOG)[0]
+    sim = SimFiles(disk.with_file(path, flipped(disk.files[path], 8 * 200)))
+    repair(PATH, files=sim, clock=FakeClock())
+    return LogSubject("repaired log", without_lock(sim.disk()))

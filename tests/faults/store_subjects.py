@@ -6,11 +6,11 @@ import contextlib
 import functools
 import posixpath
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from crash.recorder import FakeClock, Outcome, look
+from crash.recorder import Content, FakeClock, Outcome, producers_of, read_everything
 from crash.sim import Disk, SimFiles
 from crash.store_recorder import ROOT, GroupFound, StoreRecorder, TopicFound, look_at_groups, open_store, seeded_names
 from faults.damage import Harm, Verdict, changes, difference
@@ -19,6 +19,8 @@ from seeklog.store import Store
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
+
+    from seeklog import Log
 
 APP: Final = "nightly"
 PRODUCER: Final = "loader"
@@ -90,22 +92,15 @@ class StoreSubject:
 
     def verdict(self, found: StoreAnswers, harm: Harm) -> Verdict:
         if self.unprotected and (
-            posixpath.basename(harm.path) in self.unprotected
-            or _without_epochs(found) == _without_epochs(harm.expected)
+            posixpath.basename(harm.path) in self.unprotected or _contents(found) == _contents(harm.expected)
         ):
             return Verdict("believed")
         return Verdict("SILENT", difference(found, harm.expected))
 
 
-def _without_epochs(answers: StoreAnswers) -> StoreAnswers:
-    """Leave out leader epochs: no CRC covers those of batches, and in a broker's directory nothing else tells them."""
-    return replace(
-        answers,
-        topics={
-            name: replace(topic, logs=tuple(replace(log, leader_epoch=0) for log in topic.logs))
-            for name, topic in answers.topics.items()
-        },
-    )
+def _contents(answers: StoreAnswers) -> dict[str, list[list[Content]]]:
+    """Leave out offsets and leader epochs: no CRC covers those of batches, and a broker's directory has no seals."""
+    return {name: [list(log.records.values()) for log in topic.logs] for name, topic in answers.topics.items()}
 
 
 def _only(disk: Disk, path: str) -> Disk:
@@ -122,13 +117,19 @@ def _topics_of(store: Store) -> Iterator[tuple[str, TopicFound]]:
             if not store.read_only:
                 holding = store.hold(name, number)
             with holding as log:
-                logs.append(_checked(look(log)))
+                logs.append(_look(log))
         yield name, TopicFound(described.topic_id, dict(described.configured), tuple(logs))
 
 
-def _checked(outcome: Outcome) -> Outcome:
-    assert not outcome.problem, outcome.problem
-    return outcome
+def _look(log: Log) -> Outcome:
+    return Outcome(
+        log_start_offset=log.log_start_offset,
+        log_end_offset=log.log_end_offset,
+        high_watermark=log.high_watermark,
+        leader_epoch=log.leader_epoch,
+        records={record.offset: Content.of(record) for record in read_everything(log)},
+        producers=producers_of(log),
+    )
 
 
 # ------------------------------------------------------------ the stores

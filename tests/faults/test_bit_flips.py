@@ -12,6 +12,7 @@ from faults.damage import warnings_heard
 from faults.disks import files_with, in_log
 from faults.flips import bits_of, flipped, try_flips
 from faults.log_subjects import LogSubject, closed_log, compacted_log, killed_log, log_with_watermark
+from faults.store_subjects import broker_store, own_files
 from seeklog import names
 from seeklog.errors import CorruptBatch
 
@@ -95,6 +96,18 @@ def test_an_index_that_contradicts_the_log_does_not_make_damage_the_truth() -> N
         subject.ask(log, expected=subject.expected(read_only=False))
 
     assert sim.read_file(seal) == subject.disk.files[seal]
+
+
+@either_way
+def test_an_offset_that_no_segment_can_hold_is_not_believed_in_a_brokers_directory(read_only: bool) -> None:
+    """Goal: a broker's files have no seals, but an offset fits into an index entry, and what was synced is there."""
+    subject = broker_store()
+    path = next(path for path in own_files(subject) if path.endswith(names.LOG) and subject.disk.files[path])
+
+    tally = try_flips(subject, [(path, bit) for bit in (1, 8, 20)], read_only=read_only)
+
+    assert tally.broken == []
+    assert tally.counts == {"error": 3}
 
 
 @pytest.mark.parametrize("subject", [log_with_watermark(is_closed=False), killed_log("none")], ids=["manual", "os"])

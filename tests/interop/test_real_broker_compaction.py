@@ -19,7 +19,7 @@ from seeklog import Log, LogConfig, Record
 from seeklog.record.batch import Batch
 from seeklog.storage.inspection import inspect_partition
 
-from .test_real_broker import GOLDEN, NAMES, expected_rows, facts, rows
+from .broker_directories import GOLDEN, NAMES, expected_rows, facts, rows
 
 # Before any delete horizon that a broker has set, and after all of them.
 T = 1_700_000_000_000

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from interop.test_real_broker import NAMES, description, expected_rows, facts, rows, unpacked
+from interop.broker_directories import NAMES, description, expected_rows, facts, rows
+from interop.test_real_broker import unpacked
 from seeklog import Store, TopicPartition
 from seeklog.errors import CommitRefused, GroupNotFound
 from seeklog.groups.groups import java_hash

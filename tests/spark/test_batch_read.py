@@ -17,7 +17,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from interop.test_real_broker import description, told
+from interop.broker_directories import description, told
 from seeklog import Record, TopicPartition
 from seeklog.errors import (
     CorruptBatch,

@@ -13,8 +13,8 @@ pytest.importorskip("pyspark")
 from pyspark.sql import DataFrame, SparkSession
 
 import seeklog
+from interop.broker_directories import description
 from interop.test_broker_directory import Row, encode_batch
-from interop.test_real_broker import description
 from seeklog import Record, TopicPartition
 from seeklog.errors import InvalidOption, SchemaMismatch, TopicNotFound
 from seeklog.files import OsFiles

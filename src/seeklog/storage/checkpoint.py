@@ -21,6 +21,7 @@ start offset in it cannot be guessed.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from seeklog import names
@@ -125,4 +126,9 @@ def replace_file(files: Files, directory: str, name: str, data: bytes | bytearra
         files.sync(handle)
     finally:
         files.close(handle)
-    files.rename(temporary, f"{directory}/{name}")
+    try:
+        files.rename(temporary, f"{directory}/{name}")
+    except OSError:
+        with contextlib.suppress(OSError):
+            files.remove(temporary)
+        raise

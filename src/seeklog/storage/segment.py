@@ -300,7 +300,7 @@ class Segment:
         if self.shared.writable and self.seal is not None and state.problem is None:
             with self.shared.replacing:
                 if not self.is_replaced:
-                    self.write_sealed_again(state, self.seal)
+                    self._try_write_sealed_again(state, self.seal)
         self.loaded = indexes
         return indexes
 
@@ -315,6 +315,13 @@ class Segment:
             path=self.path,
             advice=ADVICE,
         )
+
+    def _try_write_sealed_again(self, state: SegmentState, seal: Seal) -> None:
+        """Replace the files if the disk lets it: whoever reads has the new indexes in memory all the same."""
+        try:
+            self.write_sealed_again(state, seal)
+        except OSError as error:
+            logger.warning("%s: the new indexes stay in memory: %s", self.path, error)
 
     def write_sealed_again(self, state: SegmentState, seal: Seal) -> None:
         """Replace both index files and the seal by what `state` says, the rest as an older seal has it."""

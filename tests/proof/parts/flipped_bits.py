@@ -6,16 +6,26 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from faults.flips import bits_of, try_flips
-from faults.log_subjects import CODECS, closed_log, compacted_log, killed_log, log_with_watermark
+from faults.log_subjects import (
+    CODECS,
+    closed_log,
+    compacted_log,
+    killed_log,
+    log_of_one_batch,
+    log_with_watermark,
+    repaired_log,
+)
+from faults.peer_flips import BATCH, flips_read_by
+from faults.store_subjects import archive, broker_store, closed_store, killed_store, own_files
 from proof.part import Run, part
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
     from faults.damage import Subject
 
 # So many flips of each subject in a short run: some three seconds for all parts.
-SHORT: Final = 60
+SHORT: Final = 40
 
 
 @part(3, "each bit of a closed log and its side files is flipped, with each codec")
@@ -28,17 +38,53 @@ def flips_of_a_killed_log(run: Run) -> None:
     flip_all(run, [*map(killed_log, CODECS), log_with_watermark(is_closed=True), log_with_watermark(is_closed=False)])
 
 
+@part(3, "each bit of a log that was repaired is flipped, with what was set aside")
+def flips_of_a_repaired_log(run: Run) -> None:
+    flip_all(run, [repaired_log()])
+
+
 @part(3, "each bit of a compacted log is flipped, with aborted transactions and key indexes")
 def flips_of_a_compacted_log(run: Run) -> None:
     flip_all(run, [*map(compacted_log, CODECS), compacted_log("none", index_interval_bytes=4096)])
 
 
-def flip_all(run: Run, subjects: Iterable[Subject[Any, Any]]) -> None:
+@part(3, "each bit of a store's own files is flipped: topics, groups, transactions, staged batches, producers")
+def flips_of_a_store(run: Run) -> None:
+    flip_all(run, [closed_store(), killed_store()], paths_of=own_files)
+
+
+@part(3, "each bit of an archive, and of the files that a broker left, is flipped")
+def flips_of_an_archive(run: Run) -> None:
+    flip_all(run, [archive()], modes=(True,))
+    flip_all(run, [broker_store()], paths_of=own_files)
+
+
+@part(3, "each bit of one batch is flipped, and read by other clients, too")
+def flips_read_by_peers(run: Run) -> None:
+    bits = run.choose(range(8 * len(BATCH)), short=100)
+    flip_all(run, [log_of_one_batch()])
+    for peer in ("aiokafka, compiled", "aiokafka, pure", "kafka-python"):
+        try:
+            counts = flips_read_by(peer, bits)
+        except ImportError as error:
+            run.note(f"{peer} is not here: {error}")
+            continue
+        silent = ("wrong offsets or records", "fewer records", "undeclared exception")
+        run.peer(peer, f"{', '.join(f'{counts[kind]} {kind}' for kind in silent)} of {len(bits)}")
+
+
+def flip_all(
+    run: Run,
+    subjects: Iterable[Subject[Any, Any]],
+    *,
+    paths_of: Callable[[Any], list[str]] = lambda subject: sorted(subject.disk.files),
+    modes: Sequence[bool] = (True, False),
+) -> None:
     """Flip every bit of every file of each subject, opened read-only and for writing."""
     counts: Counter[str] = Counter()
     for subject in run.choose(subjects, short=2):
-        for read_only in (True, False):
-            bits = run.choose(bits_of(subject.disk, sorted(subject.disk.files)), short=SHORT)
+        for read_only in modes:
+            bits = run.choose(bits_of(subject.disk, paths_of(subject)), short=SHORT)
             tally = try_flips(subject, bits, read_only=read_only)
             run.case(len(bits))
             counts += tally.counts

@@ -1,0 +1,206 @@
+"""Ways in which an index can be wrong: no answer changes, it is made anew once, with one warning."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import struct
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from crash.recorder import PATH, FakeClock
+from crash.sim import Disk, FaultyFiles, SimFiles
+from faults.damage import difference, warnings_heard
+from faults.disks import CONFIG, Answers, ask, files_with, make_disk, open_on
+from seeklog import Log, Record, names
+from seeklog.errors import NotAccessible, SeeklogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from seeklog.files import Files
+
+ENTRY_SIZES: Final = {names.OFFSET_INDEX: 8, names.TIME_INDEX: 12, names.KEY_INDEX: 8}
+SUFFIXES: Final = tuple(ENTRY_SIZES)
+# Twelve batches to a segment, each indexed but the first: enough entries for order to matter.
+INDEXED: Final = replace(CONFIG, segment_bytes=1400, index_interval_bytes=50, key_index="seal")
+SEALED, ACTIVE = 0, -1
+
+
+def fill(log: Log, clock: FakeClock) -> None:
+    for number in range(36):
+        clock.advance(10)
+        # Every other key comes once, so that a lookup has to go back to the segment that holds it.
+        key = f"key {number % 5 if number % 2 else number + 100}".encode()
+        log.append_many([Record(f"value {number}".encode() * 3, key=key, timestamp_ms=clock.now_ms())])
+
+
+@functools.cache
+def healthy() -> Disk:
+    disk = make_disk(lambda log, _: log.make_key_indexes(), config=INDEXED, start=make_disk(fill, config=INDEXED))
+    assert len(files_with(disk, names.LOG)) >= 3
+    assert all(
+        len(disk.files[path]) >= 4 * ENTRY_SIZES[suffix] for suffix in SUFFIXES for path in _first_two(suffix, disk)
+    )
+    return disk
+
+
+def _first_two(suffix: str, disk: Disk) -> list[str]:
+    return files_with(disk, suffix)[:2]
+
+
+@functools.cache
+def expected(*, read_only: bool) -> Answers:
+    with open_on(SimFiles(healthy()), config=INDEXED, read_only=read_only) as log:
+        return ask(log)
+
+
+# ------------------------------------------------------------ the ways
+
+
+def entries_of(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+def shifted(data: bytes, size: int) -> bytes:
+    """Give every entry the place of the one before it."""
+    width = size // 2 if size == 8 else 8
+    entries = entries_of(data, size)
+    return b"".join(
+        entry[:width] + other[width:] for entry, other in zip(entries, entries[1:] + entries[:1], strict=True)
+    )
+
+
+def oversized(data: bytes, size: int) -> bytes:
+    """Add entries far behind the end of the log."""
+    far = struct.pack(">ii", 2**30, 2**30) if size == 8 else struct.pack(">qi", 2**60, 2**30)
+    return data + far * 3
+
+
+DAMAGES: Final[dict[str, Callable[[bytes, int], bytes | None]]] = {
+    "absent": lambda data, size: None,
+    "empty": lambda data, size: b"",
+    "torn in an entry": lambda data, size: data[: size * 2 + 3],
+    "oversized": oversized,
+    "preallocated": lambda data, size: data + bytes(size * 20),
+    "stale": lambda data, size: data[: len(data) // size // 2 * size],
+    "zero-filled": lambda data, size: bytes(len(data)),
+    "unsorted": lambda data, size: b"".join(reversed(entries_of(data, size))),
+    "garbage": lambda data, size: b"\xa5" * len(data),
+    "duplicated": lambda data, size: b"".join(entry * 2 for entry in entries_of(data, size)),
+    "shifted by an entry": shifted,
+    "its last entry changed": lambda data, size: data[:-size] + b"\x7f" + data[-size + 1 :],
+}
+FROM_ANOTHER_SEGMENT: Final = "from another segment"
+FORBIDDEN: Final = "not to be opened"
+DIRECTORY: Final = "a directory"
+WAYS: Final = (*DAMAGES, FROM_ANOTHER_SEGMENT, FORBIDDEN, DIRECTORY)
+# An index that says less, but nothing wrong, is a sparser index: there is nothing to warn of. And a key index that is
+# not there is made when it is first asked for.
+MAY_PASS_UNNOTICED: Final = frozenset({"stale", "duplicated", "empty"})
+
+
+class Forbidden(FaultyFiles):
+    """A disk on which one file may not be opened, until another takes its name."""
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if target == self.only:
+            self.heal()
+
+
+def damaged(way: str, *, suffix: str, which: int) -> tuple[str, Disk, Files]:
+    """Return the path of one index, the disk with it damaged, and the way to that disk."""
+    disk = healthy()
+    paths = files_with(disk, suffix)
+    path = paths[which]
+    if way == FORBIDDEN:
+        only = {"methods": {"open", "map", "read_file"}, "fail_at": 1, "lasting": True, "error": errno.EACCES}
+        return path, disk, Forbidden(SimFiles(disk), only=path, **only)  # type: ignore[arg-type]
+    if way == DIRECTORY:
+        disk = disk.with_file(path, None)
+        disk = Disk(disk.directories | {path}, disk.files)
+    elif way == FROM_ANOTHER_SEGMENT:
+        disk = disk.with_file(path, disk.files[paths[which - 1]])
+    else:
+        disk = disk.with_file(path, DAMAGES[way](disk.files[path], ENTRY_SIZES[suffix]))
+    return path, disk, SimFiles(disk)
+
+
+def objection(way: str, *, suffix: str, which: int, read_only: bool) -> str:
+    """Damage an index, ask everything twice, and a writer's disk once more; say what is wrong, or nothing."""
+    answers = expected(read_only=read_only)
+    path, disk, files = damaged(way, suffix=suffix, which=which)
+    try:
+        with warnings_heard() as heard, open_on(files, config=INDEXED, read_only=read_only) as log:
+            for _ in range(2):
+                found = ask(log, expected=answers)
+                if found != answers:
+                    return difference(found, answers)
+    except NotAccessible as error:
+        # What grows must have its index files: a name that is taken is refused, and said.
+        is_said = way == DIRECTORY and which == ACTIVE and not read_only and path in str(error)
+        return "" if is_said and names_in(files) == names_in(SimFiles(disk)) else f"{error}"
+    except (SeeklogError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    is_wrong = disk.files.get(path) != healthy().files[path] or way in (FORBIDDEN, DIRECTORY)
+    is_made_late = suffix == names.KEY_INDEX and way == "absent"
+    # A writer cannot put a file where a directory stands, and says that, too.
+    if len(heard) > 1 + (way == DIRECTORY and not read_only):
+        return f"{len(heard)} warnings: {heard}"
+    if is_wrong and way not in MAY_PASS_UNNOTICED and not is_made_late:
+        if not heard:
+            return "no warning"
+        if os.path.basename(path).split(".")[0] not in heard[0]:
+            return f"the warning does not name the segment: {heard[0]}"
+    sim = files.inner if isinstance(files, FaultyFiles) else files
+    assert isinstance(sim, SimFiles)
+    if read_only:
+        return f"a look has done {sim.pending[0]}" if sim.pending else ""
+    return _after_a_writer(sim.disk(), path, answers, was_told=bool(heard)) if way != DIRECTORY else ""
+
+
+def names_in(files: Files) -> set[str]:
+    """Return the names in a log's directory, without the lock."""
+    return {name for name in files.list(PATH) if name != names.LOCK}
+
+
+def _after_a_writer(disk: Disk, path: str, answers: Answers, *, was_told: bool) -> str:
+    with warnings_heard() as heard, open_on(SimFiles(disk), config=INDEXED) as log:
+        found = ask(log, expected=answers)
+    if found != answers:
+        return f"opened again: {difference(found, answers)}"
+    if heard:
+        return f"opened again: {heard[0]}"
+    if was_told and disk.files.get(path) != healthy().files[path]:
+        return "it was not made anew as it had been"
+    return ""
+
+
+def link_objection(scratch: Path, *, suffix: str, which: int, read_only: bool) -> str:
+    """Put a symbolic link in the place of an index on a real disk; its target may be whatever it likes."""
+    disk, answers = healthy(), expected(read_only=read_only)
+    directory = scratch / "orders-0"
+    directory.mkdir(parents=True)
+    for path, data in disk.files.items():
+        (directory / os.path.basename(path)).write_bytes(data)
+    victim = scratch / "elsewhere"
+    victim.write_bytes(b"somebody else's")
+    link = directory / os.path.basename(files_with(disk, suffix)[which])
+    link.unlink()
+    link.symlink_to(victim)
+    assert all(path.startswith(PATH) for path in disk.files)
+    try:
+        with warnings_heard() as heard:
+            log = Log(directory, config=INDEXED, read_only=read_only, clock=FakeClock(), background=False)
+            with log:
+                found = ask(log, expected=answers)
+    except (SeeklogError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    if victim.read_bytes() != b"somebody else's":
+        return "what the link points to was changed"
+    if found != answers:
+        return difference(found, answers)
+    return "" if len(heard) == 1 else f"{len(heard)} warnings"

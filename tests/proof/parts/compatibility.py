@@ -1,0 +1,88 @@
+"""Target 22: what others and earlier releases have written is read; what seeklog writes others read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from interop import broker_directories, golden_batches, releases
+from proof.part import Missing, Run, part
+from seeklog.record.codec import CODEC_IDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@part(22, "batches of other clients and of brokers are read, appended, and read back byte for byte")
+def golden_batches_of_others(run: Run) -> None:
+    for name in run.choose(golden_batches.NAMES, short=12):
+        run.case()
+        raw, expected = golden_batches.raw_bytes(name), golden_batches.expected_records(name, base_offset=1)
+        with golden_batches.open_log(run.scratch / name) as log:
+            log.append(b"ahead")
+            log.append_batches(raw)
+        with golden_batches.open_log(run.scratch / name) as log:
+            found = list(log.scan(1))
+            kept = b"".join(batch.raw for batch in log.read_batches(1, max_bytes=1 << 24))
+        if golden_batches.facts(found) != golden_batches.facts(expected):
+            run.violation(f"{name}: other records than its writer put in")
+        if golden_batches.without_stamps(kept) != golden_batches.without_stamps(raw):
+            run.violation(f"{name}: other bytes than base offset and leader epoch have changed")
+
+
+@part(22, "data directories of Kafka's brokers are read, as their clients read them")
+def golden_directories_of_brokers(run: Run) -> None:
+    broker_directories.unpack(run.scratch)
+    for name, partition in run.choose(broker_directories.PARTITIONS, short=12):
+        run.case()
+        directory = run.scratch / name / partition
+        before = broker_directories.contents(directory)
+        facts = broker_directories.facts(name, partition)
+        for read_only in (True, False):
+            with broker_directories.open_log(directory, read_only=read_only) as log:
+                found = broker_directories.rows(log.scan(facts["log_start_offset"]), partition)
+            if found != broker_directories.expected_rows(name, partition):
+                run.violation(f"{name}, {partition}, read_only={read_only}: other records than a client was given")
+            if read_only and broker_directories.contents(directory) != before:
+                run.violation(f"{name}, {partition}: a look has changed it")
+
+
+@part(22, "everything that a release of seeklog has written is opened and read as it was")
+def golden_releases(run: Run) -> None:
+    for version in releases.VERSIONS:
+        told = releases.description(version)
+        for mode in ("read", "written"):
+            run.case()
+            root = run.scratch / f"{version}-{mode}"
+            releases.unpack(version, root)
+            if releases.look(str(root), read_only=mode == "read") != told[mode]:
+                run.violation(f"{version}, {mode}: other answers than the release gave")
+    run.note(", ".join(releases.VERSIONS))
+
+
+@part(22, "segments that seeklog has written are decoded by aiokafka, kafka-python and librdkafka")
+def segments_read_by_others(run: Run) -> None:
+    try:
+        from interop import peer_readers
+        from interop.mock_broker import MockBroker
+    except ImportError as error:
+        raise Missing(f"{error.name}: pip install -e .[dev]") from error
+    expected = peer_readers.expected_facts(peer_readers.NUMBERED)
+    with MockBroker() as broker:
+        for codec in run.choose(CODEC_IDS, short=2):
+            raw = peer_readers.write_segments(run.scratch / f"{codec}-0", codec)
+
+            def by_librdkafka(raw: bytes, codec: str = codec) -> list[peer_readers.Facts]:
+                return peer_readers.librdkafka_reads(broker, f"proof-{codec}", raw, record_count=len(expected))
+
+            readers: dict[str, Callable[[bytes], list[peer_readers.Facts]]] = {
+                "aiokafka": peer_readers.aiokafka_reads,
+                "kafka-python": peer_readers.kafka_python_reads,
+                "librdkafka": by_librdkafka,
+            }
+            for name, read in readers.items():
+                if peer_readers.lacks_library(read, codec):
+                    run.note(f"kafka-python lacks a library for {codec}")
+                    continue
+                run.case()
+                if read(raw) != expected:
+                    run.violation(f"{name} reads other records from a segment with {codec}")
