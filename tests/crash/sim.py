@@ -531,6 +531,8 @@ class FaultyFiles:
     lasting: bool = False
     only: str = ""
     """Count and fail only calls on paths that end so."""
+    is_on: Callable[[], bool] = lambda: True
+    """Asked at each call whether it counts."""
     calls: int = 0
     failures: int = 0
     failed_method: str = ""
@@ -645,7 +647,7 @@ class FaultyFiles:
             raise _error(self.error, path)
 
     def _fails(self, method: str, path: str) -> bool:
-        if method not in self.methods or not path.endswith(self.only):
+        if method not in self.methods or not path.endswith(self.only) or not self.is_on():
             return False
         self.calls += 1
         failing = self.calls == self.fail_at or (self.lasting and 0 < self.fail_at <= self.calls)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -19,8 +20,9 @@ from crash.repair_work import (
     mend,
     read_all,
 )
-from crash.sim import Detail, Disk, SimFiles
+from crash.sim import Detail, Disk, FaultyFiles, SimFiles
 from faults.children import KillingFiles
+from seeklog.errors import NotAccessible
 
 if TYPE_CHECKING:
     from crash.repair_work import Damage
@@ -80,3 +82,18 @@ def test_a_repair_that_is_killed_at_any_change_is_done_by_the_next(tmp_path: Pat
             assert number > 20  # a repair of two segments takes more changes than that
             return
     raise AssertionError("it is never done")
+
+
+@pytest.mark.parametrize("method", ["write", "sync", "rename", "remove", "sync_directory"])
+def test_a_repair_whose_disk_fails_says_so_in_our_own_words_and_is_done_by_the_next(method: str) -> None:
+    before = damaged_disk(DAMAGES[0])
+    promise = RepairPromise.of(before)
+    for number in range(1, 1000):
+        sim = SimFiles(before)
+        files = FaultyFiles(sim, methods={method}, fail_at=number)
+        with contextlib.suppress(NotAccessible):
+            mend(PATH, files)
+        if not files.failures:
+            break
+        assert promise.violations(sim.disk()) == [], number
+    assert number > 1

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from faults.children import STRACE, Child
 from faults.real_disk import RealDisk, Watch, take_disk
 from seeklog import names
-from seeklog.errors import LogFailed, SeeklogError
+from seeklog.errors import LogClosed, LogFailed, SeeklogError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,7 +121,7 @@ def after_the_error(on: object, error: SeeklogError) -> str:
     for call in (lambda: log.append(b"after the failure", key=b"key"), log.flush):
         try:
             call()
-        except LogFailed:
+        except (LogFailed, LogClosed):
             continue
         except SeeklogError as other:
             return f" | wrong: {type(other).__name__} from a log that has failed: {other}"

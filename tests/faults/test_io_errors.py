@@ -110,6 +110,28 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledge
     assert failed >= (0 if flush == "os" and method == "sync" else 1)
 
 
+@pytest.mark.parametrize("flush", POLICIES)
+def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flush: str) -> None:
+    """Goal: a reopen shows the log without it, and then a power loss takes nothing of that back."""
+    config = config_of(flush)
+    sim = SimFiles(NEW_DISK)
+    files = FaultyFiles(sim, only=names.LOG)
+    with open_on(files, config=config) as log:
+        for number in range(5):
+            log.append(value_of(number))
+        log.flush()
+        files.fail_at = files.calls + 1
+        with pytest.raises(LogFailed):
+            log.truncate_to(3)
+        files.heal()
+        close_quietly(log)
+    sim.process_crash()
+    with open_on(sim, config=config) as log:
+        shown = [record.value for record in read_everything(log)]
+
+    assert values_on(sim.durable_disk(), config) == shown == [value_of(number) for number in range(3)]
+
+
 @pytest.mark.parametrize("prefix", [0, 1, 40, 100])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int) -> None:

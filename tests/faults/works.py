@@ -39,16 +39,16 @@ class Work:
     run: Callable[[Any], None]
     promise_of: Callable[[Any], object]
     """Returns what a recorder has promised at this moment, in a form that leaves its process."""
-    judge: Callable[[Any, Disk], list[str]]
-    """Says how a disk breaks such a promise, when a process has died and nothing else has happened."""
+    judge: Callable[[Any, Disk, bool], list[str]]
+    """Says how a disk breaks such a promise, when a process has died, or when power was lost."""
 
     def told(self, recorder: Any) -> str:
         """Return what a recorder has promised as a line of text."""
         return base64.b64encode(pickle.dumps(self.promise_of(recorder))).decode()
 
     def judge_told(self, line: str, disk: Disk) -> list[str]:
-        """Judge a disk by a promise that came as a line of text."""
-        return self.judge(pickle.loads(base64.b64decode(line)), disk)
+        """Judge what a process that died has left by a promise that came as a line of text."""
+        return self.judge(pickle.loads(base64.b64decode(line)), disk, False)
 
 
 def work_on_log(workload: Workload) -> Work:
@@ -56,10 +56,10 @@ def work_on_log(workload: Workload) -> Work:
         chance = random.Random(f"{workload.name}, seed {seed}")
         return Recorder(workload.config, chance=chance, disk=workload.disk, disk_type=disk_type)  # type: ignore[arg-type]
 
-    def judge(told: Any, disk: Disk) -> list[str]:
+    def judge(told: Any, disk: Disk, is_power_loss: bool) -> list[str]:
         promise, epochs, now_ms = told
         outcome: Outcome = reopen(disk, workload.config, epochs=epochs, now_ms=now_ms)
-        return promise.violations(outcome, is_power_loss=False)
+        return promise.violations(outcome, is_power_loss=is_power_loss)
 
     return Work(
         workload.name,
@@ -79,11 +79,11 @@ def work_on_store(workload: StoreWorkload) -> Work:
         with seeded_names(workload.name):
             workload.run(on)
 
-    def judge(told: Any, disk: Disk) -> list[str]:
+    def judge(told: Any, disk: Disk, is_power_loss: bool) -> list[str]:
         promise, now_ms = told
         with seeded_names("reopening"):
             outcome = reopen_store(disk, now_ms=now_ms, transactions=list(promise.transactions))
-        return promise.violations(outcome, is_power_loss=False)
+        return promise.violations(outcome, is_power_loss=is_power_loss)
 
     return Work(workload.name, begin, run, lambda on: (on.promise, on.clock.now_ms()), judge)
 
@@ -94,7 +94,7 @@ def archiving() -> Work:
         lambda disk_type, seed: ArchiveRecorder(disk_type),
         lambda on: on.run(),
         lambda on: on.promise,
-        lambda promise, disk: promise.violations(disk),
+        lambda promise, disk, is_power_loss: promise.violations(disk),
     )
 
 
@@ -104,7 +104,7 @@ def repairing(damage: Damage) -> Work:
         lambda disk_type, seed: RepairRecorder(disk_type, damage),
         lambda on: on.run(),
         lambda on: on.promise,
-        lambda promise, disk: promise.violations(disk),
+        lambda promise, disk, is_power_loss: promise.violations(disk),
     )
 
 

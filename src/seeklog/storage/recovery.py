@@ -395,7 +395,7 @@ def mend(
     epochs: list[EpochEntry] = []
     for scanned in found.scanned:
         epochs += scanned.state.epochs
-        _rewrite(shared, scanned, recovery_point)
+        _rewrite(shared, scanned, recovery_point, is_last=scanned is found.scanned[-1])
         report.scanned_segments += 1
         report.scanned_batches += scanned.state.batch_count
         report.scanned_bytes += scanned.state.size
@@ -452,8 +452,8 @@ def _reseal(scanned: Scanned, *, now_ms: int) -> Segment:
     return sealed
 
 
-def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int) -> None:
-    if scanned.state.next_offset <= recovery_point:
+def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int, *, is_last: bool) -> None:
+    if scanned.state.next_offset <= recovery_point and not is_last:
         return
     files = shared.files
     handle = files.open(scanned.segment.path, write=True)
@@ -462,6 +462,8 @@ def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int) -> None:
         for position, data, size in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
             if again.next_offset > recovery_point:
                 files.write(handle, data[:size], position)
+        # The size as well: of a truncation whose sync failed, power loss may bring back what was cut off.
+        files.truncate(handle, scanned.state.size)
         files.sync(handle)
     finally:
         files.close(handle)

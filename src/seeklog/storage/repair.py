@@ -26,7 +26,7 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, DiskFull, NotALog, UsageError
+from seeklog.errors import CorruptionError, DiskFull, NotAccessible, NotALog, UsageError
 from seeklog.files import Files, OsFiles, absolute
 from seeklog.names import TopicPartition
 from seeklog.record.framed import encode_framed
@@ -588,6 +588,28 @@ def repair(
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
+    try:
+        return _repair(path, config, inherited, files, clock, from_torn, advance)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise DiskFull(
+                f"{path}: no room to repair it, which takes as much as the segments that are written anew; what "
+                "was begun is finished by the next repair"
+            ) from error
+        raise NotAccessible(
+            f"{path} cannot be repaired: {error}; what was begun is finished by the next repair"
+        ) from error
+
+
+def _repair(
+    path: str,
+    config: LogConfig,
+    inherited: Checkpoint | None,
+    files: Files,
+    clock: Clock,
+    from_torn: bool,
+    advance: Callable[[int], None] | None,
+) -> RepairPlan:
     # Before a lock file is made there.
     _plan(path, config, inherited, files, clock, from_torn)
     lock = lock_directory(files, path)
@@ -602,13 +624,6 @@ def repair(
         if plan.is_needed:
             _Act(shared, plan, clock, advance).run()
         shared.clear()
-    except OSError as error:
-        if error.errno in _FULL:
-            raise DiskFull(
-                f"{path}: no room to repair it, which takes as much as the segments that are written anew; what "
-                "was begun is finished by the next repair"
-            ) from error
-        raise
     finally:
         lock.close()
     if plan.is_needed and names.CHECKPOINT in files.list(path):

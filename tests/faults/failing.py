@@ -1,0 +1,133 @@
+"""Works whose disk fails: in a system call of a real process, or in a call of the door to a simulated disk.
+
+Whatever fails, the caller is told in our own words, what had returned before is there, and nothing is half done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from crash.recorder import Recorder, open_log
+from crash.sim import FaultyFiles, SimFiles
+from faults.dying import SEED, after_the_error, run_traced
+from seeklog import names
+from seeklog.errors import DiskFull, SeeklogError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from crash.sim import Disk
+    from faults.dying import Judge
+    from faults.works import Work
+    from seeklog.files import Files
+
+SYNCS: Final = frozenset({"sync", "sync_directory"})
+SYNC_CALLS: Final = ("fdatasync", "fsync")
+
+
+def fail_system_call(work: Work, root: Path, judge: Judge, *, call: str, number: int, error: str) -> list[str]:
+    """Let the nth such call of a real process fail, and say what is wrong with it and with what it left."""
+    ending = run_traced(work, root, inject=f"{call}:error={error}:when={number}")
+    said = judge.violations(work, ending, root)
+    if not ending.injected:
+        said.append("nothing failed")
+    elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.said == "done":
+        # A side file that is not synced is made anew, or its content is known otherwise: that the judge has looked at.
+        said.append(f"nobody was told of {ending.injected[0]}")
+    return said
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep the warnings of thousands of recoveries to ourselves."""
+    logging.getLogger("seeklog").setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.getLogger("seeklog").setLevel(logging.NOTSET)
+
+
+@dataclass(slots=True)
+class Failing:
+    """One run of a work on a simulated disk that fails at the nth call of some methods."""
+
+    work: Work
+    faulty: FaultyFiles
+    said: list[str] = field(default_factory=list)
+    on: Any = None
+    is_told: bool = False
+
+    def run(self) -> None:
+        """Do the work, and judge what is left: at once, after a power loss, and after a recovery and a power loss."""
+        self.on = self.work.begin(SimFiles, SEED)
+        self.on.door = self._door
+        self.faulty.is_on = lambda: getattr(self.on, "is_observed", True)
+        try:
+            self.work.run(self.on)
+        except SeeklogError as error:
+            self.is_told = True
+            self.said += filter(None, [after_the_error(self.on, error)])
+            self._check_error(error)
+        except (OSError, AssertionError) as error:
+            self.said.append(f"{type(error).__name__}: {error}")
+        if not self.faulty.failures:
+            return
+        is_of_records = self.faulty.failed_method == "sync" and self.faulty.failed_path.endswith(names.LOG)
+        # A work that lets its process die in the same moment tells nobody.
+        if is_of_records and not self.is_told and getattr(self.on, "_crashed", None) is None:
+            self.said.append("nobody was told")
+        self.faulty.heal()
+        sim = self.on.sim
+        sim.on_boundary = None
+        promise = self.work.promise_of(self.on)
+        self._judge("process crash", promise, sim.disk(), is_power_loss=False)
+        # The pages of a failed sync are lost in this one, though they read back fine in the other.
+        self._judge("power loss", promise, sim.durable_disk(), is_power_loss=True)
+        if isinstance(self.on, Recorder):
+            self._reopen_here(self.on, sim)
+
+    def _reopen_here(self, on: Recorder, sim: SimFiles) -> None:
+        """Open the log on the same machine, where the lost pages still read back: recovery must write them again."""
+        sim.process_crash()
+        try:
+            open_log(sim, on.config, now_ms=on.clock.now_ms()).close()
+        except SeeklogError as error:
+            self.said.append(f"reopened on the same machine: {type(error).__name__}: {error}")
+            return
+        self._judge("recovery, then power loss", self.work.promise_of(on), sim.durable_disk(), is_power_loss=False)
+
+    def _judge(self, label: str, promise: object, disk: Disk, *, is_power_loss: bool) -> None:
+        self.said += [f"{label}: {what}" for what in self.work.judge(promise, disk, is_power_loss)[:2]]
+
+    def _check_error(self, error: SeeklogError) -> None:
+        is_full = self.faulty.error == errno.ENOSPC and self.faulty.failed_method == "write"
+        if is_full and self.faulty.failed_path.endswith(names.LOG) and not isinstance(error, DiskFull):
+            self.said.append(f"{type(error).__name__} for a full disk: {error}")
+
+    def _door(self, files: Files) -> Files:
+        self.faulty.inner = files
+        return self.faulty
+
+
+def count_calls(work: Work, methods: frozenset[str]) -> int:
+    """Return how many calls of these methods a work makes while it is observed."""
+    failing = Failing(work, FaultyFiles(SimFiles(), methods=methods))
+    failing.run()
+    assert not failing.said, failing.said
+    return failing.faulty.calls
+
+
+def fail_simulated(
+    work: Work, number: int, *, methods: frozenset[str], error: int = errno.EIO, prefix: int = 0, lasting: bool = False
+) -> list[str]:
+    """Let the nth call fail on a simulated disk, and say what is wrong."""
+    faulty = FaultyFiles(SimFiles(), methods=methods, fail_at=number, error=error, prefix=prefix, lasting=lasting)
+    failing = Failing(work, faulty)
+    failing.run()
+    where = f"{faulty.failed_method} {faulty.failed_path}"
+    return [f"{where}: {what}" for what in failing.said]

@@ -1,0 +1,79 @@
+"""Target 4: a sync fails, each in turn. The log stops, what was acknowledged before stays, lost pages are rewritten."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from faults.children import can_strace
+from faults.dying import SYSTEM_CALLS, Judge, count_system_calls
+from faults.failing import SYNC_CALLS, SYNCS, count_calls, fail_simulated, fail_system_call, quietly
+from faults.works import CHOSEN, FAILING, FILE_WORKS, LOG_WORKS, STORE_WORKS, WORKS
+from proof.part import Missing, Run, part
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable
+
+    from faults.works import Work
+
+OTHER_CALLS = tuple(call for call in SYSTEM_CALLS if call not in SYNC_CALLS)
+
+
+@part(4, "EIO from each fsync and fdatasync of a real process")
+def failing_syncs_of_a_process(run: Run) -> None:
+    fail_in_system_calls(run, [WORKS[name] for name in CHOSEN], calls=SYNC_CALLS, errors=["EIO"])
+
+
+@part(4, "EIO, ENOSPC from each other system call of a real process that changes or opens a file: a log")
+def failing_calls_of_a_log(run: Run) -> None:
+    works = [WORKS[name] for name in CHOSEN if name in LOG_WORKS]
+    fail_in_system_calls(run, works, calls=OTHER_CALLS, errors=["EIO", "ENOSPC"])
+
+
+@part(4, "EIO, ENOSPC from each other system call of a real process that changes a file: a store, archive, repair")
+def failing_calls_of_a_store(run: Run) -> None:
+    works = [WORKS[name] for name in CHOSEN if name not in LOG_WORKS]
+    fail_in_system_calls(run, works, calls=OTHER_CALLS[:-1], errors=["EIO", "ENOSPC"])
+
+
+@part(4, "EIO from each sync on a simulated disk that then loses the pages: a log, archive, repair")
+def failing_syncs_of_a_log(run: Run) -> None:
+    fail_syncs(run, (LOG_WORKS | FILE_WORKS).values())
+
+
+@part(4, "EIO from each sync on a simulated disk that then loses the pages: a store")
+def failing_syncs_of_a_store(run: Run) -> None:
+    fail_syncs(run, STORE_WORKS.values())
+
+
+def fail_in_system_calls(run: Run, works: Iterable[Work], *, calls: tuple[str, ...], errors: Collection[str]) -> None:
+    """Let each call of each work fail in turn, with each of the errors."""
+    if not can_strace():
+        raise Missing("strace, and the right to inject: apt-get install strace")
+    root = run.scratch / "work"
+    chosen = run.choose(works, short=2)
+    for work in chosen:
+        judge = Judge()
+        counts = count_system_calls(work, root, calls)
+        points = [
+            (call, number, error)
+            for call, count in counts.items()
+            for number in range(1, count + 1)
+            for error in errors
+        ]
+        for call, number, error in run.choose(points, short=6):
+            run.case()
+            for violation in fail_system_call(work, root, judge, call=call, number=number, error=error):
+                run.violation(f"{work.name}, {error} from {call} {number}: {violation}")
+    run.note(f"{len(chosen)} workloads")
+
+
+def fail_syncs(run: Run, works: Iterable[Work]) -> None:
+    """Let each sync of each work fail in turn; a power loss then takes the pages."""
+    chosen = run.choose([work for work in works if work.name not in FAILING], short=3)
+    with quietly():
+        for work in chosen:
+            for number in run.choose(range(1, count_calls(work, SYNCS) + 1), short=5):
+                run.case()
+                for violation in fail_simulated(work, number, methods=SYNCS):
+                    run.violation(f"{work.name}, sync {number}, {violation}")
+    run.note(f"{len(chosen)} workloads")
