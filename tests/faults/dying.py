@@ -6,7 +6,6 @@ its own hand. The parent judges what is left by the last whole line, whatever ha
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import logging
 import os
@@ -136,18 +135,18 @@ def run_child(
     gc.freeze()  # what is there is shared with the children, not looked through by each
     child = Child(lambda report: perform(work, root, watch, report, lambda: None))
     until(child)
-    return _ending_of(child)
+    lines = child.rest()
+    return _ending_of(lines, child.wait())
 
 
-def _ending_of(child: Child) -> Ending:
-    ending = Ending(0)
-    for line in child.rest():
+def _ending_of(lines: list[str], exit_code: int) -> Ending:
+    ending = Ending(exit_code)
+    for line in lines:
         kind, _, rest = line.partition(" ")
         if kind == "promise":
             ending.promise = rest
         else:
             ending.said = line
-    ending.exit_code = child.wait()
     return ending
 
 
@@ -207,39 +206,57 @@ def count_changes(work: Work, root: Path) -> int:
 # From outside, by strace.
 
 
-def run_traced(work: Work, root: Path, *, inject: str = "", trace: str = "") -> Ending:
-    """Do a work in a child that strace holds from its first change on, and injects something into."""
+@dataclass(slots=True)
+class Traced:
+    """What a child that strace held has reported, and what strace has to say."""
+
+    exit_code: int
+    lines: list[str]
+    injected: list[str]
+    """The calls that were traced, or with an injection those that it hit."""
+
+
+def trace_child(
+    act: Callable[[Callable[[str], None], Callable[[], None]], object],
+    trace_path: Path,
+    *,
+    inject: str = "",
+    trace: str = "",
+) -> Traced:
+    """Run `act(report, go)` in a child that strace holds once it calls `go`, which it does after its first report."""
     assert STRACE is not None
     gc.freeze()
     go_reader, go_writer = os.pipe()
-    child = Child(lambda report: perform(work, root, Telling(), report, lambda: _wait_for(go_reader, go_writer)))
-    trace_path = root.with_name(f"{root.name}.strace")
-    options = [
-        "-f",
-        "-y",
-        "-p",
-        str(child.pid),
-        "-o",
-        str(trace_path),
-        "-e",
-        f"trace={trace or inject.partition(':')[0]}",
-    ]
+    child = Child(lambda report: act(report, lambda: _wait_for(go_reader, go_writer)))
+    first = child.line()
+    options = ["-f", "-y", "-p", str(child.pid), "-o", str(trace_path)]
+    options += ["-e", f"trace={trace or inject.partition(':')[0]}"]
     if inject:
         options += ["-e", f"inject={inject}"]
-    promise = child.line()  # its work is prepared
     with subprocess.Popen([STRACE, *options], stderr=subprocess.PIPE, text=True) as tracer:
         assert tracer.stderr is not None
         attached = tracer.stderr.readline()
         assert "attached" in attached, attached
         os.close(go_reader)
         os.close(go_writer)
-        ending = _ending_of(child)
+        lines = [first, *child.rest()]
+        exit_code = child.wait()
         tracer.stderr.read()
-    ending.promise = ending.promise or promise.removeprefix("promise ")
-    with contextlib.suppress(FileNotFoundError):
-        lines = trace_path.read_text().splitlines()
-        ending.injected = lines if trace else [line for line in lines if "INJECTED" in line]
-        trace_path.unlink()
+    traced = trace_path.read_text().splitlines()
+    trace_path.unlink()
+    return Traced(exit_code, lines, traced if trace else [line for line in traced if "INJECTED" in line])
+
+
+def run_traced(work: Work, root: Path, *, inject: str = "", trace: str = "") -> Ending:
+    """Do a work in a child that strace holds from its first change on, and injects something into."""
+    traced = trace_child(
+        lambda report, go: perform(work, root, Telling(), report, go),
+        root.with_name(f"{root.name}.strace"),
+        inject=inject,
+        trace=trace,
+    )
+    ending = _ending_of(traced.lines, traced.exit_code)
+    ending.injected = traced.injected
     return ending
 
 

@@ -51,10 +51,10 @@ class Work:
         return self.judge(pickle.loads(base64.b64decode(line)), disk, False)
 
 
-def work_on_log(workload: Workload) -> Work:
+def work_on_log(workload: Workload, *, recorder_type: type[Recorder] = Recorder) -> Work:
     def begin(disk_type: Callable[[Disk], Any], seed: int) -> Recorder:
         chance = random.Random(f"{workload.name}, seed {seed}")
-        return Recorder(workload.config, chance=chance, disk=workload.disk, disk_type=disk_type)  # type: ignore[arg-type]
+        return recorder_type(workload.config, chance=chance, disk=workload.disk, disk_type=disk_type)  # type: ignore[arg-type]
 
     def judge(told: Any, disk: Disk, is_power_loss: bool) -> list[str]:
         promise, epochs, now_ms = told

@@ -100,6 +100,23 @@ def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> N
         )
 
 
+@pytest.mark.parametrize("is_stamped", [True, False])
+def test_a_segment_that_was_sealed_in_the_future_counts_with_the_one_behind_it(is_stamped: bool) -> None:
+    """Goal: a clock that went wrong and was set right does not keep records for years, nor take any before its time."""
+    years_ms = START_MS + 1000 * DAY_MS
+    sealed = [
+        facts(10, max_timestamp_ms=years_ms if is_stamped else -1, sealed_at_ms=years_ms),
+        facts(20, max_timestamp_ms=years_ms if is_stamped else -1, sealed_at_ms=years_ms + 5),
+        facts(30, max_timestamp_ms=START_MS, sealed_at_ms=START_MS),
+    ]
+    words: dict[str, Any] = {"active_size": 0, "high_watermark": 30, "config": config_of(retention_ms=DAY_MS)}
+
+    assert expired_count(sealed, now_ms=START_MS + DAY_MS, **words) == 0
+    assert expired_count(sealed, now_ms=START_MS + DAY_MS + 1, **words) == 3
+    # While there is none behind them, only they can tell.
+    assert expired_count(sealed[:2], now_ms=START_MS + 2 * DAY_MS, **words) == 0
+
+
 def test_a_segment_without_times_counts_from_when_it_was_sealed() -> None:
     assert facts(10, max_timestamp_ms=-1, sealed_at_ms=500).newest_ms == 500
 

@@ -3,7 +3,8 @@
 Kafka's rules: by size, whole segments go while what is left still holds `retention_bytes`; by time, a segment
 goes when its newest record is older than `retention_ms`. The active segment, and anything at or above the
 high watermark, never goes. One thing is ours: a record stamped in the future would keep its segment for ever,
-so no segment counts as newer than the moment at which it was sealed.
+so no segment counts as newer than the moment at which it was sealed. If that moment is in the future itself, the
+clock has been set back since: then it counts as no newer than the segment behind it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,28 @@ def expired_count(
         return 0
     excess = active_size + sum(facts.size for facts in sealed) - config.retention_bytes
     count = 0
-    for facts in sealed:
+    for facts, newest_ms in zip(sealed, _newest_ms(sealed, now_ms), strict=True):
         too_large = config.retention_bytes >= 0 and excess >= facts.size
-        too_old = config.retention_ms >= 0 and now_ms - facts.newest_ms > config.retention_ms
+        too_old = config.retention_ms >= 0 and now_ms - newest_ms > config.retention_ms
         if facts.next_offset > high_watermark or not (too_large or too_old):
             break
         excess -= facts.size
         count += 1
     return count
+
+
+def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:
+    """Return for each segment the time that its newest record counts with."""
+    newest: list[int] = []
+    following_ms: int | None = None
+    for facts in reversed(sealed):
+        sealed_at_ms = facts.sealed_at_ms
+        if sealed_at_ms > now_ms and following_ms is not None:
+            sealed_at_ms = following_ms
+        following_ms = sealed_at_ms
+        newest.append(min(facts.newest_ms, sealed_at_ms))
+    newest.reverse()
+    return newest
 
 
 def is_roll_due(state: SegmentState, *, now_ms: int, config: LogConfig) -> bool:

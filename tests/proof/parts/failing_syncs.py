@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from faults.children import can_strace
 from faults.dying import SYSTEM_CALLS, Judge, count_system_calls
 from faults.failing import SYNC_CALLS, SYNCS, count_calls, fail_simulated, fail_system_call, quietly
+from faults.peers import PEERS, fail_one_sync
 from faults.works import CHOSEN, FAILING, FILE_WORKS, LOG_WORKS, STORE_WORKS, WORKS
 from proof.part import Missing, Run, part
 
@@ -43,6 +44,15 @@ def failing_syncs_of_a_log(run: Run) -> None:
 @part(4, "EIO from each sync on a simulated disk that then loses the pages: a store")
 def failing_syncs_of_a_store(run: Run) -> None:
     fail_syncs(run, STORE_WORKS.values())
+
+
+@part(4, "what peers do when one fdatasync fails")
+def peers_whose_sync_fails(run: Run) -> None:
+    if not can_strace():
+        raise Missing("strace, and the right to inject: apt-get install strace")
+    for number, name in enumerate(run.choose(PEERS, short=1)):
+        run.case()
+        run.peer(name, fail_one_sync(name, run.scratch / f"{number}"))
 
 
 def fail_in_system_calls(run: Run, works: Iterable[Work], *, calls: tuple[str, ...], errors: Collection[str]) -> None:

@@ -1,0 +1,156 @@
+"""Logs and stores on real file systems that are too small for them, or that become read-only under them."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+from typing import TYPE_CHECKING, Any
+
+from crash.recorder import read_everything
+from faults.children import kill_config, value_at
+from seeklog import Log, Store
+from seeklog.errors import DiskFull, LogFailed, SeeklogError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+ROUNDS = 5
+
+
+def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
+    """Fill a disk with a log, make room, fill it again; yield what is wrong."""
+    for number in itertools.count():
+        with contextlib.suppress(OSError):
+            (disk / f"filler-{number}").write_bytes(bytes(filler_bytes))
+            continue
+        break
+    free(disk / f"filler-{number}")
+    free(disk / "filler-0")  # room for a start
+    rooms = [disk / f"filler-{each}" for each in range(1, number)]
+    config = kill_config(flush)
+    with Log(disk / "log", config=config) as log:
+        for room in rooms[:ROUNDS]:
+            end = _append_until_full(log)
+            if log.log_end_offset != end:
+                yield f"refused at {end}, but the log ends at {log.log_end_offset}"
+            free(room)
+            # Without a new open: there is room for a few records now.
+            for offset in range(end, end + 5):
+                if log.append(value_at(offset)) != offset:
+                    yield f"appended elsewhere than at {offset}"
+        end = log.log_end_offset
+        yield from _differences(log, end)
+    free(rooms[ROUNDS])  # an open writes side files
+    with Log(disk / "log", config=config) as log:
+        yield from _differences(log, end)
+
+
+def free(path: Path) -> None:
+    """Remove a file for good: a journal gives its blocks to others only once it has written that down."""
+    path.unlink(missing_ok=True)
+    directory = os.open(path.parent, os.O_RDONLY)
+    os.fsync(directory)
+    os.close(directory)
+
+
+def _append_until_full(log: Log) -> int:
+    end = log.log_end_offset
+    with contextlib.suppress(DiskFull):
+        while True:
+            end = log.append(value_at(log.log_end_offset)) + 1
+    # It stays full however often it is tried.
+    for _ in range(3):
+        with contextlib.suppress(DiskFull):
+            end = log.append(value_at(end)) + 1
+    return end
+
+
+def _differences(log: Log, end: int) -> Iterator[str]:
+    values = [record.value for record in read_everything(log)]
+    if values != [value_at(offset) for offset in range(end)]:
+        yield f"{end} records were acknowledged, {len(values)} are there, or others than those"
+
+
+def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
+    """Send to a store until its disk is full, make room, send and commit again without opening it anew."""
+    words: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
+    with Store(disk / "store") as store:
+        store.create_topic("orders", partitions=2, config=words)
+        filler = disk / "filler"
+        filler.write_bytes(bytes(filler_bytes))
+        acknowledged = _send_until_full(store, [0, 0])
+        for number in (0, 1):
+            if store.log("orders", number).log_end_offset < acknowledged[number]:
+                yield f"orders-{number} ends before {acknowledged[number]}"
+        free(filler)
+        with store.producer() as producer:
+            for number in (0, 1):
+                sent = producer.send("orders", b"there is room", partition=number)
+                producer.flush()
+                acknowledged[number] = sent.result(timeout=30).offset + 1
+        consumer = store.consumer(group="fraud", enable_auto_commit=False)
+        consumer.assign([("orders", 0)])
+        consumer.commit({("orders", 0): 1})  # type: ignore[dict-item]
+        consumer.close()
+    with Store(disk / "store") as store:
+        for number in (0, 1):
+            values = [record.value for record in store.log("orders", number).scan()]
+            if len(values) != acknowledged[number] or values[-1] != b"there is room":
+                yield f"orders-{number}: {acknowledged[number]} records were acknowledged, {len(values)} are there"
+        if not store.describe_group("fraud").offsets:
+            yield "the commit is lost"
+
+
+def _send_until_full(store: Store, acknowledged: list[int]) -> list[int]:
+    """Send until one is refused; return how many were acknowledged of each partition."""
+    with contextlib.suppress(DiskFull), store.producer() as producer:
+        for number in itertools.count():
+            sent = producer.send("orders", value_at(number), partition=number % 2)
+            producer.flush()
+            acknowledged[number % 2] = sent.result(timeout=30).offset + 1
+    return acknowledged
+
+
+def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], None]) -> tuple[list[str], int]:
+    """Let a disk become read-only under a log; return what is wrong, and how many records must be there later."""
+    said: list[str] = []
+    log = Log(disk / "log", config=kill_config(flush))
+    for offset in range(100):
+        log.append(value_at(offset))
+    log.flush()
+    with Log(disk / "log", config=kill_config(flush), read_only=True) as reader:
+        make_read_only()
+        for _ in range(3):
+            try:
+                log.append(value_at(100))
+                said.append("an append was acknowledged on a disk that is read-only")
+            except LogFailed:
+                pass
+            except SeeklogError as error:
+                said.append(f"{type(error).__name__}: {error}")
+        for who, opened in (("a reader that was there", reader), ("the writer", log)):
+            if [record.value for record in opened.scan()] != [value_at(offset) for offset in range(100)]:
+                said.append(f"{who} does not see the records any more")
+        with Log(disk / "log", config=kill_config(flush), read_only=True) as late:
+            if [record.value for record in late.scan()] != [value_at(offset) for offset in range(100)]:
+                said.append("a new reader does not see the records")
+        try:
+            Log(disk / "log", config=kill_config(flush)).close()
+            said.append("a second writer was let in")
+        except SeeklogError:
+            pass
+    with contextlib.suppress(SeeklogError):
+        log.close()
+    return said, 100
+
+
+def survives(disk: Path, *, flush: str, count: int) -> list[str]:
+    """Open a log that was left on a disk that works again, and go on with it."""
+    with Log(disk / "log", config=kill_config(flush)) as log:
+        values = [record.value for record in read_everything(log)]
+        if values[:count] != [value_at(offset) for offset in range(count)]:
+            return [f"{count} records were acknowledged, {len(values)} are there, or others than those"]
+        log.append(value_at(log.log_end_offset))
+    return []

@@ -1,0 +1,156 @@
+"""Target 5: the disk is full, at each write in turn and for real. Nothing is lost, and the same log goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from typing import TYPE_CHECKING, Final
+
+import seeklog.files
+from faults.children import can_strace
+from faults.dying import Judge, count_system_calls, run_child, run_traced
+from faults.dying import Telling as Watch
+from faults.failing import count_calls, fail_simulated, quietly
+from faults.filling import become_read_only, fill_and_free, fill_with_store, survives
+from faults.insisting import INSISTING_WORKS
+from faults.peers import PEERS, fill_disk
+from faults.small_disks import CannotMount, abort, can_mount, ext4, make_ext4, mounted_image, tmpfs
+from faults.works import CHOSEN, WORKS
+from proof.part import Missing, Run, part
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from seeklog.files import Buffer
+
+POLICIES: Final = ("os", "interval", "batch")
+WRITES: Final = frozenset({"write"})
+PREFIXES: Final = (0, 1, 61, 512)  # bytes that got through: none, one, a header, a sector
+APPENDING: Final = tuple(INSISTING_WORKS[name] for name in CHOSEN if name in INSISTING_WORKS)
+
+
+@part(5, "ENOSPC from each write of a real process, which then does it again on the same log")
+def full_at_each_write_of_a_process(run: Run) -> None:
+    if not can_strace():
+        raise Missing("strace, and the right to inject: apt-get install strace")
+    root = run.scratch / "work"
+    works = run.choose(APPENDING, short=2)
+    for work in works:
+        judge = Judge()
+        count = count_system_calls(work, root, ("pwrite64",))["pwrite64"]
+        for number in run.choose(range(1, count + 1), short=8):
+            ending = run_traced(work, root, inject=f"pwrite64:error=ENOSPC:when={number}")
+            run.case()
+            violations = judge.violations(work, ending, root)
+            if "LogFailed" in ending.said:
+                violations.append(ending.said)
+            for violation in violations:
+                run.violation(f"{work.name}, write {number}: {violation}")
+    run.note(f"{len(works)} workloads")
+
+
+@part(5, "ENOSPC from each write on a simulated disk, some of whose bytes got through")
+def full_at_each_write(run: Run) -> None:
+    works = run.choose(INSISTING_WORKS.values(), short=3)
+    with quietly():
+        for work in works:
+            points = [(n, prefix) for n in range(1, count_calls(work, WRITES) + 1) for prefix in PREFIXES]
+            for number, prefix in run.choose(points, short=8):
+                run.case()
+                for violation in fail_simulated(work, number, methods=WRITES, error=errno.ENOSPC, prefix=prefix):
+                    run.violation(f"{work.name}, write {number} after {prefix} bytes, {violation}")
+    run.note(f"{len(works)} workloads, {len(PREFIXES)} prefixes")
+
+
+@part(5, "a kernel that writes less than it was asked to, and then goes on or fails")
+def short_writes(run: Run) -> None:
+    """By `pwrite` itself, under the door: every nth write is cut short, and the next one may fail."""
+    root = run.scratch / "work"
+    works = [WORKS[name] for name in CHOSEN]
+    chosen = run.choose(works, short=3)
+    for work in chosen:
+        judge = Judge()
+        for most, fails_at in run.choose([(1, 0), (7, 0), (100, 0), (7, 3), (7, 40), (100, 11), (1, 200)], short=2):
+            with writing_short(most, fails_at=fails_at):
+                ending = run_child(work, root, Watch())
+            run.case()
+            for violation in judge.violations(work, ending, root):
+                run.violation(f"{work.name}, {most} bytes at a time, ENOSPC at {fails_at}: {violation}")
+            if not fails_at and ending.said != "done":
+                run.violation(f"{work.name}, {most} bytes at a time: {ending.said}")
+
+
+@contextlib.contextmanager
+def writing_short(most: int, *, fails_at: int) -> Iterator[None]:
+    """Let `pwrite` write so many bytes at most, and fail for want of room at its nth call."""
+    before, calls = seeklog.files.pwrite, 0
+
+    def pwrite(handle: int, data: Buffer, position: int) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == fails_at:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return before(handle, memoryview(data)[:most], position)
+
+    seeklog.files.pwrite = pwrite  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        seeklog.files.pwrite = before
+
+
+@part(5, "a tmpfs of 1 MB and an ext4 of 4 MB fill up and get room again, and again")
+def really_full_disks(run: Run) -> None:
+    disk = run.scratch / "disk"
+    mounts: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
+        "tmpfs": lambda: tmpfs(disk, size="1m"),
+        "ext4": lambda: ext4(disk, megabytes=4),
+    }
+    # Most of a log's disk is taken from the start, so that a few records fill it; a store has all of its disk.
+    fillings = [(fill_and_free, 60_000), (fill_with_store, 300_000)]
+    cases = [(kind, flush, filling) for kind in mounts for flush in POLICIES for filling in fillings]
+    with mounting():
+        for number in range(1 if run.is_short else 20):
+            for kind, flush, (fill, filler_bytes) in run.choose(cases, short=1):
+                run.case()
+                with mounts[kind]():
+                    for violation in fill(disk, flush=flush, filler_bytes=filler_bytes):
+                        run.violation(f"{kind}, {fill.__name__}, flush={flush}, round {number}: {violation}")
+    run.note("a log, and a store with groups, without a new open")
+
+
+@part(5, "an ext4 becomes read-only under an open log, and is mounted anew")
+def read_only_disks(run: Run) -> None:
+    image, place = run.scratch / "disk.img", run.scratch / "place"
+    with mounting():
+        for number in range(1 if run.is_short else 20):
+            for flush in run.choose(POLICIES, short=1):
+                run.case()
+                make_ext4(image, megabytes=8)
+                with mounted_image(image, place):
+                    said, count = become_read_only(place, flush=flush, make_read_only=lambda: abort(place))
+                with mounted_image(image, place):
+                    said += survives(place, flush=flush, count=count)
+                for violation in said:
+                    run.violation(f"flush={flush}, round {number}: {violation}")
+    run.note("appends are refused, readers go on, all that was synced is there")
+
+
+@part(5, "what peers do when a tmpfs of 6 MB fills up and gets room again")
+def peers_on_full_disks(run: Run) -> None:
+    with mounting():
+        for name in run.choose(PEERS, short=1):
+            with tmpfs(run.scratch / "disk", size="6m"):
+                run.case()
+                run.peer(name, fill_disk(name, run.scratch / "disk"))
+
+
+@contextlib.contextmanager
+def mounting() -> Iterator[None]:
+    """Say what is missing where nothing may be mounted."""
+    if not can_mount():
+        raise Missing("the right to mount: run as root")
+    try:
+        yield
+    except CannotMount as refused:
+        raise Missing(f"the right to mount: {refused}") from refused

@@ -1,0 +1,19 @@
+"""Target 10: one writer at a time."""
+
+from __future__ import annotations
+
+from faults.locking import fork_of_a_writer, two_writers_of_a_log, two_writers_of_a_store
+from proof.part import Run, part
+
+ROUNDS = 500
+ROUNDS_PER_LOG = 50  # then a new one, so that reading it all stays quick
+
+
+@part(10, "a second writer, a killed writer, a forked writer, readers: of a log and of a store")
+def one_writer(run: Run) -> None:
+    for number in range(1 if run.is_short else ROUNDS):
+        for harm in (two_writers_of_a_log, two_writers_of_a_store, fork_of_a_writer):
+            run.case()
+            for violation in harm(run.scratch / f"{harm.__name__}-{number // ROUNDS_PER_LOG}"):
+                run.violation(f"{harm.__name__}, round {number}: {violation}")
+    run.note("LogLocked names the pid; a kill frees the lock")
