@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,16 @@ from typing import Any
 import pytest
 
 from seeklog import Log, LogConfig, Record
-from seeklog.errors import CorruptionError, DiskFull, InvalidConfig, InvalidRecord, LogClosed, UsageError
+from seeklog.errors import (
+    CorruptionError,
+    DiskFull,
+    InvalidConfig,
+    InvalidRecord,
+    LogClosed,
+    LogFailed,
+    NotAccessible,
+    UsageError,
+)
 from seeklog.record.batch import encode_batch
 from seeklog.record.kernel import SegmentState
 from seeklog.storage import compaction
@@ -445,6 +455,139 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
         put(log, "goes on", b"")
         files.is_full = False
         assert log.compact().removed_records > 0
+
+
+class MeddlingFiles(QuickFiles):
+    """A disk that does something else, once, when a file of a certain kind is opened or renamed."""
+
+    def __init__(self) -> None:
+        self.suffix = ""
+        self.meddle: Callable[[], object] = bool
+
+    def _look(self, path: str) -> None:
+        if self.suffix and path.endswith(self.suffix):
+            self.suffix = ""
+            self.meddle()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self._look(path)
+        return super().open(path, write=write, create=create)
+
+    def rename(self, source: str, target: str) -> None:
+        self._look(target)
+        super().rename(source, target)
+
+
+def test_retention_that_is_quicker_than_compaction_is_let_by(tmp_path: Path) -> None:
+    """Goal: segments that go while they are read or copied are no error, and nothing of them comes back."""
+    for number, suffix in enumerate((".log", ".log.cleaned")):
+        files = MeddlingFiles()
+        with open_compacted(tmp_path / str(number), files=files, max_open_segments=2) as log:
+            churn(log, 200)
+            log.flush()
+            bases = segment_bases(tmp_path / str(number))
+            records = everything(log)
+            files.suffix, files.meddle = suffix, partial(log.delete_before, bases[2])
+            result = log.compact()
+
+            assert files.suffix == ""
+            assert log.log_start_offset == bases[2]
+            left = [record for record in records if record.offset >= bases[2]]
+            assert everything(log) == latest(left, below=bases[-1])
+            assert result.first_dirty_offset == bases[-1]
+            assert not [*(tmp_path / str(number)).glob("*.cleaned")]
+
+
+def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
+    with open_compacted(tmp_path, max_open_segments=2) as log:
+        churn(log, 200)
+        log.flush()
+        victim = tmp_path / f"{segment_bases(tmp_path)[2]:020d}.log"
+        victim.unlink()
+        with pytest.raises(NotAccessible, match=rf"cannot be compacted: .*{victim.name}"):
+            log.compact()
+
+
+def test_a_disk_that_fails_when_segments_are_replaced_fails_the_log(tmp_path: Path) -> None:
+    """Goal: what was swapped half is for the next open to complete; nothing of it is thrown away."""
+    files = MeddlingFiles()
+    with open_compacted(tmp_path, files=files) as log:
+        churn(log, 200)
+        log.flush()
+        records, end = everything(log), active_base(tmp_path)
+
+        def fail() -> None:
+            raise OSError(5, "Input/output error")
+
+        files.suffix, files.meddle = ".swap", fail
+        with pytest.raises(LogFailed, match="replacing segments failed"):
+            log.compact()
+    with open_compacted(tmp_path) as log:
+        assert latest(everything(log), below=end) == latest(records, below=end)
+
+
+@pytest.mark.parametrize("chunk", [1, 61, 100])
+def test_batches_larger_than_what_is_read_at_once_are_compacted(
+    tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "READ_CHUNK", max(chunk, 12))
+    with open_compacted(tmp_path) as log:
+        churn(log, 100)
+        log.flush()
+        records = everything(log)
+        log.compact()
+        assert everything(log) == latest(records, below=active_base(tmp_path))
+
+
+@pytest.mark.parametrize("cut", [1, 20, 70])
+def test_a_segment_that_became_shorter_is_refused_and_nothing_changes(tmp_path: Path, cut: int) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        victim = tmp_path / f"{segment_bases(tmp_path)[2]:020d}.log"
+        victim.write_bytes(victim.read_bytes()[:-cut])
+        before = contents(tmp_path)
+        with pytest.raises(CorruptionError, match=victim.name):
+            log.compact()
+        assert contents(tmp_path) == before
+
+
+def test_what_does_not_fit_in_one_segment_is_refused_and_no_record_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: compression by another codec's version may make a copy larger; positions are numbers of 31 bits."""
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        records, end = everything(log), active_base(tmp_path)
+        monkeypatch.setattr(compaction, "INT32_MAX", 100)
+        with pytest.raises(UsageError, match="does not fit in one segment any more; nothing of it was changed"):
+            log.compact()
+        assert latest(everything(log), below=end) == latest(records, below=end)
+        assert not [*tmp_path.glob("*.cleaned")]
+
+
+def test_a_lost_index_stops_no_compaction(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        records = everything(log)
+        for path in [*tmp_path.glob("*.index"), *tmp_path.glob("*.timeindex")]:
+            path.unlink()
+        log.compact()
+        assert everything(log) == latest(records, below=active_base(tmp_path))
+
+
+def test_a_reader_knows_what_is_left_to_compact_before_segments_are_sealed(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        assert compaction.clean_offset_of(log.view) is None
+        with open_compacted(tmp_path, read_only=True) as reader:
+            early = reader.cleanable()
+        log.flush()
+        assert early == log.cleanable()
+        log.compact()
+        assert compaction.clean_offset_of(log.view) == active_base(tmp_path)
 
 
 def test_truncation_into_the_compacted_part_and_on(tmp_path: Path) -> None:

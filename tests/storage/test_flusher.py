@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import itertools
 import threading
+import weakref
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from seeklog import LogConfig
-from seeklog.errors import LogClosed
+from seeklog.errors import LogClosed, LogFailed, SeeklogError
 from seeklog.storage.flusher import Flusher
 from storage.workbench import PATIENCE_S
 
@@ -99,4 +100,53 @@ def test_a_stop_while_the_thread_is_being_started_ends_it(monkeypatch: pytest.Mo
 
     (thread,) = threads
     thread.join(PATIENCE_S)
+    assert not thread.is_alive()
+
+
+class Ended:
+    """A log that ends when it is flushed."""
+
+    directory = "log"
+
+    def __init__(self, error: SeeklogError) -> None:
+        self.error = error
+        self.flushes = 0
+        self.flusher = Flusher(self, LogConfig(flush="interval", flush_interval_ms=1))
+
+    def flush(self) -> None:
+        self.flushes += 1
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [(LogClosed("closed"), []), (LogFailed("no disk"), ["log: the background sync failed: no disk"])],
+    ids=["closed", "failed"],
+)
+def test_a_log_that_has_ended_ends_its_thread(
+    error: SeeklogError, told: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a failure is told once; the caller of the next append gets it, and not the thread again and again."""
+    log = Ended(error)
+    log.flusher.appended()
+    thread = log.flusher._thread
+    assert thread is not None
+    thread.join(PATIENCE_S)
+
+    assert not thread.is_alive()
+    assert log.flushes == 1
+    assert caplog.messages == told
+
+
+def test_a_log_that_was_dropped_ends_its_thread() -> None:
+    log = Ended(LogClosed("closed"))
+    flusher = log.flusher
+    alive = weakref.ref(log)
+    del log
+    assert alive() is None, "the flusher does not keep its log"
+    flusher.appended()
+    thread = flusher._thread
+    assert thread is not None
+    thread.join(PATIENCE_S)
+
     assert not thread.is_alive()

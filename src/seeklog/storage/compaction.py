@@ -43,7 +43,7 @@ from seeklog.storage import swap
 from seeklog.storage.ended import EndedTransactions, Verdicts
 from seeklog.storage.reading import ADVICE, locate, located
 from seeklog.storage.seal import Seal, write_seal
-from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, seal_of
+from seeklog.storage.segment import Segment, check_fits, seal_of
 from seeklog.storage.view import View
 
 if TYPE_CHECKING:
@@ -225,8 +225,6 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
                 todo = run.cleanable()
                 run.goal = min(run.goal, todo.first_uncleanable_offset)
                 continue
-            except SegmentReplaced:
-                raise
             except FileNotFoundError as error:
                 # Retention may have been quicker; what is left is begun anew.
                 if error.filename in {segment.path for segment in partition.view.segments}:
@@ -426,7 +424,8 @@ class _Run:
             kept = filters.take()
             if state.size + len(kept) > INT32_MAX:
                 raise UsageError(
-                    f"{old[0][0].path}: what is kept of it does not fit in one segment any more; nothing was changed"
+                    f"{old[0][0].path}: what is kept of it does not fit in one segment any more; "
+                    "nothing of it was changed"
                 )
             if kept:
                 files.write(handle, kept, state.size)

@@ -83,9 +83,9 @@ class Stager:
         if not self._pending:
             return
         data = b"".join(self._pending)
-        if self._handle is not None:
-            with _told(self._path):
-                self._files.write(self._handle.number, data, self._size)
+        assert self._handle is not None, "nothing is added to a file that was finished or discarded"
+        with _told(self._path):
+            self._files.write(self._handle.number, data, self._size)
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
         self._ends.append(self._size)
@@ -94,9 +94,9 @@ class Stager:
     def finish(self) -> StagedFile:
         """Make the file's bytes durable and let it go. Its name is durable once the directory is synced."""
         self._write_out()
-        if self._handle is not None:
-            with _told(self._path):
-                self._files.sync(self._handle.number)
+        assert self._handle is not None, "a file is finished once"
+        with _told(self._path):
+            self._files.sync(self._handle.number)
         self._handle = None
         return StagedFile(self._name, self._size, self._crc, self._record_count, tuple(self._ends))
 
