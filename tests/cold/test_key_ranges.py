@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,53 @@ def test_small_indexes_are_found_by_ranges_as_well(
         first = hash_key(key_of(number))[0]
         assert tuple(ranged.offsets_of(first)) == tuple(whole.offsets_of(first))  # type: ignore[union-attr]
         assert bool(ranged.offsets_of(first)) >= (number < count)
+
+
+def test_a_hash_far_from_where_it_should_be_is_found(root: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Goal: what is read around the guess at a hash's place grows until it holds every entry of it."""
+    monkeypatch.setattr(key_ranges, "isqrt", lambda _: -3)  # two entries to either side, to begin with
+    path = index_path(root)
+    seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
+    assert seal is not None
+    ranged = ranged_of(memory, path.read_bytes(), seal)
+    for number in range(0, 40_000, 1000):
+        assert number in ranged.offsets_of(hash_key(key_of(number))[0])
+
+
+def test_a_hash_that_only_the_filter_takes_for_one_of_its_own_has_no_offsets(root: Path, memory: str) -> None:
+    path = index_path(root)
+    seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
+    assert seal is not None
+    data = path.read_bytes()
+    whole, ranged = open_key_index(data, seal), ranged_of(memory, data, seal)
+    chance = random.Random(1)
+    strangers = (chance.getrandbits(64) for _ in range(100_000))
+    wrong = next(first for first in strangers if whole.may_hold(first))  # type: ignore[union-attr]
+
+    assert tuple(ranged.offsets_of(wrong)) == ()
+
+
+def test_an_index_of_another_segment_is_told(root: Path, memory: str) -> None:
+    path = index_path(root)
+    seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
+    assert seal is not None
+    import fsspec
+
+    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", path.read_bytes())
+    other = replace(seal, next_offset=seal.next_offset + 1, record_count=seal.record_count + 1)
+    found = open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", other)
+    assert isinstance(found, str)
+    assert "another state" in found
+
+
+def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
+    import fsspec
+
+    path = index_path(root)
+    seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
+    assert seal is not None
+    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(key_ranges.WHOLE_MOST))
+    assert open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", seal) is None
 
 
 def test_a_damaged_page_is_told_and_the_key_found_all_the_same(

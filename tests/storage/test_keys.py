@@ -19,9 +19,9 @@ from record.test_key_table import TWINS
 from seeklog import Log, Record
 from seeklog.errors import CorruptBatch, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
 from seeklog.files import Buffer
-from seeklog.record.kernel import KeyTable, crc32c
+from seeklog.record.kernel import KeyTable, crc32c, hash_key
 from seeklog.storage import keys as keys_module
-from seeklog.storage.keyindex import encode_key_index, open_key_index
+from seeklog.storage.keyindex import collect_keys, encode_key_index, open_key_index
 from seeklog.storage.seal import read_seal
 from storage.workbench import FakeClock, QuickFiles, contents, open_log
 
@@ -526,6 +526,37 @@ def test_a_batch_larger_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
             found = log.latest_for_key(key)
             assert found is not None
             assert found.offset == offset
+
+
+def test_a_segment_that_became_shorter_gives_the_keys_that_are_left(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        for number in range(5):
+            log.append(b"v", key=b"%d" % number)
+        segment = log.view.segments[0]
+        size = segment.size // 5
+        with open(tmp_path / f"{0:020d}.log", "r+b") as file:
+            file.truncate(3 * size)
+        table = collect_keys(segment, limit=1 << 20)
+        found = [table.offset_of(*hash_key(b"%d" % number)) for number in range(5)]
+
+    assert found == [0, 1, 2, -1, -1]
+
+
+class UnmappableFiles(QuickFiles):
+    """A disk on which no key index can be mapped."""
+
+    def map(self, path: str) -> Any:
+        if path.endswith(".keyindex"):
+            raise OSError(errno.EIO, "on purpose", path)
+        return super().map(path)
+
+
+def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: neither one that was there, nor one that was made a moment ago."""
+    expected = make(tmp_path)
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=UnmappableFiles()) as log:
+        assert {key: log.latest_for_key(key) for key in KEYS} == {key: expected.get(key) for key in KEYS}
+    assert "making the key index anew: it cannot be read" in caplog.text
 
 
 def test_batches_without_records_are_passed_over(tmp_path: Path) -> None:

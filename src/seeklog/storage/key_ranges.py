@@ -74,8 +74,6 @@ class RangedKeys:
 
     def _read(self, start: int, stop: int) -> bytes:
         """Return bytes of the index, from pages whose CRCs hold."""
-        if stop <= start:
-            return b""
         page, behind = start // PAGE_SIZE, -(-stop // PAGE_SIZE)
         begin, end = page * PAGE_SIZE, min(behind * PAGE_SIZE, self._layout.page_crcs_at)
         data = self._files.read(self._handle.number, end - begin, begin)
