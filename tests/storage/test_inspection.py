@@ -7,6 +7,7 @@ import shutil
 import struct
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from seeklog import LogConfig, Record
 from seeklog.errors import LogLocked
 from seeklog.record.batch import encode_batch
+from seeklog.storage import inspection
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import conclude, inspect_partition, inspect_segment, plan_inspection
 from seeklog.storage.salvage import DAMAGES_MOST, EFFORT_MOST
+from seeklog.storage.seal import read_seal, write_seal
 from storage.workbench import (
     BATCH_BYTES,
     START_MS,
@@ -550,3 +553,99 @@ def test_an_inspection_takes_no_lock(log: Path) -> None:
         assert inspect_partition(str(log), config=CONFIG, files=FILES) == []
         with pytest.raises(LogLocked):
             open_log(log)
+
+
+def test_batches_of_an_older_format_in_a_brokers_directory_are_a_warning(log: Path) -> None:
+    for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
+        (log / name).unlink()
+    patch(log, file(10), at(3) + 16, b"\1")
+
+    first = inspect(log)[0]
+
+    assert told([first]) == [("format", "warning", file(10), at(3))]
+    assert "magic 1" in first.detail
+
+
+def test_a_damage_at_the_end_of_a_brokers_log_was_never_promised(log: Path) -> None:
+    """Nobody tells what was: only the very end is taken for unpromised."""
+    for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
+        (log / name).unlink()
+    cut(log, file(20), at(5) - 1)
+    flip(log, file(0), at(2) + 70)
+
+    found = {
+        (finding.path[-24:], finding.severity) for finding in inspect(log) if finding.kind in (Kind.CRC, Kind.TRUNCATED)
+    }
+
+    assert found == {(file(0), ERROR), (file(20), NOTE)}
+
+
+def test_a_segment_that_goes_on_into_the_next_one_is_told(log: Path) -> None:
+    (log / file(0, ".seal")).unlink()
+    raw = (log / file(10)).read_bytes()[: at(1)]
+    with open(log / file(0), "ab") as first:
+        first.write(raw)
+
+    findings = [finding for finding in inspect(log) if finding.kind is Kind.OVERLAP]
+
+    assert told(findings) == [("overlap", "error", file(0), at(11))]
+    assert findings[0].detail == "the segment ends with offset 10, but the next one starts at 10"
+
+
+def test_a_seal_that_says_other_than_the_log_has_is_told(log: Path) -> None:
+    seal = read_seal(FILES, str(log), 0)
+    assert seal is not None
+    write_seal(FILES, str(log), replace(seal, record_count=11, batch_count=9))
+
+    (finding,) = inspect(log)
+
+    assert told([finding]) == [("seal", "error", file(0, ".seal"), 0)]
+    assert finding.detail == "record count 11, but the log has 10; batch count 9, but the log has 10"
+
+
+def test_an_epoch_that_was_changed_is_told_to_the_byte_where_that_can_be_proved(log: Path) -> None:
+    patch(log, file(10), at(4) + 12, struct.pack(">i", 7))
+    # In the last segment what the clean close noted is the proof.
+    patch(log, file(20), at(2) + 12, struct.pack(">i", 7))
+
+    findings = [finding for finding in inspect(log) if finding.kind is Kind.SEAL]
+
+    assert told(findings) == [
+        ("seal", "error", file(10), at(4) + 15),
+        ("seal", "error", file(20), at(2) + 15),
+    ]
+    assert f"leader epoch 7 of the batch at byte {at(4)} should be 0" in findings[0].detail
+    assert "it was closed with" in findings[1].detail
+
+
+def test_epochs_that_were_all_changed_are_told_without_a_byte(log: Path) -> None:
+    for batch in range(SEGMENT_BATCHES):
+        patch(log, file(0), at(batch) + 12, struct.pack(">i", 7))
+
+    (finding,) = inspect(log)
+
+    assert told([finding]) == [("seal", "error", file(0), None)]
+    assert "such as one of a leader epoch" in finding.detail
+
+
+def test_wrong_entries_beyond_the_first_are_counted(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "ENTRIES_MOST", 3)
+    table = bytearray((log / file(0, ".index")).read_bytes())
+    for entry in range(len(table) // 8):
+        struct.pack_into(">i", table, 8 * entry + 4, 1)
+    (log / file(0, ".index")).write_bytes(table)
+
+    findings = inspect(log)
+
+    assert len(findings) == 3 + 1
+    assert findings[-1].detail == f"{len(table) // 8 - 3} more entries are wrong"
+
+
+def test_a_segment_that_vanished_since_the_plan_is_told(log: Path) -> None:
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    (log / file(10)).unlink()
+
+    findings = conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES)
+
+    assert ("unreadable", "error", file(10), None) in told(findings)
+    assert "the segment was there when the directory was listed, and is gone" in {each.detail for each in findings}

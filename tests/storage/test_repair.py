@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import shutil
 from pathlib import Path
@@ -9,10 +10,12 @@ from pathlib import Path
 import pytest
 
 from seeklog import Log, LogConfig, Record, names
-from seeklog.errors import CorruptionError, LogLocked, LostRecords
+from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, NotALog, UsageError
+from seeklog.files import Buffer, OsFiles
 from seeklog.storage.finding import Severity
 from seeklog.storage.inspection import inspect_partition
 from seeklog.storage.repair import plan_repair, repair
+from seeklog.storage.salvage import DAMAGES_MOST
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)
 RECORDS = 56
@@ -284,3 +287,168 @@ def test_a_log_that_is_written_is_refused(tmp_path: Path) -> None:
     flip(logs(path)[0], 100)
     with Log(path, config=CONFIG, background=False), pytest.raises(LogLocked):
         repair(str(path), config=CONFIG)
+
+
+def test_where_there_is_no_log_there_is_nothing_to_mend(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"")
+    for path in (tmp_path / "nothing", file):
+        with pytest.raises(NotALog, match=f"there is no log at {path}"):
+            plan_repair(path)
+
+
+def test_batches_that_come_again_are_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values = make_log(path)
+    first = logs(path)[0]
+    (at, size, _), (_, _, base) = batches_of(first)[2:4]
+    data = first.read_bytes()
+    first.write_bytes(data[: at + size] + data[at : at + size] + data[at + size :])
+
+    done = repair(str(path), config=CONFIG)
+
+    assert [each.reason for each in done.quarantines] == [f"offsets {base - 1} to {base - 1} come again"]
+    assert first.read_bytes() == data
+    assert read(path) == values
+    assert errors(path) == []
+
+
+def test_a_batch_that_is_missing_is_told_as_lost_and_nothing_is_set_aside(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values = make_log(path)
+    first = logs(path)[0]
+    at, size, base = batches_of(first)[2]
+    data = first.read_bytes()
+    first.write_bytes(data[:at] + data[at + size :])
+
+    done = repair(str(path), config=CONFIG)
+
+    assert [(loss.first_offset, loss.next_offset) for loss in done.losses] == [(base, base + 1)]
+    assert done.quarantines == ()
+    assert done.lost_offsets == 1
+    assert read(path) == {offset: value for offset, value in values.items() if offset != base}
+    assert errors(path) == []
+
+
+def foreign(path: Path) -> None:
+    """Leave of a log what a broker has of one."""
+    for name in (names.CHECKPOINT, names.WATERMARK, *(each.with_suffix(".seal").name for each in logs(path)[:-1])):
+        (path / name).unlink()
+
+
+def test_a_brokers_directory_is_mended_and_gets_nothing_of_ours(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    make_log(path)
+    foreign(path)
+    at, size, base = batches_of(logs(path)[0])[2]
+    data = logs(path)[0].read_bytes()
+    flip(logs(path)[0], at + 65)
+
+    done = repair(str(path), config=CONFIG)
+
+    assert logs(path)[0].read_bytes() == data[:at] + data[at + size :]
+    assert [(loss.first_offset, loss.next_offset) for loss in done.losses] == [(base, base + 1)]
+    assert not (path / names.CHECKPOINT).exists()
+    assert not [*path.glob("*.seal")]
+
+
+def test_batches_of_an_older_format_are_no_damage_to_be_mended(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    make_log(path)
+    foreign(path)
+    data = bytearray(logs(path)[0].read_bytes())
+    data[16] = 1
+    logs(path)[0].write_bytes(data)
+    before = {each.name: each.read_bytes() for each in path.iterdir()}
+
+    with pytest.raises(UsageError, match=r"byte 0: .*magic 1.*that is no damage, .*\. Nothing was changed"):
+        repair(str(path), config=CONFIG)
+    assert {each.name: each.read_bytes() for each in path.iterdir() if each.name != names.LOCK} == {
+        name: data for name, data in before.items() if name != names.LOCK
+    }
+
+
+class FailingFiles(OsFiles):
+    """A disk that takes nothing more of a segment that is written anew, or takes it wrong."""
+
+    def __init__(self, error: int | None) -> None:
+        self.error = error
+        self.cleaned: set[int] = set()
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        (self.cleaned.add if write and path.endswith(names.LOG + names.CLEANED) else self.cleaned.discard)(handle)
+        return handle
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        if handle not in self.cleaned:
+            super().write(handle, data, position)
+        elif self.error is not None:
+            raise OSError(self.error, "on purpose")
+        else:
+            super().write(handle, b"\xff" * len(bytes(data)), position)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (errno.ENOSPC, DiskFull, "no room to repair it"),
+        (errno.EIO, OSError, "on purpose"),
+        (None, UsageError, "what is whole of it does not make a segment; nothing of it was changed"),
+    ],
+)
+def test_a_disk_that_fails_leaves_the_repair_to_be_done_again(
+    tmp_path: Path, error: int | None, kind: type[Exception], words: str
+) -> None:
+    """Goal: what was set aside is not set aside twice, what is lost not told twice; other bytes there stay."""
+    path = tmp_path / "log"
+    values = make_log(path)
+    first = logs(path)[0]
+    at, _, base = batches_of(first)[2]
+    flip(first, at + 65)
+    damaged = first.read_bytes()
+    aside = path / names.damaged_name(0, at, 0)
+    aside.write_bytes(b"from another day")
+
+    with pytest.raises(kind, match=words):
+        repair(str(path), config=CONFIG, files=FailingFiles(error))
+    assert first.read_bytes() == damaged
+    repair(str(path), config=CONFIG)
+
+    assert read(path) == {offset: value for offset, value in values.items() if offset != base}
+    assert errors(path) == []
+    assert aside.read_bytes() == b"from another day"
+    assert len([*path.glob("*.damaged*")]) == 2
+    assert (path / names.LOSSES).read_bytes().count(b"lost ") == 1
+
+
+def test_a_compaction_that_was_interrupted_is_completed_first(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values = make_log(path)
+    first, second = logs(path)[:2]
+    first.rename(f"{first}.swap")
+    (path / f"{second.name}.cleaned").write_bytes(b"half")
+    at, _, base = batches_of(second)[2]
+    flip(second, at + 65)
+
+    repair(str(path), config=CONFIG)
+
+    assert first.exists()
+    assert not [*path.glob("*.swap"), *path.glob("*.cleaned")]
+    assert read(path) == {offset: value for offset, value in values.items() if offset != base}
+
+
+def test_what_is_damaged_all_over_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    config = LogConfig(segment_bytes=1 << 20, retention_ms=-1)
+    with Log(path, config=config, background=False) as log:
+        for _ in range(2 * DAMAGES_MOST + 5):
+            log.append(b"v")
+    (file,) = logs(path)
+    data = bytearray(file.read_bytes())
+    for at, _, _ in batches_of(file)[::2]:
+        data[at + 61] ^= 1
+    file.write_bytes(data)
+
+    with pytest.raises(UsageError, match="too much of it is damaged to be mended; restore it from a copy"):
+        plan_repair(path, config=config)
