@@ -23,7 +23,12 @@ SAMPLE: Final = 300
 SCORE_LEAST: Final = 0.9
 # The tests that are asked: those of the kernel run it interpreted, the others compiled, for speed.
 KERNEL_SUITES: Final = ("tests/record", "tests/store/test_producer.py", "tests/storage/test_keys.py")
-SUITES: Final = ("tests/storage", "tests/store", "tests/cold/test_key_ranges.py")
+SUITES: Final = (
+    "tests/storage",
+    "tests/store",
+    "tests/cold/test_key_ranges.py",
+    "tests/faults/test_index_damage.py",
+)
 # Of a mutant that nobody has noticed by then it is said that nobody does.
 SECONDS_EACH: Final = 30
 ARENAS: Final = 2
