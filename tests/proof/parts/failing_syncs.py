@@ -60,7 +60,8 @@ def fail_in_system_calls(run: Run, works: Iterable[Work], *, calls: tuple[str, .
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")
     root = run.scratch / "work"
-    chosen = run.choose(works, short=2)
+    # Those of a swap leave it behind by calls of their own, which must not fail.
+    chosen = run.choose([work for work in works if not work.name.startswith("compaction swap")], short=2)
     for work in chosen:
         judge = Judge()
         counts = count_system_calls(work, root, calls)
