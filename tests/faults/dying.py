@@ -77,7 +77,7 @@ class Ending:
 
     exit_code: int
     said: str = ""
-    """`done`, the error that ended the work, or what was wrong with it; nothing if it was killed."""
+    """`done`, `warned`, the error that ended the work, or what was wrong with it; nothing if it was killed."""
     promise: str = ""
     injected: list[str] = field(default_factory=list)
     """The system calls that failed or were deadly, as strace shows them."""
@@ -87,11 +87,27 @@ class Ending:
         return self.exit_code == -signal.SIGKILL
 
 
+class Hearing(logging.Filter):
+    """Keeps the warnings of thousands of recoveries to itself, and notes one: that a log could not be recovered.
+
+    Who reads a log that a killed process left is told so, and reads on as it is.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_told = False
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        self.is_told |= "is not recovered" in record.getMessage()
+        return False
+
+
 def perform(
     work: Work, root: Path, watch: Dying | Telling, report: Callable[[str], None], go: Callable[[], None]
 ) -> None:
     """Do the work in this process and report how it ended."""
-    logging.getLogger("seeklog").setLevel(logging.CRITICAL)
+    hearing = Hearing()
+    logging.getLogger("seeklog").addFilter(hearing)
     on = work.begin(partial(RealDisk, root=root, watch=watch), SEED)
     watch.tell = lambda: report(f"promise {work.told(on)}")
     if isinstance(watch, Dying):
@@ -100,7 +116,7 @@ def perform(
     go()
     try:
         work.run(on)
-        said = "done"
+        said = "warned" if hearing.is_told else "done"
     except SeeklogError as error:
         said = f"error {type(error).__name__}: {error}"
         said += after_the_error(on, error)

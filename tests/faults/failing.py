@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from crash.recorder import Recorder, open_log
 from crash.sim import FaultyFiles, SimFiles
-from faults.dying import SEED, after_the_error, run_traced
+from faults.dying import SEED, Hearing, after_the_error, run_traced
 from seeklog import names
 from seeklog.errors import DiskFull, SeeklogError
 
@@ -36,28 +36,22 @@ def fail_system_call(work: Work, root: Path, judge: Judge, *, call: str, number:
     said = judge.violations(work, ending, root)
     if not ending.injected:
         said.append("nothing failed")
-    elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.said == "done" and must_tell(work):
+    elif call in SYNC_CALLS and f"{names.LOG}>" in ending.injected[0] and ending.said == "done":
         # A side file that is not synced is made anew, or its content is known otherwise: that the judge has looked at.
         said.append(f"nobody was told of {ending.injected[0]}")
     return said
 
 
-def must_tell(work: Work) -> bool:
-    """Tell whether every failed sync of records reaches the caller.
-
-    A reader of a store has logs recovered first that a killed process left; where that fails, it reads on as it is.
-    """
-    return not work.name.startswith("store: ")
-
-
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Keep the warnings of thousands of recoveries to ourselves."""
-    logging.getLogger("seeklog").setLevel(logging.CRITICAL)
+def hearing() -> Iterator[Hearing]:
+    """Listen to what is logged; nobody else hears it."""
+    heard = Hearing()
+    logger = logging.getLogger("seeklog")
+    logger.addFilter(heard)
     try:
-        yield
+        yield heard
     finally:
-        logging.getLogger("seeklog").setLevel(logging.NOTSET)
+        logger.removeFilter(heard)
 
 
 @dataclass(slots=True)
@@ -72,11 +66,16 @@ class Failing:
 
     def run(self) -> None:
         """Do the work, and judge what is left: at once, after a power loss, and after a recovery and a power loss."""
+        with hearing() as heard:
+            self._run(heard)
+
+    def _run(self, heard: Hearing) -> None:
         self.on = self.work.begin(SimFiles, SEED)
         self.on.door = self._door
         self.faulty.is_on = lambda: getattr(self.on, "is_observed", True)
         try:
             self.work.run(self.on)
+            self.is_told = heard.is_told
         except SeeklogError as error:
             self.is_told = True
             self.said += filter(None, [after_the_error(self.on, error)])
@@ -87,7 +86,7 @@ class Failing:
             return
         is_of_records = self.faulty.failed_method == "sync" and self.faulty.failed_path.endswith(names.LOG)
         # A work that lets its process die in the same moment tells nobody.
-        if is_of_records and must_tell(self.work) and not self.is_told and getattr(self.on, "_crashed", None) is None:
+        if is_of_records and not self.is_told and getattr(self.on, "_crashed", None) is None:
             self.said.append("nobody was told")
         self.faulty.heal()
         sim = self.on.sim

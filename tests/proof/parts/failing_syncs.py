@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from faults.children import can_strace
 from faults.dying import SYSTEM_CALLS, Judge, count_system_calls
-from faults.failing import SYNC_CALLS, SYNCS, count_calls, fail_simulated, fail_system_call, quietly
+from faults.failing import SYNC_CALLS, SYNCS, count_calls, fail_simulated, fail_system_call
 from faults.peers import PEERS, fail_one_sync
 from faults.works import CHOSEN, FAILING, FILE_WORKS, LOG_WORKS, STORE_WORKS, WORKS
 from proof.part import Missing, Run, part
@@ -81,10 +81,9 @@ def fail_in_system_calls(run: Run, works: Iterable[Work], *, calls: tuple[str, .
 def fail_syncs(run: Run, works: Iterable[Work]) -> None:
     """Let each sync of each work fail in turn; a power loss then takes the pages."""
     chosen = run.choose([work for work in works if work.name not in FAILING], short=3)
-    with quietly():
-        for work in chosen:
-            for number in run.choose(range(1, count_calls(work, SYNCS) + 1), short=5):
-                run.case()
-                for violation in fail_simulated(work, number, methods=SYNCS):
-                    run.violation(f"{work.name}, sync {number}, {violation}")
+    for work in chosen:
+        for number in run.choose(range(1, count_calls(work, SYNCS) + 1), short=5):
+            run.case()
+            for violation in fail_simulated(work, number, methods=SYNCS):
+                run.violation(f"{work.name}, sync {number}, {violation}")
     run.note(f"{len(chosen)} workloads")

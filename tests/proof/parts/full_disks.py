@@ -10,7 +10,7 @@ import seeklog.files
 from faults.children import can_strace
 from faults.dying import Judge, count_system_calls, run_child, run_traced
 from faults.dying import Telling as Watch
-from faults.failing import count_calls, fail_simulated, quietly
+from faults.failing import count_calls, fail_simulated
 from faults.filling import become_read_only, fill_and_free, fill_with_store, survives
 from faults.insisting import INSISTING_WORKS
 from faults.peers import PEERS, fill_disk
@@ -52,13 +52,12 @@ def full_at_each_write_of_a_process(run: Run) -> None:
 @part(5, "ENOSPC from each write on a simulated disk, some of whose bytes got through")
 def full_at_each_write(run: Run) -> None:
     works = run.choose(INSISTING_WORKS.values(), short=3)
-    with quietly():
-        for work in works:
-            points = [(n, prefix) for n in range(1, count_calls(work, WRITES) + 1) for prefix in PREFIXES]
-            for number, prefix in run.choose(points, short=8):
-                run.case()
-                for violation in fail_simulated(work, number, methods=WRITES, error=errno.ENOSPC, prefix=prefix):
-                    run.violation(f"{work.name}, write {number} after {prefix} bytes, {violation}")
+    for work in works:
+        points = [(n, prefix) for n in range(1, count_calls(work, WRITES) + 1) for prefix in PREFIXES]
+        for number, prefix in run.choose(points, short=8):
+            run.case()
+            for violation in fail_simulated(work, number, methods=WRITES, error=errno.ENOSPC, prefix=prefix):
+                run.violation(f"{work.name}, write {number} after {prefix} bytes, {violation}")
     run.note(f"{len(works)} workloads, {len(PREFIXES)} prefixes")
 
 
