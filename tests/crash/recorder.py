@@ -200,6 +200,8 @@ class Recorder:
         self._observe = observe
         self._crash_at = -1
         self._crashed: SimFiles | None = None
+        self.deaths = 0
+        """How often the process has died inside of a call."""
         self._is_appending = False
         self._log: Log | None = None
         self._batch_starts: list[int] = []
@@ -517,6 +519,7 @@ class Recorder:
         if self.boundaries == self._crash_at:
             sim.on_boundary = None
             self._crashed = copy.deepcopy(sim)
+            self.deaths += 1
             sim.on_boundary = self._at_boundary
             raise PowerLoss
 

@@ -266,6 +266,8 @@ class StoreRecorder:
         self._crash_after = ""
         self._renames_left = 0
         self._crashed: SimFiles | None = None
+        self.deaths = 0
+        """How often the process has died inside of a call."""
         self._store: Store | None = None
         self.is_open = False
         """Whether the store has been opened, and what a crash left of it has been looked at."""
@@ -670,6 +672,7 @@ class StoreRecorder:
         if self.boundaries == self._crash_at or (self._crash_after and not self._renames_left):
             sim.on_boundary = None
             self._crashed = copy.deepcopy(sim)
+            self.deaths += 1
             sim.on_boundary = self._at_boundary
             raise PowerLoss
 

@@ -63,6 +63,8 @@ class Failing:
     said: list[str] = field(default_factory=list)
     on: Any = None
     is_told: bool = False
+    deaths_before: int = 0
+    """How often the process had died when the disk failed."""
 
     def run(self) -> None:
         """Do the work, and judge what is left: at once, after a power loss, and after a recovery and a power loss."""
@@ -72,7 +74,7 @@ class Failing:
     def _run(self, heard: Hearing) -> None:
         self.on = self.work.begin(SimFiles, SEED)
         self.on.door = self._door
-        self.faulty.is_on = lambda: getattr(self.on, "is_observed", True)
+        self.faulty.is_on = self._is_counted
         try:
             self.work.run(self.on)
             self.is_told = heard.is_told
@@ -85,8 +87,9 @@ class Failing:
         if not self.faulty.failures:
             return
         is_of_records = self.faulty.failed_method == "sync" and self.faulty.failed_path.endswith(names.LOG)
-        # A work that lets its process die in the same moment tells nobody.
-        if is_of_records and not self.is_told and getattr(self.on, "_crashed", None) is None:
+        # A process that dies before the call is over tells nobody.
+        has_died = self._deaths() > self.deaths_before
+        if is_of_records and not self.is_told and not has_died:
             self.said.append("nobody was told")
         self.faulty.heal()
         sim = self.on.sim
@@ -97,6 +100,14 @@ class Failing:
         self._judge("power loss", promise, sim.durable_disk(), is_power_loss=True)
         if isinstance(self.on, Recorder):
             self._reopen_here(self.on, sim)
+
+    def _is_counted(self) -> bool:
+        if not self.faulty.failures:
+            self.deaths_before = self._deaths()
+        return getattr(self.on, "is_observed", True)
+
+    def _deaths(self) -> int:
+        return getattr(self.on, "deaths", 0)
 
     def _reopen_here(self, on: Recorder, sim: SimFiles) -> None:
         """Open the log on the same machine, where the lost pages still read back: recovery must write them again."""
