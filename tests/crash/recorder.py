@@ -10,7 +10,6 @@ narrowed after the call that made it (an append, a flush) has returned.
 
 from __future__ import annotations
 
-import copy
 import itertools
 import struct
 from contextlib import contextmanager
@@ -518,7 +517,7 @@ class Recorder:
         self.boundaries += 1
         if self.boundaries == self._crash_at:
             sim.on_boundary = None
-            self._crashed = copy.deepcopy(sim)
+            self._crashed = sim.copied()
             self.deaths += 1
             sim.on_boundary = self._at_boundary
             raise PowerLoss

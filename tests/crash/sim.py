@@ -15,7 +15,9 @@ durable state with every pending operation applied, except for bytes that a fail
 
 from __future__ import annotations
 
+import copy
 import errno
+import gc
 import hashlib
 import itertools
 import os
@@ -387,6 +389,19 @@ class SimFiles:
     def durable_disk(self) -> Disk:
         """Return what is left if no pending operation reached the disk."""
         return self._disk_after([])
+
+    def copied(self) -> SimFiles:
+        """Return this disk with all that is open and pending, apart from what becomes of this one.
+
+        The collector waits: it would close the handles of what nobody refers to any more, while they are copied.
+        """
+        was_on = gc.isenabled()
+        gc.disable()
+        try:
+            return copy.deepcopy(self)
+        finally:
+            if was_on:
+                gc.enable()
 
     def process_crash(self) -> None:
         """Lose the process, keep the machine: handles and locks go, every operation stays visible."""

@@ -10,7 +10,6 @@ the call has returned.
 from __future__ import annotations
 
 import contextlib
-import copy
 import random
 import uuid
 from dataclasses import dataclass, field, replace
@@ -671,7 +670,7 @@ class StoreRecorder:
             self._renames_left -= 1
         if self.boundaries == self._crash_at or (self._crash_after and not self._renames_left):
             sim.on_boundary = None
-            self._crashed = copy.deepcopy(sim)
+            self._crashed = sim.copied()
             self.deaths += 1
             sim.on_boundary = self._at_boundary
             raise PowerLoss

@@ -125,3 +125,15 @@ def test_a_damaged_watermark_shows_no_more_than_the_checkpoint_and_is_told_once(
         assert log.high_watermark == subject.high_watermark
 
     assert [names.WATERMARK in warning for warning in heard] == [True]
+
+
+def test_an_index_entry_below_the_base_of_its_segment_is_never_believed() -> None:
+    """Goal: a flipped sign is not taken for "no entry", which would begin in the middle as if it were the start."""
+    subject = killed_log("gzip")
+    paths = files_with(subject.disk, names.OFFSET_INDEX)
+    signs = [(path, entry * 64 + 7) for path in paths for entry in range(len(subject.disk.files[path]) // 8)]
+
+    tally = try_flips(subject, signs, read_only=True)
+
+    assert tally.broken == []
+    assert tally.counts == {"same": len(signs)}

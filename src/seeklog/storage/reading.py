@@ -101,7 +101,8 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
         chunk = gap + 512
     data = segment.read_point(chunk, position)
     if last < 0:
-        return position, base_offset, data
+        # Without an entry it is the start of the file. An entry below the base is damaged, wherever it points.
+        return (0, base_offset, data) if position == 0 else None
     base = kernel.entry_base(data, base_offset + last, segment.is_exact)
     return (position, base, data) if base >= 0 else None
 
