@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from crash.archive_work import ArchivePromise, ArchiveRecorder
 from crash.archiving import ARCHIVE, archived, fill, open_on
 from crash.sim import Detail, Disk, SimFiles
 
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
+# Everything but one, each in turn.
+HOLES: Final = Detail(prefixes=0, sectors=0, omissions=256, samples=0)
 # So many states and more there are; fewer would mean that nobody watches.
 STATES_LEAST: Final = 300
 
@@ -52,3 +55,21 @@ def test_a_crash_at_any_step_of_an_archiving_leaves_it_whole_or_as_it_was_and_th
     assert len(second) > len(first or ()) > 0
     states += check_all_states(files, before=second)
     assert states >= STATES_LEAST
+
+
+def test_a_source_that_a_crash_left_with_a_hole_is_archived_up_to_it() -> None:
+    """Goal: the name of a segment is gone, those of the next are there, for none was synced: recovery cuts them off."""
+    recorder = ArchiveRecorder(SimFiles)
+    left: dict[bytes, Disk] = {}
+
+    def watch(sim: SimFiles) -> None:
+        for label, disk in sim.crash_states(HOLES):
+            if label == "all but [link 00000000000000000002.log]" and not recorder.promise.possible[0]:
+                left.setdefault(disk.digest(), disk)
+
+    recorder.sim.on_boundary = watch
+    recorder.run()
+    promise = ArchivePromise(is_filled=True)
+
+    assert [violation for disk in left.values() for violation in promise.violations(disk)] == []
+    assert len(left) > 10

@@ -43,6 +43,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.seal import Seal, encode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared, scan_into
@@ -311,11 +312,30 @@ def _sealed(shared: Shared, segments: list[Segment], checkpoint: Checkpoint | No
         unsettled = (is_ours or is_last) and seal is None
         if unsettled or segment.path.endswith(names.SWAP) or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
             break
+        if settled and _is_hole(settled[-1], segment, checkpoint):
+            break
         if seal is not None:
             segment.attach(seal)
             segment.end_before(seal.next_offset)
         settled.append(segment)
     return settled
+
+
+def _is_hole(before: Segment, segment: Segment, checkpoint: Checkpoint | None) -> bool:
+    """Tell whether a crash took what lay between two segments: the next recovery cuts off the one behind.
+
+    Raises `LostRecords` if what is missing had been synced.
+    """
+    end, base_offset = before.next_offset, segment.base_offset
+    if end == base_offset or not before.contiguous or checkpoint is None or (end, base_offset) in checkpoint.gaps:
+        return False
+    if end < checkpoint.recovery_point:
+        raise LostRecords(
+            f"offsets {end} to {base_offset - 1} are missing before this segment; nothing was archived",
+            path=segment.path,
+            advice=ADVICE,
+        )
+    return True
 
 
 def _epochs(files: Files, directory: str, checkpoint: Checkpoint | None) -> tuple[tuple[int, int], ...]:
