@@ -304,7 +304,7 @@ def _sealed(shared: Shared, segments: list[Segment], checkpoint: Checkpoint | No
     while len(segments) > 1 and segments[1].base_offset <= start:
         segments.pop(0)
     is_ours = checkpoint is not None and not checkpoint.foreign
-    settled = []
+    settled: list[Segment] = []
     for segment in segments:
         seal = read_seal(shared.files, shared.directory, segment.base_offset)
         is_last = segment is segments[-1]
