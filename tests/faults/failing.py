@@ -55,6 +55,16 @@ def hearing() -> Iterator[Hearing]:
 
 
 @dataclass(slots=True)
+class _Life(FaultyFiles):
+    """The disk as one process has it. What one that died had open is not what the next has under the same number."""
+
+    plan: FaultyFiles = field(kw_only=True)
+
+    def _fails(self, method: str, path: str) -> bool:
+        return self.plan._fails(method, path)
+
+
+@dataclass(slots=True)
 class Failing:
     """One run of a work on a simulated disk that fails at the nth call of some methods."""
 
@@ -128,8 +138,7 @@ class Failing:
             self.said.append(f"{type(error).__name__} for a full disk: {error}")
 
     def _door(self, files: Files) -> Files:
-        self.faulty.inner = files
-        return self.faulty
+        return _Life(files, error=self.faulty.error, prefix=self.faulty.prefix, plan=self.faulty)
 
 
 def count_calls(work: Work, methods: frozenset[str]) -> int:
