@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crash.sim import Detail, Disk, SimFiles
+from crash.sim import Detail, Disk, SimFiles, copied
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
 from seeklog.errors import SeeklogError
 from seeklog.record.batch import encode_batch
@@ -517,7 +517,7 @@ class Recorder:
         self.boundaries += 1
         if self.boundaries == self._crash_at:
             sim.on_boundary = None
-            self._crashed = sim.copied()
+            self._crashed = copied(sim)
             self.deaths += 1
             sim.on_boundary = self._at_boundary
             raise PowerLoss

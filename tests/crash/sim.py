@@ -24,12 +24,14 @@ import os
 import posixpath
 import random
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from seeklog.files import Buffer, Files, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+AnyDisk = TypeVar("AnyDisk")
 
 SECTOR_SIZE: Final = 512  # what a disk writes whole or not at all
 GARBAGE: Final = 0xA5  # stands for whatever a freed block held before
@@ -390,19 +392,6 @@ class SimFiles:
         """Return what is left if no pending operation reached the disk."""
         return self._disk_after([])
 
-    def copied(self) -> SimFiles:
-        """Return this disk with all that is open and pending, apart from what becomes of this one.
-
-        The collector waits: it would close the handles of what nobody refers to any more, while they are copied.
-        """
-        was_on = gc.isenabled()
-        gc.disable()
-        try:
-            return copy.deepcopy(self)
-        finally:
-            if was_on:
-                gc.enable()
-
     def process_crash(self) -> None:
         """Lose the process, keep the machine: handles and locks go, every operation stays visible."""
         self._gone.update(self._handles)
@@ -527,6 +516,20 @@ class SimFiles:
                 raise _error(errno.ENOENT, path)
             inode = inode.names[name]
         return inode
+
+
+def copied(disk: AnyDisk) -> AnyDisk:
+    """Return a disk with all that is open and pending, apart from what becomes of this one.
+
+    The collector waits: it would close the handles of what nobody refers to any more, while they are copied.
+    """
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return copy.deepcopy(disk)
+    finally:
+        if was_on:
+            gc.enable()
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from crash.recorder import START_MS, Content, FakeClock, Outcome, PowerLoss, Promise, look
-from crash.sim import Detail, Disk, Rename, SimFiles
+from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from crash.transaction_promise import Replayed, TransactionPromise, replay, replayable
 from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
@@ -670,7 +670,7 @@ class StoreRecorder:
             self._renames_left -= 1
         if self.boundaries == self._crash_at or (self._crash_after and not self._renames_left):
             sim.on_boundary = None
-            self._crashed = sim.copied()
+            self._crashed = copied(sim)
             self.deaths += 1
             sim.on_boundary = self._at_boundary
             raise PowerLoss
