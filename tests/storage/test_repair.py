@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seeklog import Log, LogConfig, Record, names
-from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, NotALog, UsageError
+from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, NotALog, NotAccessible, UsageError
 from seeklog.files import Buffer, OsFiles
 from seeklog.storage.finding import Severity
 from seeklog.storage.inspection import inspect_partition
@@ -393,7 +393,7 @@ class FailingFiles(OsFiles):
     ("error", "kind", "words"),
     [
         (errno.ENOSPC, DiskFull, "no room to repair it"),
-        (errno.EIO, OSError, "on purpose"),
+        (errno.EIO, NotAccessible, "cannot be repaired: .*on purpose"),
         (None, UsageError, "what is whole of it does not make a segment; nothing of it was changed"),
     ],
 )
