@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from seeklog import Log, LogConfig, Record, names
-from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, NotALog, NotAccessible, UsageError
+from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, NotAccessible, NotALog, UsageError
 from seeklog.files import Buffer, OsFiles
 from seeklog.storage.finding import Severity
 from seeklog.storage.inspection import inspect_partition
