@@ -107,8 +107,14 @@ def _row(one: Part, run: Run, seconds: float, *, missing: str = "") -> Row:
 
 
 def _commit() -> str:
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--exclude=*"]
-    return subprocess.run(git, capture_output=True, text=True, check=False).stdout.strip()
+    """Return which commit is tried, and whether anything in its code was changed since."""
+    commit = _git("rev-parse", "--short", "HEAD")
+    return f"{commit}, changed" if _git("status", "--porcelain", "--", "src", "tests") else commit
+
+
+def _git(*words: str) -> str:
+    command = ["git", "-C", str(ROOT), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 
 
 if __name__ == "__main__":
