@@ -54,7 +54,7 @@ def main() -> int:
             for sample in row.samples:
                 print(f"       {sample}")
     if arguments.size == "full" and not arguments.keep:
-        save(merge(load(), rows, names=PARTS))
+        save(merge(load(), rows, names=PARTS), names=PARTS)
     return 1 if any(row.violations for row in rows) else 0
 
 

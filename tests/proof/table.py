@@ -59,12 +59,14 @@ def merge(old: Iterable[Row], new: Iterable[Row], *, names: Iterable[str]) -> li
     return sorted((row for row in rows.values() if row.name in there), key=lambda row: (row.target, row.name))
 
 
-def save(rows: list[Row]) -> None:
-    """Write the rows as JSON, and the table into the page of promises."""
+def save(rows: list[Row], *, names: Iterable[str]) -> None:
+    """Write the rows as JSON, and the table into the page of promises, with the names of parts that have no row yet."""
     RESULTS.write_text(json.dumps({"rows": [asdict(row) for row in rows]}, indent=1, ensure_ascii=False) + "\n")
     before, _, rest = PAGE.read_text().partition(BEGIN)
     _, _, after = rest.partition(END)
-    PAGE.write_text(f"{before}{BEGIN}\n{as_markdown(rows)}\n{END}{after}")
+    left_out = sorted({*names} - {row.name for row in rows if not row.missing})
+    rest = f"Not run in full yet: {', '.join(f'`{name}`' for name in left_out)}.\n\n" if left_out else ""
+    PAGE.write_text(f"{before}{BEGIN}\n{as_markdown(rows)}\n{rest}{END}{after}")
 
 
 def as_markdown(rows: list[Row]) -> str:
