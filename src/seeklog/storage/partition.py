@@ -60,10 +60,6 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
 
 
-def _warn(what: str) -> None:
-    logger.warning("%s", what)
-
-
 class Partition:
     """The one writer of a partition directory."""
 
@@ -235,7 +231,7 @@ class Partition:
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
         """Return the high watermark that was last set: the published one may be newer than the checkpoint's."""
-        published = read_watermark(self.files, self.directory, tell=_warn)
+        published = read_watermark(self.files, self.directory, tell=logger.warning)
         known = checkpoint.high_watermark if checkpoint is not None else first
         return max(known, published[1]) if published is not None and published[0] == EXPLICIT else known
 
