@@ -287,6 +287,26 @@ BUGS: Final = (
         ":",
         (_RECOVERY + "test_the_clean_marker_is_void_once_something_was_appended",),
     ),
+    Bug(
+        6,
+        "a killed process leaves what it had not synced to be cut",
+        _STORAGE + "recovery.py",
+        "in scan_into(state, segment, contiguous_from=contiguous_from):\n        numbered",
+        "in () if last else scan_into(state, segment, contiguous_from=contiguous_from):\n        numbered",
+        (
+            "tests/faults/test_kill.py::test_every_acknowledged_record_survives_a_kill_at_a_random_moment",
+            "tests/faults/test_kill.py::test_every_acknowledged_record_survives_a_kill_around_every_change",
+        ),
+    ),
+    # ---------------------------------------------------------------- 7: power loss on real file systems
+    Bug(
+        7,
+        "a store's files are renamed before they are synced",
+        _STORAGE + "checkpoint.py",
+        "        files.write(handle, data, 0)\n        files.sync(handle)\n",
+        "        files.write(handle, data, 0)\n",
+        ("tests/proof/test_short.py::test_no_promise_is_broken[7-power_loss]",),
+    ),
     # ---------------------------------------------------------------- 8: wrong indexes
     Bug(
         8,
