@@ -131,6 +131,7 @@ def test_a_full_disk_is_one_line_and_the_next_repair_goes_on(run: Run, tmp_path:
     import sys
 
     from cli.workbench import COMMAND, surroundings
+    from measuring import unmeasured
 
     partition = make_segments(tmp_path / "data")
     flip(logs_of(partition)[1], 750)
@@ -138,7 +139,7 @@ def test_a_full_disk_is_one_line_and_the_next_repair_goes_on(run: Run, tmp_path:
         [*COMMAND, "repair", "data", "--yes"],
         capture_output=True,
         cwd=tmp_path,
-        env=surroundings(tmp_path),
+        env=unmeasured(surroundings(tmp_path)),
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)),
     )

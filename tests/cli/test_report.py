@@ -17,6 +17,7 @@ import pytest
 import seeklog
 from cli.browser import CHROMIUM, DESKTOP, PHONE, look
 from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
+from measuring import unmeasured
 from seeklog.cli.report import charts
 from seeklog.cli.report.axis import byte_ticks, count_ticks, short_count, time_ticks
 from seeklog.cli.report.gather import Thinned
@@ -233,7 +234,7 @@ def test_a_disk_that_is_full_leaves_the_former_report(run: Run, rich: Path, home
         [*COMMAND, "report", str(rich)],
         capture_output=True,
         cwd=tmp_path,
-        env=surroundings(home),
+        env=unmeasured(surroundings(home)),
         timeout=PATIENCE_S,
         check=False,
         # A file may not grow past a page: what the system then says is handled as a full disk is.

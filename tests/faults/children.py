@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from crash.recorder import read_everything
+from measuring import unmeasured
 from seeklog import Log, LogConfig
 from seeklog.errors import DiskFull, LogFailed, NotAccessible
 from seeklog.files import OsFiles
@@ -199,7 +200,7 @@ def run_under_strace(injection: str, path: Path, flush: str, *, count: int) -> t
         [STRACE, *options, "-e", f"inject={injection}", *appender],
         capture_output=True,
         text=True,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([tests, *sys.path])},
+        env=unmeasured(os.environ) | {"PYTHONPATH": os.pathsep.join([tests, *sys.path])},
         check=False,
         timeout=PATIENCE_SECONDS,
     )

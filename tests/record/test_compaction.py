@@ -113,6 +113,21 @@ def test_a_full_map_stops_before_the_batch_that_does_not_fit() -> None:
     assert [record.offset for record in decode_records(kept)] == [1, 2, 3, 4, 5, 6]
 
 
+@pytest.mark.parametrize("count", [31, 32, 33, 64, 65, 200])
+def test_a_full_map_stops_wherever_in_a_large_batch_it_gets_full(count: int) -> None:
+    """Goal: keys are noted 32 at a time; none of them is taken for noted that was not."""
+    keys = [b"%d" % number for number in range(count)]
+    raw = batch([b"first"]) + batch(keys, base_offset=1)
+    for room in (1, count // 2, count - 1):
+        offset_map = OffsetMap((room + 1) * 5 // 4 + 1, base_offset=0, secret=SECRET)
+        assert offset_map.capacity < count + 1
+
+        assert offset_map.add_batches(raw, 0, 0, 0, LIMIT, never) == (len(batch([b"first"])), True)
+        assert offset_map.latest_offset == 0
+        kept, _ = filtered(raw, offset_map)
+        assert [record.offset for record in decode_records(kept)] == list(range(count + 1))
+
+
 def test_offsets_further_apart_than_a_slot_holds_fill_the_map() -> None:
     raw = batch([b"a"]) + batch([b"b"], base_offset=2**32 - 3) + batch([b"c"], base_offset=2**32 - 2)
     offset_map = OffsetMap(100, base_offset=0, secret=SECRET)
@@ -379,6 +394,15 @@ def test_the_filter_names_what_is_wrong_with_a_record(reason: str, codec: int) -
     raw = batch_of(WRONG_RECORDS.get(reason, value), codec=codec)
 
     with pytest.raises(CorruptBatch, match=reason):
+        filtered(raw, map_of(batch([b"a"])))
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_the_filter_makes_no_room_for_records_that_cannot_be_there(codec: int) -> None:
+    """Goal: a count is a claim, and of what is compressed no size in the header proves it."""
+    raw = batch_of(sized(RECORD), codec=codec, record_count=2**31 - 1, last_delta=2**31 - 2)
+
+    with pytest.raises(CorruptBatch, match="2147483647 records cannot fit"):
         filtered(raw, map_of(batch([b"a"])))
 
 

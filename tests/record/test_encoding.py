@@ -290,6 +290,14 @@ def test_a_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
         kernel.encode_one(b"v", None, [header], None, NOW, 0, 0, 0)
 
 
+@pytest.mark.parametrize("headers", [5, 1.5, object(), True], ids=repr)
+def test_headers_that_are_no_sequence_are_refused(headers: Any) -> None:
+    with pytest.raises(InvalidRecord, match="headers must be a sequence"):
+        Record(b"v", headers=headers)
+    with pytest.raises(InvalidRecord, match="headers must be a sequence"):
+        kernel.encode_one(b"v", None, headers, None, NOW, 0, 0, 0)
+
+
 def test_a_header_key_that_cannot_be_written_is_refused() -> None:
     """A lone surrogate is no text, and stands for no byte either."""
     with pytest.raises(InvalidRecord, match="header"):
@@ -340,6 +348,20 @@ def test_append_time_is_stamped_on_every_batch_and_sealed_anew() -> None:
     stamped = stamped[len(SMALL.encode()) :]
     assert field_of(stamped, "attributes") == 0x10 | LOG_APPEND_TIME
     assert field_of(stamped, "base_timestamp") == T
+
+
+@pytest.mark.parametrize("size", [1, 11, 60, 61, len(SMALL.encode()) - 1])
+def test_what_is_no_whole_batch_is_not_stamped(size: int) -> None:
+    """Goal: who has checked nothing before gets an error, and nothing is written outside of the bytes."""
+    raw = SMALL.encode()
+    for wrong in (raw + raw[:size], raw + bytes(size)):
+        with pytest.raises(CorruptBatch, match="no whole batch") as caught:
+            kernel.stamp(wrong, 0, 0)
+        assert caught.value.position == len(raw)
+        with pytest.raises(CorruptBatch, match="no whole batch"):
+            kernel.stamp_append_time(wrong, NOW)
+        with pytest.raises(CorruptBatch, match="no whole batch"):
+            kernel.check_keyed(Sketch([Row(key=b"k")]).encode() + wrong[len(raw) :], LIMIT)
 
 
 def test_a_batch_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() -> None:

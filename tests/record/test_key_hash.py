@@ -1,4 +1,4 @@
-"""The keyed hash of record keys: SipHash-2-4 with 128 bits, as its authors published it."""
+"""The keyed hash of record keys: SipHash-2-4 with 128 bits, as its authors published it; and Kafka's murmur2."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from record.test_twin import twin  # noqa: F401  a fixture
 from seeklog.errors import UsageError
-from seeklog.record.kernel import FIXED_SECRET, hash_key
+from seeklog.record.kernel import FIXED_SECRET, hash_key, murmur2, partition_of
 
 # The authors' own vectors: the secret is 00 01 ... 0f, the key of n bytes is 00 01 ... n-1.
 SECRET = bytes(range(16))
@@ -46,3 +46,21 @@ def test_without_a_secret_the_fixed_one_is_taken() -> None:
 def test_a_secret_of_another_size_is_refused(size: int) -> None:
     with pytest.raises(UsageError, match=f"16 bytes, not {size}"):
         hash_key(b"key", bytes(size))
+
+
+# Of UtilsTest.testMurmur2 in Kafka's own tests: the hash as Java's signed int.
+JAVA_HASHES = {
+    b"21": -973932308,
+    b"foobar": -790332482,
+    b"a-little-bit-long-string": -985981536,
+    b"a-little-bit-longer-string": -1486304829,
+    b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    b"abc": 479470107,
+}
+
+
+@pytest.mark.parametrize("key", JAVA_HASHES)
+def test_a_key_goes_where_java_puts_it(key: bytes) -> None:
+    assert murmur2(key) == JAVA_HASHES[key] % 2**32
+    for count in (1, 2, 7, 1000):
+        assert partition_of(key, count) == (JAVA_HASHES[key] % 2**31) % count

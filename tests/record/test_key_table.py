@@ -107,6 +107,7 @@ def test_an_encoded_table_has_the_documented_size(count: int) -> None:
 
     assert FILTER_BLOCK_SIZE == 32
     assert len(table.encode(HEAD)) == len(HEAD) + 32 * filter_block_count(count) + (8 + 4) * count
+    assert entries_of(table).size_bytes == len(table.encode(HEAD))
     # Nothing behind the last hash is taken for another one, though nothing at all need be there.
     assert [entries_of(table).offsets_of(hash_key(key)[0]) for key in keys] == [(place,) for place in range(count)]
 

@@ -22,7 +22,9 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import Buffer
+from seeklog.record.kernel import record_bound
 from storage.workbench import (
+    HEADER_BYTES,
     PATIENCE_S,
     START_MS,
     CountingFiles,
@@ -174,7 +176,7 @@ def test_a_batch_never_grows_past_what_the_log_takes(tmp_path: Path) -> None:
 
 
 def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
-    """It goes into a batch with others, which is split until the one is found."""
+    """No batch has room for it, so it is in one of its own."""
     with open_log(tmp_path, max_message_bytes=1000) as log:
         with log.writer(batch_bytes=1000, linger_ms=NEVER_MS) as writer:
             futures = [writer.append(bytes(size)) for size in (10, 20, 2000, 30)]
@@ -187,13 +189,16 @@ def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
 
 
 def test_a_batch_that_turns_out_too_large_is_split(tmp_path: Path) -> None:
-    """Random bytes do not shrink: gzip adds to what the writer had measured."""
-    with open_log(tmp_path, max_message_bytes=3000, compression_type="gzip") as log:
-        with log.writer(batch_bytes=3000, linger_ms=NEVER_MS) as writer:
-            futures = [writer.append(os.urandom(140)) for _ in range(60)]
+    """Random bytes do not shrink: gzip adds some to every 16 KiB, more than a record takes less than its bound."""
+    largest = 200_000
+    size = (largest - HEADER_BYTES) // 2 - record_bound(Record(b""))
+    with open_log(tmp_path, max_message_bytes=largest, compression_type="gzip") as log:
+        with log.writer(batch_bytes=largest, linger_ms=NEVER_MS) as writer:
+            futures = [writer.append(os.urandom(size)) for _ in range(6)]
 
-        assert [future.result(0) for future in futures] == list(range(60))
-        assert all(batch.header.size <= 3000 for batch in log.read_batches(0))
+        assert [future.result(0) for future in futures] == list(range(6))
+        assert batch_counts(log) == [1] * 6
+        assert all(2 * batch.header.size > largest for batch in log.read_batches(0))
 
 
 # ---------------------------------------------------------------- futures
@@ -430,6 +435,50 @@ def test_a_failure_wakes_an_append_that_waits_for_room(tmp_path: Path) -> None:
     with pytest.raises(LogFailed):
         writer.close()
     log.close()
+
+
+def test_a_failure_is_told_to_an_append_for_which_there_would_still_be_no_room(tmp_path: Path) -> None:
+    """What gathers behind the batch that failed is still there; it fails in its turn, and nothing of it is written."""
+    files = GatedFiles()
+    log = open_log(tmp_path, files=files)
+    with ThreadPoolExecutor(1) as pool:
+        writer = log.writer(batch_bytes=1000, linger_ms=NEVER_MS, buffer_bytes=2500)
+        files.gate.clear()
+        files.write_error = errno.EIO
+        writer.append(bytes(900))
+        gathers = writer.append(bytes(900))
+        assert files.waiting.acquire(timeout=PATIENCE_S)
+        blocked = pool.submit(writer.append, bytes(1900))
+        wait_until(lambda: bool(writer._sender._room._waiters), "the append to wait for room")  # type: ignore[attr-defined]
+        files.gate.set()
+
+        assert isinstance(blocked.exception(PATIENCE_S), LogFailed)
+    assert not gathers.done()
+    files.write_error = 0
+    with pytest.raises(LogFailed):
+        writer.close()
+    assert isinstance(gathers.exception(0), LogFailed)
+    assert list(log.scan()) == []
+    log.close()
+
+
+def test_what_nobody_expects_stops_the_writer_and_is_in_its_error(tmp_path: Path) -> None:
+    class OutOfMemory(CountingFiles):
+        def write(self, handle: int, data: Buffer, position: int) -> None:
+            if self._names[handle].endswith(".log"):
+                raise MemoryError("no memory left")
+            super().write(handle, data, position)
+
+    with open_log(tmp_path, files=OutOfMemory()) as log:
+        writer = log.writer(linger_ms=0)
+        future = writer.append(b"v")
+
+        assert isinstance(future.exception(PATIENCE_S), LogFailed)
+        with pytest.raises(LogFailed, match="no memory left"):
+            writer.append(b"again")
+        with pytest.raises(LogFailed, match="no memory left"):
+            writer.close()
+        assert log.log_end_offset == 0
 
 
 def test_a_full_disk_fails_its_records_and_the_writer_goes_on(tmp_path: Path) -> None:

@@ -358,10 +358,7 @@ class Sender:
 def _send_the_rest() -> None:
     """At the end of the program: what was given to a writer that nobody closed is written all the same."""
     for sender in list(_open_senders):
-        try:
-            sender.close()
-        except Exception:
-            logger.exception("a writer could not be closed at the end of the program")
+        sender.close()
 
 
 atexit.register(_send_the_rest)
