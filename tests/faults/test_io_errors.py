@@ -195,6 +195,35 @@ def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_r
     assert refusals >= APPENDS
 
 
+@pytest.mark.parametrize("suffix", [names.LOG, names.OFFSET_INDEX, names.TIME_INDEX])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_disk_without_room_for_all_files_of_a_new_segment_leaves_none_that_the_old_one_grows_past(
+    flush: str, suffix: str
+) -> None:
+    """Goal: a new segment begins whole or not at all, though the next record would still have fit in the old one."""
+    config = config_of(flush)
+    sim = SimFiles(NEW_DISK)
+    files = FaultyFiles(sim, methods={"open"}, error=errno.ENOSPC, lasting=True, only=suffix)
+    expected = [b"almost fills a segment " * 9]
+    with open_on(files, config=config) as log:
+        log.append(expected[0])
+        files.calls = 0
+        files.fail_at = 1
+        for value in (b"needs a new one" * 12, b"small"):
+            with contextlib.suppress(DiskFull):
+                log.append(value)
+                expected.append(value)
+        assert files.failures
+        files.heal()
+        log.flush()
+        assert [record.value for record in read_everything(log)] == expected
+    assert expected[-1] == b"small"
+    for disk in (sim.disk(), sim.durable_disk()):
+        with open_on(SimFiles(disk), config=config, read_only=True) as reader:
+            assert [record.value for record in read_everything(reader)] == expected
+        assert values_on(disk, config) == expected
+
+
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: str) -> None:

@@ -18,7 +18,6 @@ only a swap, of a few renames, holds the lock that retention and syncs take.
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Callable, Sequence
@@ -29,6 +28,7 @@ from typing import TYPE_CHECKING, Final
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
+from seeklog.files import FULL
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import (
     HEADER_SIZE,
@@ -55,7 +55,6 @@ logger = logging.getLogger("seeklog")
 # log.cleaner.dedupe.buffer.size
 BUFFER_BYTES: Final = 128 << 20
 READ_CHUNK: Final = 1 << 20
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 # The map is full at four fifths of its slots.
 _SLOTS_PER_RECORD: Final = 1.25
 
@@ -377,7 +376,7 @@ class _Run:
         except BaseException as error:
             if not isinstance(error, LogFailed):
                 swap.drop_cleaned(self._shared)
-            if isinstance(error, OSError) and error.errno in _FULL:
+            if isinstance(error, OSError) and error.errno in FULL:
                 raise DiskFull(
                     f"{self._partition.directory}: no room to compact the segment of offset {facts[0].base_offset}, "
                     "which takes as much as it keeps; nothing of it was changed"

@@ -8,12 +8,12 @@ says whether there were producers at all.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from seeklog.clock import Clock
+from seeklog.files import FULL
 from seeklog.record.control import decode_end_marker
 from seeklog.storage.headers import scan_headers
 from seeklog.storage.producers import ProducerBatch, ProducerState
@@ -23,7 +23,6 @@ from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _NOTHING_KNOWN: Final = -1
 
 
@@ -109,7 +108,7 @@ class KnownProducers:
             try:
                 self._snapshots.write(offset, data)
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in FULL:
                     raise
                 logger.warning("%s: no room for a snapshot of producers: %s", self._directory, error)
 

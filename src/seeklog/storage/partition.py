@@ -8,7 +8,6 @@ Readers take neither: they use `view` and the offsets, which are replaced, never
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import threading
@@ -29,7 +28,7 @@ from seeklog.errors import (
     SeeklogError,
     UsageError,
 )
-from seeklog.files import Files
+from seeklog.files import FULL, Files
 from seeklog.record import kernel
 from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
@@ -55,7 +54,6 @@ logger = logging.getLogger("seeklog")
 # How often the recovery point is persisted while records are synced.
 CHECKPOINT_INTERVAL_S = 1.0
 _NO_PRODUCER = (-1, -1, -1)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
 
@@ -509,7 +507,7 @@ class Partition:
             self._background.appended()
 
     def _write_failed(self, error: OSError) -> SeeklogError:
-        if error.errno in _FULL and self._trimmed():
+        if error.errno in FULL and self._trimmed():
             return DiskFull(f"{self.directory}: the disk is full; nothing was written, append again when there is room")
         return self._fail("a write", error)
 
@@ -535,7 +533,7 @@ class Partition:
         try:
             new = ActiveSegment.create(self._shared, self.log_end_offset)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
             raise self._fail("starting a segment", error) from error
         self._rolled.append(old)
@@ -606,7 +604,7 @@ class Partition:
             try:
                 sealed.append((segment, segment.seal_up(sealed_at_ms=self.clock.now_ms())))
             except OSError as error:
-                if error.errno not in _FULL:
+                if error.errno not in FULL:
                     raise
                 logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
         return sealed
@@ -634,7 +632,7 @@ class Partition:
         try:
             self._write_checkpoint()
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise self._fail("writing the checkpoint", error) from error
             logger.warning("%s: the checkpoint waits for room on the disk: %s", self.directory, error)
 
@@ -643,7 +641,7 @@ class Partition:
         try:
             self._write_checkpoint(checkpoint)
         except OSError as error:
-            if error.errno in _FULL:
+            if error.errno in FULL:
                 raise DiskFull(f"{self.directory}: no room for the checkpoint; nothing was changed") from error
             raise self._fail("writing the checkpoint", error) from error
 

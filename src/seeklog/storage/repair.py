@@ -17,7 +17,6 @@ finds what is left to do.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -27,7 +26,7 @@ from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, NotAccessible, NotALog, UsageError
-from seeklog.files import Files, OsFiles, absolute
+from seeklog.files import FULL, Files, OsFiles, absolute
 from seeklog.names import TopicPartition
 from seeklog.record.framed import encode_framed
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
@@ -46,7 +45,6 @@ from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, ActiveSegment, Segment, Shared, seal_of
 from seeklog.storage.uncovered import EPOCH_AT, changed_epochs
 
-_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 _LOSSES_FIRST_LINE: Final = "seeklog-losses 1"
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
@@ -591,7 +589,7 @@ def repair(
     try:
         return _repair(path, config, inherited, files, clock, from_torn, advance)
     except OSError as error:
-        if error.errno in _FULL:
+        if error.errno in FULL:
             raise DiskFull(
                 f"{path}: no room to repair it, which takes as much as the segments that are written anew; what "
                 "was begun is finished by the next repair"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
-from seeklog.files import Buffer, Files
+from seeklog.files import FULL, Buffer, Files
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
@@ -402,7 +402,13 @@ class ActiveSegment(Segment):
         if shared.files.size(handle.number):
             raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG))
         segment = cls(shared, shared.new_state(base_offset), handle)
-        segment.adopt_indexes()
+        try:
+            segment.adopt_indexes()
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            # The log file is there, and so is the segment: the one before it must not grow past where this one begins.
+            segment.say_indexes_wait(error)
         return segment
 
     @classmethod
@@ -454,7 +460,7 @@ class ActiveSegment(Segment):
             try:
                 self.replace_indexes()
             except OSError as error:
-                logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
+                self.say_indexes_wait(error)
             return
         for number, (path, table) in enumerate(self._index_tables()):
             done = self._written[number]
@@ -467,6 +473,9 @@ class ActiveSegment(Segment):
                 logger.warning("%s: an index entry waits for the disk: %s", self.path, error)
             else:
                 self._written[number] = len(table)
+
+    def say_indexes_wait(self, error: OSError) -> None:
+        logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
 
     def _index_tables(self) -> Iterator[tuple[str, bytearray]]:
         for suffix, table in (
@@ -509,7 +518,8 @@ class ActiveSegment(Segment):
         """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
         self.state.finish_times()
         self.write_indexes()
-        self._sync_index_files()
+        if self._has_indexes:
+            self._sync_index_files()
 
     def seal_up(self, *, sealed_at_ms: int) -> Segment:
         """Write the seal of a segment that was rolled away and synced; return it as a sealed segment.
@@ -519,7 +529,7 @@ class ActiveSegment(Segment):
         sealed = Segment(
             self.shared, self.base_offset, size=self.state.size, next_offset=self.state.next_offset, seal=None
         )
-        if self._written == [len(self.state.offset_table), len(self.state.time_table)]:
+        if self._has_indexes and self._written == [len(self.state.offset_table), len(self.state.time_table)]:
             self._sync_index_files()
             seal = seal_of(self.state, sealed_at_ms=sealed_at_ms)
             write_seal(self.shared.files, self.shared.directory, seal)
