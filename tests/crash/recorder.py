@@ -195,6 +195,8 @@ class Recorder:
         self.observed_boundaries = 0
         self.is_observed = True
         """A workload may clear it while it prepares what it is about."""
+        self.may_lack_room = False
+        """Whether its disk may be full: then of many appends some may be refused."""
         self.calls = 0
         self._observe = observe
         self._crash_at = -1
@@ -318,14 +320,19 @@ class Recorder:
         """Append by the buffering producer; nothing is promised before its futures are done."""
         records = [self._record() for _ in range(count)]
         self._intend(records)
+        first = self.promise.acknowledged_end
+        if self.may_lack_room:
+            # A batch that finds no room is refused alone, and those behind it come to stand in its place.
+            for place in range(count):
+                self.promise.possible[first + place] += map(Content.of, records[place + 1 :])
         with self._appending(), self.log.writer(batch_bytes=300) as writer:
             futures = [
                 writer.append(record.value, key=record.key, headers=record.headers, timestamp_ms=record.timestamp_ms)
                 for record in records
             ]
             writer.flush()
-            first = self.promise.acknowledged_end
             assert [future.result(timeout=0) for future in futures] == list(range(first, first + count))
+        self.promise.possible |= {first + place: [Content.of(record)] for place, record in enumerate(records)}
         self._batch_starts = [batch.base_offset for batch in read_batches(self.log)]
 
     def flush(self) -> None:

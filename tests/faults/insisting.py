@@ -29,7 +29,7 @@ def _insist(name: str) -> Callable[..., Any]:
             return getattr(Recorder, name)(self, *arguments, **words)
         except DiskFull:
             found = self.log_sizes()
-            # A segment that was begun may stay: it is empty.
+            # A segment that was begun may stay: it is empty, and the log goes on there.
             assert {name: found.get(name) for name in sizes} == sizes, f"{name}: {sizes} was not trimmed back: {found}"
             assert self.log.log_end_offset == end, f"{name}: the log ends at {self.log.log_end_offset}, not {end}"
             self.forget_the_refused_append()

@@ -54,7 +54,9 @@ class Work:
 def work_on_log(workload: Workload, *, recorder_type: type[Recorder] = Recorder) -> Work:
     def begin(disk_type: Callable[[Disk], Any], seed: int) -> Recorder:
         chance = random.Random(f"{workload.name}, seed {seed}")
-        return recorder_type(workload.config, chance=chance, disk=workload.disk, disk_type=disk_type)  # type: ignore[arg-type]
+        on = recorder_type(workload.config, chance=chance, disk=workload.disk, disk_type=disk_type)  # type: ignore[arg-type]
+        on.may_lack_room = True
+        return on
 
     def judge(told: Any, disk: Disk, is_power_loss: bool) -> list[str]:
         promise, epochs, now_ms = told
