@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, SimFiles, copied
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
-from seeklog.errors import SeeklogError
+from seeklog.errors import DiskFull, SeeklogError
 from seeklog.record.batch import encode_batch
 
 if TYPE_CHECKING:
@@ -331,8 +331,13 @@ class Recorder:
                 for record in records
             ]
             writer.flush()
+            errors = [future.exception(timeout=0) for future in futures]
+            for future, record, error in zip(futures, records, errors, strict=True):
+                if error is None:
+                    self.promise.possible[future.result()] = [Content.of(record)]
+            if all(error is None or isinstance(error, DiskFull) for error in errors):
+                self._settle()  # what was refused is nowhere; all the others are acknowledged
             assert [future.result(timeout=0) for future in futures] == list(range(first, first + count))
-        self.promise.possible |= {first + place: [Content.of(record)] for place, record in enumerate(records)}
         self._batch_starts = [batch.base_offset for batch in read_batches(self.log)]
 
     def flush(self) -> None:

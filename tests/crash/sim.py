@@ -536,6 +536,8 @@ def copied(disk: AnyDisk) -> AnyDisk:
 class FaultyFiles:
     """Any disk, failing at the nth call of the chosen methods, and from then on if `lasting`.
 
+    `create` is an `open` that makes a new file.
+
     A write that finds the disk full may have written a prefix first: `prefix` says how many bytes. A sync
     that fails on a simulated disk loses the file's dirty pages, as Linux does.
     """
@@ -564,6 +566,8 @@ class FaultyFiles:
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self._check("open", path)
+        if create and self._is_new(path):
+            self._check("create", path)
         handle = self.inner.open(path, write=write, create=create)
         self._paths[handle] = path
         return handle
@@ -659,6 +663,13 @@ class FaultyFiles:
         handle = self.inner.lock_out_broker(path)
         self._paths[handle] = path
         return handle
+
+    def _is_new(self, path: str) -> bool:
+        try:
+            self.inner.file_size(path)
+        except FileNotFoundError:
+            return True
+        return False
 
     def _check(self, method: str, path: str) -> None:
         if self._fails(method, path):

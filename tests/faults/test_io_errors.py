@@ -203,7 +203,7 @@ def test_a_disk_without_room_for_all_files_of_a_new_segment_leaves_none_that_the
     """Goal: a new segment begins whole or not at all, though the next record would still have fit in the old one."""
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
-    files = FaultyFiles(sim, methods={"open"}, error=errno.ENOSPC, lasting=True, only=suffix)
+    files = FaultyFiles(sim, methods={"create"}, error=errno.ENOSPC, lasting=True, only=suffix)
     expected = [b"almost fills a segment " * 9]
     with open_on(files, config=config) as log:
         log.append(expected[0])

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from seeklog.files import Buffer
 
 POLICIES: Final = ("os", "interval", "batch")
-WRITES: Final = frozenset({"write"})
+WRITES: Final = frozenset({"write", "create"})
 PREFIXES: Final = (0, 1, 61, 512)  # bytes that got through: none, one, a header, a sector
 APPENDING: Final = tuple(INSISTING_WORKS[name] for name in CHOSEN if name in INSISTING_WORKS)
 
@@ -49,7 +49,7 @@ def full_at_each_write_of_a_process(run: Run) -> None:
     run.note(f"{len(works)} workloads")
 
 
-@part(5, "ENOSPC from each write on a simulated disk, some of whose bytes got through")
+@part(5, "ENOSPC from each write and each new file on a simulated disk; some of the bytes got through")
 def full_at_each_write(run: Run) -> None:
     works = run.choose(INSISTING_WORKS.values(), short=3)
     for work in works:
