@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import time
 from typing import TYPE_CHECKING, Any
 
 from crash.recorder import read_everything
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from seeklog import Producer
+
 ROUNDS = 5
+PATIENCE = 100  # times that a disk which has room again is asked for it
 
 
 def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
@@ -38,7 +42,7 @@ def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]
             free(room)
             # Without a new open: there is room for a few records now.
             for offset in range(end, end + 5):
-                if log.append(value_at(offset)) != offset:
+                if _when_there_is_room(log.append, value_at(offset)) != offset:
                     yield f"appended elsewhere than at {offset}"
         end = log.log_end_offset
         yield from _differences(log, end)
@@ -53,6 +57,15 @@ def free(path: Path) -> None:
     directory = os.open(path.parent, os.O_RDONLY)
     os.fsync(directory)
     os.close(directory)
+
+
+def _when_there_is_room(append: Callable[[bytes], int], value: bytes) -> int:
+    """Append what must find room soon: a busy journal may hold back for a while what was freed."""
+    for _ in range(PATIENCE):
+        with contextlib.suppress(DiskFull):
+            return append(value)
+        time.sleep(0.05)
+    return append(value)
 
 
 def _append_until_full(log: Log) -> int:
@@ -87,9 +100,7 @@ def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[st
         free(filler)
         with store.producer() as producer:
             for number in (0, 1):
-                sent = producer.send("orders", b"there is room", partition=number)
-                producer.flush()
-                acknowledged[number] = sent.result(timeout=30).offset + 1
+                acknowledged[number] = _when_there_is_room(_sending(producer, number), b"there is room") + 1
         consumer = store.consumer(group="fraud", enable_auto_commit=False)
         consumer.assign([("orders", 0)])
         consumer.commit({("orders", 0): 1})  # type: ignore[dict-item]
@@ -107,10 +118,19 @@ def _send_until_full(store: Store, acknowledged: list[int]) -> list[int]:
     """Send until one is refused; return how many were acknowledged of each partition."""
     with contextlib.suppress(DiskFull), store.producer() as producer:
         for number in itertools.count():
-            sent = producer.send("orders", value_at(number), partition=number % 2)
-            producer.flush()
-            acknowledged[number % 2] = sent.result(timeout=30).offset + 1
+            acknowledged[number % 2] = _sending(producer, number % 2)(value_at(number)) + 1
     return acknowledged
+
+
+def _sending(producer: Producer, partition: int) -> Callable[[bytes], int]:
+    """Return what sends one record and waits for its offset."""
+
+    def send(value: bytes) -> int:
+        sent = producer.send("orders", value, partition=partition)
+        producer.flush()
+        return sent.result(timeout=30).offset
+
+    return send
 
 
 def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], None]) -> tuple[list[str], int]:
