@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import struct
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -419,18 +419,25 @@ class Recorder:
         The cleaned segment stands for `merged` old ones; the old ones are still there or not.
         """
         self.sim.on_boundary = None
+        with suppress(OSError):  # a disk that fails is one of the things that it may die of
+            self._swap_in(merged)
+        self.sim.on_boundary = self._at_boundary
+
+    def _swap_in(self, merged: int) -> None:
         bases = sorted(name[:20] for name in self.sim.list(PATH) if name.endswith(names.LOG))
         chosen = bases[1 : 1 + merged]
         content = b"".join(self.sim.read_file(f"{PATH}/{base}{names.LOG}") for base in chosen)
-        handle = self.sim.open(f"{PATH}/{chosen[0]}{names.LOG}{names.SWAP}", write=True, create=True)
+        log = f"{PATH}/{chosen[0]}{names.LOG}"
+        handle = self.sim.open(log + names.CLEANED, write=True, create=True)
         self.sim.write(handle, content, 0)
         self.sim.sync(handle)
         self.sim.close(handle)
+        self.sim.rename(log + names.CLEANED, log + names.SWAP)
+        self.sim.sync_directory(PATH)
         for base in chosen[: self.chance.randrange(merged + 1)]:
             for suffix in (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX):
                 self.sim.remove(f"{PATH}/{base}{suffix}")
         self.sim.sync_directory(PATH)
-        self.sim.on_boundary = self._at_boundary
 
     # Crashes inside a workload.
 
