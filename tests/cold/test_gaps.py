@@ -16,6 +16,7 @@ from seeklog import Store, TopicPartition, names
 from seeklog.errors import ArchiveMismatch, LostRecords, ManifestMismatch
 from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.inspection import inspect_partition
+from seeklog.storage.pinned import make_pin
 from seeklog.topics.manifest import Manifest, PartitionEntry, encode_manifest
 from storage.workbench import START_MS, segment_bases
 from store.workbench import open_store
@@ -164,3 +165,15 @@ def test_what_retention_took_of_a_compacted_topic_is_refused_too(tmp_path: Path)
         offsets = [record.offset for record in cold.log("orders", 0).scan()]
         ((first, behind),) = partition_of(tmp_path / "archive").gaps
         assert offsets == [one for one in range(cold.log("orders", 0).high_watermark) if not first <= one < behind]
+
+
+def test_a_pin_of_offsets_that_are_missing_names_the_segment_behind_them(store: Store, tmp_path: Path) -> None:
+    missing = with_a_gap(store, tmp_path / "archive")
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        view = cold.log("orders", 0).view
+        for start in (missing[0], missing[-1]):
+            pin = make_pin(view, start, missing.stop)
+            assert [one.base_offset for one in pin.segments] == [missing.stop]
+        before, *others = make_pin(view, missing[0] - 1, missing.stop + 1).segments
+        assert (before.precedes_gap, before.next_offset) == (True, missing[0])
+        assert [one.base_offset for one in others] == [missing.stop]

@@ -531,6 +531,17 @@ def test_the_end_has_no_batches_and_no_ranges(filled: Log) -> None:
     assert filled.read_ranges(33) == []
 
 
+def test_a_range_of_many_chunks_of_one_file_is_one_range(tmp_path: Path) -> None:
+    """The headers are walked 96 KiB at a time, and a range ends only with its file."""
+    with open_log(tmp_path) as log:
+        fill(log, 3000)
+
+        (found,) = log.read_ranges(7)
+
+        assert (found.position, found.size) == (7 * BATCH_BYTES, 2993 * BATCH_BYTES)
+        assert (found.base_offset, found.next_offset) == (7, 3000)
+
+
 # ---------------------------------------------------------------- seek, time, last
 
 
@@ -550,6 +561,25 @@ def test_seek_inside_a_batch_finds_its_start(log: Log) -> None:
     log.append_many([Record(b"v")] * 10)
 
     assert log.seek(7).position == log.seek(1).position == HEADER_BYTES + 7 + 6
+
+
+@pytest.mark.parametrize("size", [10, 60, 200, 1000, 9000])
+@pytest.mark.parametrize("interval", [16384, 1 << 20])
+def test_a_batch_is_found_however_far_from_an_index_entry_it_lies(tmp_path: Path, size: int, interval: int) -> None:
+    """Goal: a chunk that ends inside of a batch is not where the search ends: a truncation would cut there."""
+    count = 40_000 // size
+    with open_log(tmp_path, index_interval_bytes=interval) as log:
+        for _ in range(count):
+            log.append(bytes(size), timestamp_ms=START_MS)
+        starts = list(
+            itertools.accumulate((batch.header.size for batch in log.read_batches(0, max_bytes=1 << 30)), initial=0)
+        )
+
+        for offset in range(0, count, 1 + count // 50):
+            assert log.seek(offset).position == starts[offset]
+            assert log.plan_truncate_to(offset).first_offset == offset
+        assert log.truncate_to(count - 1) == count - 1
+        assert offsets(log.scan()) == list(range(count - 1))
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -11,14 +11,18 @@ from typing import Any
 
 import pytest
 
+from record.batches import Row, Sketch
 from seeklog import Log, Record, names
 from seeklog.clock import SystemClock
+from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LogClosed, NotALog, OffsetOutOfRange
+from seeklog.storage.segment import SCAN_CHUNK
 from storage.workbench import (
     BATCH_BYTES,
     START_MS,
     CountingFiles,
     FakeClock,
+    Meanwhile,
     QuickFiles,
     contents,
     crashed_copy,
@@ -216,6 +220,129 @@ def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> No
         assert reader.log_end_offset == 3000
 
     assert files.total < 10 * BATCH_BYTES
+
+
+def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_path: Path) -> None:
+    """Both before recovery, which reads as much at once, and behind it."""
+    large = 3 * SCAN_CHUNK
+    words = {"max_message_bytes": 2 * large, "segment_bytes": 16 << 20}
+    with open_log(tmp_path / "writer", **words) as log:
+        log.append(bytes(large))
+        log.append(b"small")
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+
+    with open_log(path, read_only=True, **words) as reader:
+        assert [len(value or b"") for value in values(reader.scan())] == [large, 5]
+        with open_log(path, **words) as writer:
+            assert not writer.recovery.clean
+            writer.append(bytes(large))
+            assert reader.log_end_offset == 3
+            assert_same(reader, writer)
+
+
+def test_a_batch_that_no_index_entry_could_name_ends_what_is_seen(tmp_path: Path) -> None:
+    """Goal: in a broker's directory gaps are lawful, but a segment spans no more offsets than 31 bits count."""
+    batches = [Sketch([Row()], base_offset=base).encode() for base in (0, 7, 2**31 - 1, 2**31, 2**40)]
+    for count, seen in enumerate([[], [0], [0, 7], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1]]):
+        path = tmp_path / f"{count}"
+        path.mkdir()
+        (path / FIRST).write_bytes(b"".join(batches[:count]))
+        with open_log(path, read_only=True) as reader:
+            assert offsets(reader.scan()) == seen
+            assert reader.log_end_offset == (seen[-1] + 1 if seen else 0)
+
+
+def test_a_reader_tells_from_where_on_no_offset_may_be_missing(tmp_path: Path) -> None:
+    make_log(tmp_path, 7, **SMALL)
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        assert reader.contiguous_from == 0
+    # Without a checkpoint it is a broker's; whoever takes it over vouches for what it writes itself.
+    (tmp_path / names.CHECKPOINT).unlink()
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        assert reader.contiguous_from == INT64_MAX
+        with open_log(tmp_path, **SMALL) as writer:
+            fill(writer, 3)
+            assert reader.log_end_offset == 10
+            assert writer.contiguous_from == reader.contiguous_from == 7
+
+
+# ---------------------------------------------------------------- a writer that does not wait
+
+
+class Restless(QuickFiles):
+    """A disk on which a writer goes on with the next segment whenever the reader opens one."""
+
+    writer: Log | None = None
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if self.writer is not None and path.endswith(names.LOG):
+            fill(self.writer, 5)
+        return super().open(path, write=write, create=create)
+
+
+def test_a_reader_follows_a_writer_that_keeps_rolling_a_few_times_and_not_for_ever(tmp_path: Path) -> None:
+    files = Restless()
+    with (
+        open_log(tmp_path, **SMALL) as writer,
+        open_log(tmp_path, files=files, read_only=True, **SMALL) as reader,
+    ):
+        fill(writer, 5)
+        files.writer = writer
+        seen = reader.log_end_offset
+        files.writer = None
+
+        assert 0 < seen < writer.log_end_offset
+        assert offsets(reader.scan(end=seen)) == list(range(seen))
+        catch_up(reader, writer)
+
+
+@pytest.fixture
+def beside(tmp_path: Path) -> Iterator[tuple[Log, Log, Meanwhile]]:
+    """A writer, a reader, and what happens on the disk of the reader."""
+    files = Meanwhile()
+    with (
+        open_log(tmp_path, max_open_segments=2, **SMALL) as writer,
+        open_log(tmp_path, files=files, read_only=True, max_open_segments=2, **SMALL) as reader,
+    ):
+        yield writer, reader, files
+
+
+def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(beside: tuple[Log, Log, Meanwhile]) -> None:
+    """The reader is about to open the segment that begins at 5, and by then the first one holds these offsets."""
+    writer, reader, files = beside
+    fill(writer, 12)
+
+    def rewrite() -> None:
+        writer.truncate_to(2)
+        writer.append_many([Record(b"n", timestamp_ms=START_MS)] * 3)
+        writer.append_many([Record(b"n", timestamp_ms=START_MS)] * 4)
+        assert writer.segment_count == 1
+
+    assert reader.log_end_offset == 12
+    files.before("open", f"{5:020d}.log", rewrite)
+
+    assert offsets(reader.scan()) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert files.is_over
+    assert_same(reader, writer)
+
+
+def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp_path: Path) -> None:
+    """The log is cut back to 1, and a larger batch takes the place of two, between a look and the read."""
+    make_log(tmp_path, 3)
+    (tmp_path / names.CHECKPOINT).unlink()  # a log of a broker, in which gaps are lawful
+    files = Meanwhile()
+    with open_log(tmp_path) as writer, open_log(tmp_path, files=files, read_only=True) as reader:
+
+        def rewrite() -> None:
+            writer.truncate_to(1)
+            writer.append_many([Record(b"new", timestamp_ms=START_MS)] * 10)
+
+        assert reader.log_end_offset == 3
+        files.before("read", names.LOG, rewrite)
+
+        assert [(record.offset, record.value) for record in reader.read(1)] == [(1, b"new"), (2, b"new")]
+        assert files.is_over
+        assert_same(reader, writer)
 
 
 # ---------------------------------------------------------------- crash and recovery of the writer
@@ -440,6 +567,16 @@ def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
         (tmp_path / "log").rename(tmp_path / "moved")
 
         with pytest.raises((NotALog, CorruptionError, OffsetOutOfRange, LogClosed)):
+            list(reader.scan())
+
+
+def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) -> None:
+    make_log(tmp_path, 7, **SMALL)
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        for path in tmp_path.glob("*.log"):
+            path.unlink()
+
+        with pytest.raises(NotALog, match="it holds no segment"):
             list(reader.scan())
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from record.batches import with_field
 from seeklog import Log, LogConfig, Record
+from seeklog.errors import CorruptBatch
 from seeklog.files import OsFiles
 from seeklog.storage import reading
-from seeklog.storage.pinned import make_pin, pinned_view
+from seeklog.storage.pinned import Pin, make_pin, pinned_view
+from storage.workbench import QuickFiles
 
 KEYS = 7
 CONFIG = LogConfig(cleanup_policy="compact", segment_bytes=1500, index_interval_bytes=200, flush="os")
@@ -45,3 +49,96 @@ def test_a_pin_that_compaction_overtakes_still_gives_the_newest_record_of_every_
     assert _keys(found) == before
     assert [record.offset for record in found] == sorted({record.offset for record in found})
     assert all(start <= record.offset < end for record in found)
+
+
+def _read(path: Path, pin: Pin, start: int, end: int) -> list[Record]:
+    view = pinned_view(OsFiles(), str(path), pin)
+    return [record for chunk in reading.scan_chunks(view, start, end, limit=1 << 20) for record in chunk]
+
+
+@pytest.mark.parametrize("start", [0, 20, 55])
+def test_a_pin_of_sealed_segments_is_read_as_it_was_and_as_compaction_leaves_it(tmp_path: Path, start: int) -> None:
+    with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
+        _append(log, 0, 60)
+        log.flush()
+        end = log.view.last.base_offset
+        pin = make_pin(log.view, min(start, end - 1), end)
+        assert all(one.is_final for one in pin.segments)
+        before = list(log.scan(start, end))
+        assert _read(log.path, pin, start, end) == before
+
+        assert log.compact().removed_records > 0
+        # Segments that were rolled away and not yet sealed lie behind those that were compacted.
+        _append(log, 60, 60)
+        found = _read(log.path, pin, start, end)
+
+    assert _keys(found) == _keys(before)
+    assert len(found) < len(before) or start > 20
+
+
+def test_a_pin_of_what_was_deleted_says_so_when_it_is_read(tmp_path: Path) -> None:
+    with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
+        _append(log, 0, 60)
+        log.flush()
+        with Log(log.path, config=CONFIG, read_only=True) as reader:
+            view = reader.view
+            end = view.segments[0].next_offset
+            log.delete_before(end)
+
+            pin = make_pin(view, 3, end)
+
+            assert pin.entry == b""
+            with pytest.raises(FileNotFoundError):
+                _read(log.path, pin, 3, end)
+
+
+def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_path: Path) -> None:
+    """Goal: where compaction has left gaps, nothing but the end of its segment tells that a base offset is wrong."""
+    with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
+        _append(log, 0, 60)
+        log.flush()
+        assert log.compact().removed_records > 0
+        first = log.view.segments[0]
+        pin = make_pin(log.view, 0, first.next_offset)
+        assert not pin.segments[0].contiguous
+        *_, last = log.read_batches(0, max_bytes=first.size)
+        path = Path(first.path)
+        whole = path.read_bytes()
+        assert whole.endswith(last.raw)
+        path.write_bytes(whole[: -len(last.raw)] + with_field(last.raw, "base_offset", first.next_offset + 5))
+
+        with pytest.raises(CorruptBatch, match=f"ends with offset {first.next_offset + 5}") as caught:
+            _read(log.path, pin, 0, first.next_offset)
+
+    assert caught.value.path == str(path)
+
+
+LONG = replace(CONFIG, segment_bytes=30_000, index_interval_bytes=1 << 20)
+
+
+def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_path: Path) -> None:
+    """Goal: also where that is further from the start than one read, and no index entry lies between."""
+    with Log(tmp_path / "log", config=LONG, files=QuickFiles()) as log:
+        _append(log, 0, 100)
+        for number in range(100, 800):
+            log.append(b"x", key=b"own-%d" % number)
+        log.flush()
+        assert log.segment_count > 1
+        end = log.view.segments[0].next_offset
+        pin = make_pin(log.view, 0, end)
+        assert log.compact().removed_records > 0
+
+        found = reading.seek(pinned_view(OsFiles(), str(log.path), pin), end - 5)
+
+        assert found.position == log.seek(end - 5).position
+        assert found.position > reading.POINT_READ
+
+        # And what is wrong with the new file is told with its place.
+        path = Path(log.view.segments[0].path)
+        second = next(batch.header.size for batch in log.read_batches(0))
+        data = bytearray(path.read_bytes())
+        data[second + 16] = 9  # the magic
+        path.write_bytes(data)
+        with pytest.raises(CorruptBatch) as caught:
+            reading.seek(pinned_view(OsFiles(), str(log.path), pin), end - 5)
+        assert (caught.value.path, caught.value.position) == (str(path), second)

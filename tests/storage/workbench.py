@@ -97,6 +97,59 @@ class CountingFiles(QuickFiles):
         return sum(each == what and name.endswith(suffix) for each, name in list(self.diary))
 
 
+class Meanwhile(QuickFiles):
+    """The real disk, on which somebody else does something while it is asked: before or after a call, once.
+
+    A call is named by its method and by how the path ends that it is for; the first that comes is taken.
+    """
+
+    def __init__(self) -> None:
+        self._plans: list[tuple[str, str, str, Callable[[], object]]] = []
+        self._paths: dict[int, str] = {}
+
+    def before(self, method: str, suffix: str, do: Callable[[], object]) -> None:
+        self._plans.append(("before", method, suffix, do))
+
+    def after(self, method: str, suffix: str, do: Callable[[], object]) -> None:
+        self._plans.append(("after", method, suffix, do))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that was to be done was done."""
+        return not self._plans
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self._act("before", "open", path)
+        handle = super().open(path, write=write, create=create)
+        self._paths[handle] = path
+        self._act("after", "open", path)
+        return handle
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        path = self._paths[handle]
+        self._act("before", "read", path)
+        data = super().read(handle, size, position)
+        self._act("after", "read", path)
+        return data
+
+    def list(self, directory: str) -> list[str]:
+        self._act("before", "list", directory)
+        listing = super().list(directory)
+        self._act("after", "list", directory)
+        return listing
+
+    def file_size(self, path: str) -> int:
+        self._act("before", "file_size", path)
+        return super().file_size(path)
+
+    def _act(self, when: str, method: str, path: str) -> None:
+        for plan in self._plans:
+            if plan[:2] == (when, method) and path.endswith(plan[2]):
+                self._plans.remove(plan)
+                plan[3]()
+                return
+
+
 def config_of(**words: Any) -> LogConfig:
     return LogConfig(**{"flush": "os", "retention_ms": -1, **words})
 

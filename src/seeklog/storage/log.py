@@ -316,39 +316,41 @@ class Log:
         return self._checked_stop(offset)
 
     def _read_again(
-        self, offset: int, stop: int, max_records: int, max_bytes: int, error: Exception
+        self, offset: int, stop: int, max_records: int, max_bytes: int, error: OSError | CorruptionError
     ) -> Iterator[Record]:
         """Tell a segment that was deleted or compacted, or a tail that another process has rewritten, from damage."""
-        if isinstance(error, OSError):
-            if not isinstance(error, FileNotFoundError) or offset < self._partition.view.bases[0]:
-                raise self._unreadable(offset, error) from error
-            return iter(
-                self._in_view(
-                    self._partition.view,
-                    offset,
-                    lambda view: reading.read_records(view, offset, stop, max_records, max_bytes, self._limit),
-                )
+        if isinstance(error, CorruptionError):
+            if not isinstance(self._partition, Observer):
+                raise error
+            self._partition.reload()
+            stop = min(stop, self._partition.log_end_offset)
+        elif not isinstance(error, FileNotFoundError):
+            raise self._unreadable(offset, error) from error
+        view = self._partition.view
+        if offset < view.bases[0]:
+            raise self._out_of_range(offset) from error
+        return iter(
+            self._in_view(
+                view,
+                offset,
+                lambda view: reading.read_records(view, offset, stop, max_records, max_bytes, self._limit),
             )
-        if not isinstance(self._partition, Observer):
-            raise error
-        self._partition.reload()
-        stop = min(stop, self._partition.log_end_offset)
-        records = reading.read_records(self._partition.view, offset, stop, max_records, max_bytes, self._limit)
-        return iter(records)
+        )
 
     def _in_view(self, view: View, offset: int, work: Callable[[View], Item]) -> Item:
         """Do something in a view, and again in the newest one where compaction has replaced a file of it."""
-        for _ in range(reading.RENEWALS_MOST):
+        renewals = 0
+        while True:
             try:
                 return work(view)
-            except FileNotFoundError as error:
+            except OSError as error:
+                if renewals == reading.RENEWALS_MOST or not isinstance(error, FileNotFoundError):
+                    raise self._unreadable(offset, error) from error
+                renewals += 1
                 try:
                     view = reading.renewed(view, offset, error)
                 except OSError:
                     raise self._unreadable(offset, error) from error
-            except OSError as error:
-                raise self._unreadable(offset, error) from error
-        return work(view)
 
     def _checked_stop(self, offset: int) -> int:
         """Return the high watermark, or refuse an offset outside of the log."""
@@ -514,7 +516,10 @@ class Log:
         """
         if not isinstance(key, bytes):
             raise UsageError(f"a key is bytes, not {type(key).__name__}")
-        for is_last_try in (*(False,) * reading.RENEWALS_MOST, True):
+        tries = 0
+        while True:
+            is_last_try = tries == reading.RENEWALS_MOST
+            tries += 1
             first, stop = self._range(start, end)
             partition = self._partition
             view = partition.view
@@ -533,7 +538,6 @@ class Log:
                     if isinstance(error, OSError):
                         raise self._unreadable(first, error) from error
                     raise
-        raise AssertionError("the last try returns or raises")
 
     def _may_have_moved(self, view: View, error: OSError | CorruptionError) -> bool:
         """Tell whether the segments of a view may have changed under its reader; learn what they are by now."""

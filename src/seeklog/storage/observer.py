@@ -124,12 +124,9 @@ class TailSegment(Segment):
             self.loaded = None
 
     def _within_span(self, data: bytes) -> tuple[int, int]:
-        """Walk as `walk_batches` does, up to a base offset that no batch of this segment can have."""
+        """Walk as `walk_batches` does, up to the batch, which it has met, that this segment cannot have."""
         at, next_offset = 0, self._next_offset
-        while len(data) - at >= kernel.HEADER_SIZE:
-            header = read_header(data, at)
-            if header.next_offset - self.base_offset > SPAN_MOST:
-                break
+        while (header := read_header(data, at)).next_offset - self.base_offset <= SPAN_MOST:
             at, next_offset = at + header.size, header.next_offset
         return at, next_offset
 

@@ -17,7 +17,7 @@ from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
 from seeklog.storage.segment import ADVICE as ADVICE
-from seeklog.storage.segment import Segment, check_fits, cut_short, whole_batch_size
+from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
 from seeklog.storage.view import View
 
 logger = logging.getLogger("seeklog")
@@ -225,9 +225,10 @@ class Cursor:
             check_fits(rest, position=position, segment=segment)
         elif len(rest) >= 12:
             wanted = max(wanted, check_fits(rest, position=position, segment=segment))
+        size = segment.size  # before the read: what is appended meanwhile is not missing in it
         self.data = segment.read(wanted, position)
         self.origin, self.at = position, 0
-        if len(self.data) < HEADER_SIZE or len(self.data) < min(wanted, segment.size - position):
+        if len(self.data) < HEADER_SIZE or len(self.data) < min(wanted, size - position):
             return self._cut_short(position)
         return True
 
@@ -299,32 +300,33 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
     """
     out: list[Record] = []
     segment = view.segments[view.find(start)]
-    if start >= segment.base_offset:
-        position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
-        try:
-            _, next_offset, taken = kernel.read_records(
-                data,
-                0,
-                position,
-                base,
-                segment.contiguous,
-                start,
-                stop,
-                max_records,
-                max_records,
-                max_bytes,
-                limit,
-                out,
-                segment.shared.source,
-            )
-        except CorruptionError as error:
-            raise located(error, segment) from error
-        if not segment.contiguous:
-            segment.check_bound(next_offset, position)
-        max_bytes -= taken
-        if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):
-            return out
-        start = out[-1].offset + 1 if out else start
+    if start < segment.base_offset:
+        raise SegmentReplaced(segment.path)  # it was deleted since the caller looked where the log starts
+    position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
+    try:
+        _, next_offset, taken = kernel.read_records(
+            data,
+            0,
+            position,
+            base,
+            segment.contiguous,
+            start,
+            stop,
+            max_records,
+            max_records,
+            max_bytes,
+            limit,
+            out,
+            segment.shared.source,
+        )
+    except CorruptionError as error:
+        raise located(error, segment) from error
+    if not segment.contiguous:
+        segment.check_bound(next_offset, position)
+    max_bytes -= taken
+    if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):
+        return out
+    start = out[-1].offset + 1 if out else start
     cursor = Cursor(view, start, chunk=POINT_READ if max_records == 1 else min(max(max_bytes, POINT_READ), SCAN_CHUNK))
     while True:
         # An empty batch, or one of markers, may use up the bytes and give no record: then one more is read.
@@ -480,7 +482,11 @@ def seek(view: View, offset: int) -> Seek:
         except CorruptionError as error:
             raise located(error, cursor.segment) from error
         scanned += walked
-        if len(cursor.data) - cursor.at >= HEADER_SIZE or not cursor.fill():
+        # The walk also stops before a batch that is not all in `data`, which may lie far below the offset.
+        ahead = cursor.data[cursor.at : cursor.at + HEADER_SIZE]
+        if len(ahead) == HEADER_SIZE and read_header(ahead).last_offset >= offset:
+            break
+        if not cursor.fill():
             break
     same = cursor.segment is entry_segment
     logger.debug("offset %d: index entry at byte %d of %s", offset, entry_position, entry_segment.path)
@@ -541,9 +547,10 @@ def _time_entry(segment: Segment, timestamp_ms: int) -> int:
         if entry is None:
             return segment.base_offset
         if segment.base_offset <= entry.offset < segment.next_offset:
-            position = seek(View([segment]), entry.offset).position
-            header = read_header(segment.read(HEADER_SIZE, position))
-            if header.max_timestamp_ms == entry.timestamp_ms and header.base_offset <= entry.offset:
+            data = segment.read(HEADER_SIZE, seek(View([segment]), entry.offset).position)
+            # Nothing is there where the entry names an offset behind the last batch, in a gap before the next segment.
+            header = read_header(data) if data else None
+            if header and header.max_timestamp_ms == entry.timestamp_ms and header.base_offset <= entry.offset:
                 return header.base_offset
         segment.rebuild_indexes("a time entry does not name the batch it stands for")
     return segment.base_offset
