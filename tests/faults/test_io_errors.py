@@ -14,7 +14,7 @@ from crash.recorder import NEW_DISK, Content, read_everything
 from crash.sim import FaultyFiles, SimFiles
 from faults.children import acknowledged_end, can_strace, kill_config, run_under_strace, value_at
 from faults.disks import ask, files_with, open_on
-from seeklog import Log, LogConfig, names
+from seeklog import Log, LogConfig, ProducerSequence, Record, names
 from seeklog.errors import DiskFull, LogFailed, NotAccessible, SeeklogError
 
 if TYPE_CHECKING:
@@ -263,6 +263,64 @@ def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: 
             break
     print(f"flush={flush}, {call}: {number - 1} writes failed")
     assert number > 1
+
+
+CHANGING = frozenset({"write", "truncate", "rename", "remove", "sync", "sync_directory"})
+PRODUCER = ProducerSequence(producer_id=7, epoch=0, sequence=0)
+
+
+@pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch", "flush"])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_disk_that_fails_in_a_change_stops_the_log_and_leaves_no_hole_and_no_half(flush: str, call: str) -> None:
+    """Goal: EIO at every call n that changes something; what producers have numbered is known all the same."""
+    config = config_of(flush)
+    stopped = 0
+    for number in itertools.count(1):
+        sim = SimFiles(NEW_DISK)
+        files = FaultyFiles(sim, methods=CHANGING)
+        with open_on(files, config=config) as log:
+            log.append_many([Record(value_of(0))], producer=PRODUCER)
+            for at in range(1, APPENDS):
+                log.append(value_of(at))
+            if call != "flush":
+                log.flush()
+            before = offsets_of(log)
+            files.calls = 0
+            files.fail_at = number
+            try:
+                getattr(log, call)(*(() if call == "flush" else (4,)))
+            except LogFailed:
+                stopped += 1
+                with pytest.raises(LogFailed):
+                    log.append(b"after the failure")
+            else:
+                # What failed can wait: the files of a segment that is deleted, the indexes of one that is cut.
+                after = {
+                    "truncate_to": (0, 4, 4, 0),
+                    "delete_before": (4, *before[1:]),
+                    "begin_epoch": (*before[:3], 4),
+                }
+                assert offsets_of(log) == after.get(call, before), number
+            failures = files.failures
+            files.heal()
+        sim.process_crash()
+        with open_on(sim, config=config) as log:
+            start, end, _, epoch = offsets_of(log)
+            assert [record.value for record in read_everything(log)] == [value_of(at) for at in range(start, end)]
+            if call == "truncate_to":
+                # It is taken away from the end on, segment by segment: what is left has no hole.
+                assert (start, epoch) == (0, 0), number
+                assert 4 <= end <= APPENDS, number
+            else:
+                done = (4, APPENDS, 0) if call == "delete_before" else (0, APPENDS, 4)
+                assert (start, end, epoch) in {(0, APPENDS, 0), done}, number
+            place = log.place_of(PRODUCER.producer_id)
+            assert place is not None, number
+            assert place.sequence == 1, number
+        if failures == 0:
+            break
+    print(f"flush={flush}, {call}: {number - 1} calls failed, {stopped} of them stopped the log")
+    assert stopped > 0 or (call, flush) == ("flush", "batch")  # by then nothing is left to be flushed
 
 
 def offsets_of(log: Log) -> tuple[int, int, int, int]:

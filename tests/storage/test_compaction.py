@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import (
     CorruptionError,
     DiskFull,
@@ -28,7 +28,16 @@ from seeklog.record.kernel import SegmentState
 from seeklog.storage import compaction
 from seeklog.storage.compaction import SegmentFacts, assess, can_join
 from seeklog.storage.seal import read_seal
-from storage.workbench import START_MS, FakeClock, QuickFiles, contents, crashed_copy, open_log, segment_bases
+from storage.workbench import (
+    START_MS,
+    FakeClock,
+    Meanwhile,
+    QuickFiles,
+    contents,
+    crashed_copy,
+    open_log,
+    segment_bases,
+)
 
 DAY_MS = 24 * 3600 * 1000
 WORDS: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 700, "index_interval_bytes": 100}
@@ -425,12 +434,13 @@ def test_damage_is_refused_and_nothing_changes(tmp_path: Path) -> None:
 
 
 class FullFiles(QuickFiles):
-    """A disk that has no room for a cleaned segment."""
+    """A disk that has no room for a cleaned segment, or for another kind of file."""
 
     is_full = True
+    starved = ".cleaned"
 
     def write(self, handle: int, data: Any, position: int) -> None:
-        if self.is_full and ".cleaned" in self._names.get(handle, ""):
+        if self.is_full and self.starved in self._names.get(handle, ""):
             raise OSError(28, "No space left on device")
         super().write(handle, data, position)
 
@@ -457,45 +467,91 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
         assert log.compact().removed_records > 0
 
 
-class MeddlingFiles(QuickFiles):
-    """A disk that does something else, once, when a file of a certain kind is opened or renamed."""
-
-    def __init__(self) -> None:
-        self.suffix = ""
-        self.meddle: Callable[[], object] = bool
-
-    def _look(self, path: str) -> None:
-        if self.suffix and path.endswith(self.suffix):
-            self.suffix = ""
-            self.meddle()
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        self._look(path)
-        return super().open(path, write=write, create=create)
-
-    def rename(self, source: str, target: str) -> None:
-        self._look(target)
-        super().rename(source, target)
+def test_a_full_disk_that_does_not_take_the_checkpoint_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    """Goal: before there are gaps the checkpoint says that there may be; without room for it there are none."""
+    files = FullFiles()
+    files.is_full, files.starved = False, names.CHECKPOINT
+    with open_compacted(tmp_path, files=files) as log:
+        churn(log, 100)
+        log.flush()
+        before, records = segment_bases(tmp_path), everything(log)
+        files.is_full = True
+        with pytest.raises(DiskFull, match="nothing was changed"):
+            log.compact()
+        assert (segment_bases(tmp_path), log.contiguous_from) == (before, 0)
+        assert everything(log) == records
+        files.is_full = False
+        assert log.compact().removed_records > 0
+        assert log.contiguous_from == before[-1]
 
 
 def test_retention_that_is_quicker_than_compaction_is_let_by(tmp_path: Path) -> None:
     """Goal: segments that go while they are read or copied are no error, and nothing of them comes back."""
-    for number, suffix in enumerate((".log", ".log.cleaned")):
-        files = MeddlingFiles()
+    for number, suffix in enumerate((".log", ".log.cleaned", ".seal.cleaned")):
+        files = Meanwhile()
         with open_compacted(tmp_path / str(number), files=files, max_open_segments=2) as log:
             churn(log, 200)
             log.flush()
             bases = segment_bases(tmp_path / str(number))
             records = everything(log)
-            files.suffix, files.meddle = suffix, partial(log.delete_before, bases[2])
+            files.before("open", suffix, partial(log.delete_before, bases[2]))
             result = log.compact()
 
-            assert files.suffix == ""
+            assert files.is_over
             assert log.log_start_offset == bases[2]
             left = [record for record in records if record.offset >= bases[2]]
             assert everything(log) == latest(left, below=bases[-1])
             assert result.first_dirty_offset == bases[-1]
             assert not [*(tmp_path / str(number)).glob("*.cleaned")]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("suffix", [".log.cleaned", ".index.cleaned", ".seal.cleaned"])
+def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, suffix: str, place: int) -> None:
+    """Goal: what is cut off while it is copied does not come back, and what is kept is kept."""
+    files = Meanwhile()
+    with open_compacted(tmp_path / "log", files=files) as log:
+        churn(log, 200)
+        log.flush()
+        end = segment_bases(log.path)[place] + 3
+        records = everything(log)
+        files.before("open", suffix, partial(log.truncate_to, end))
+        log.compact()
+
+        assert files.is_over
+        assert log.log_end_offset in (end, end - 1, end - 2, end - 3)  # where the batch begins that held it
+        kept = [record for record in records if record.offset < log.log_end_offset]
+        below = log.view.last.base_offset
+        assert latest(everything(log), below=below) == latest(kept, below=below)
+        assert not [*log.path.glob("*.cleaned"), *log.path.glob("*.swap")]
+        put(log, "goes on", b"")
+        crashed = crashed_copy(log.path, tmp_path / "crashed")
+        after = everything(log)
+    for path in (crashed, tmp_path / "log"):
+        with open_compacted(path) as log:
+            assert everything(log) == after
+
+
+def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
+    """Goal: compaction notes in a seal that it has seen a segment; that of one which has changed is not its own."""
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        for number in range(40):
+            put(log, f"own {number}", b"")
+        log.flush()
+        first, second, *_ = segment_bases(tmp_path)
+        # Nothing goes, so nothing is copied: the file that was begun is removed, and the seal written anew.
+        files.before("remove", ".log.cleaned", lambda: files.before("remove", ".log.cleaned", cut))
+
+        def cut() -> None:
+            assert log.truncate_to(second + 2) == second + 2
+
+        log.compact()
+
+        assert files.is_over
+        assert segment_bases(tmp_path) == [first, second]
+        assert read_seal(files, str(tmp_path), first) is not None
+        assert read_seal(files, str(tmp_path), second) is None
 
 
 def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
@@ -510,7 +566,7 @@ def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
 
 def test_a_disk_that_fails_when_segments_are_replaced_fails_the_log(tmp_path: Path) -> None:
     """Goal: what was swapped half is for the next open to complete; nothing of it is thrown away."""
-    files = MeddlingFiles()
+    files = Meanwhile()
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 200)
         log.flush()
@@ -519,7 +575,7 @@ def test_a_disk_that_fails_when_segments_are_replaced_fails_the_log(tmp_path: Pa
         def fail() -> None:
             raise OSError(5, "Input/output error")
 
-        files.suffix, files.meddle = ".swap", fail
+        files.before("rename", ".swap", fail)
         with pytest.raises(LogFailed, match="replacing segments failed"):
             log.compact()
     with open_compacted(tmp_path) as log:

@@ -23,7 +23,7 @@ from seeklog.record.kernel import KeyTable, crc32c, hash_key
 from seeklog.storage import keys as keys_module
 from seeklog.storage.keyindex import collect_keys, encode_key_index, open_key_index
 from seeklog.storage.seal import read_seal
-from storage.workbench import FakeClock, QuickFiles, contents, open_log
+from storage.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log
 
 SEGMENT_BYTES = 700
 KEYS = [b"", b"a", b"b", b"c" * 40]
@@ -637,3 +637,21 @@ def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
                     assert {key: reader.latest_for_key(key) for key in before} == before
                     log.make_key_indexes()
     assert answers(tmp_path, cleanup_policy="compact") == before
+
+
+def test_a_segment_that_is_deleted_while_its_index_is_made_gets_none(tmp_path: Path) -> None:
+    """Goal: no index outlives its segment: another one may get its number."""
+    files = Meanwhile()
+    with open_log(tmp_path, files=files, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
+        fill(log, 60)
+        log.flush()
+        for path in key_files(tmp_path):
+            path.unlink()
+    with open_log(tmp_path, files=files, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
+        first, second, *_ = log.view.segments
+        files.after("read", Path(first.path).name, lambda: log.delete_before(second.base_offset))
+        log.make_key_indexes()
+
+        assert files.is_over
+        assert not (tmp_path / f"{first.base_offset:020d}.keyindex").exists()
+        assert (tmp_path / f"{second.base_offset:020d}.keyindex").exists()

@@ -296,21 +296,20 @@ def test_a_reader_follows_a_writer_that_keeps_rolling_a_few_times_and_not_for_ev
         catch_up(reader, writer)
 
 
-@pytest.fixture
-def beside(tmp_path: Path) -> Iterator[tuple[Log, Log, Meanwhile]]:
-    """A writer, a reader, and what happens on the disk of the reader."""
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(tmp_path: Path, is_own: bool) -> None:
+    """The segment that begins at 5 is about to be opened, and by then the first one holds these offsets."""
     files = Meanwhile()
-    with (
-        open_log(tmp_path, max_open_segments=2, **SMALL) as writer,
-        open_log(tmp_path, files=files, read_only=True, max_open_segments=2, **SMALL) as reader,
-    ):
-        yield writer, reader, files
+    words = {**SMALL, "max_open_segments": 2}
+    with open_log(tmp_path, files=files, **words) as writer:
+        fill(writer, 12)
+        writer.flush()
+        with open_log(tmp_path, files=files, read_only=True, **words) as other:
+            scan_over_a_truncation(writer if is_own else other, writer, files)
+            assert_same(other, writer)
 
 
-def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(beside: tuple[Log, Log, Meanwhile]) -> None:
-    """The reader is about to open the segment that begins at 5, and by then the first one holds these offsets."""
-    writer, reader, files = beside
-    fill(writer, 12)
+def scan_over_a_truncation(reader: Log, writer: Log, files: Meanwhile) -> None:
 
     def rewrite() -> None:
         writer.truncate_to(2)
@@ -323,7 +322,30 @@ def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(besid
 
     assert offsets(reader.scan()) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert files.is_over
-    assert_same(reader, writer)
+
+
+def test_a_segment_that_was_written_anew_in_the_same_size_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """Its indexes are lost, so the log is read to make them, and has another CRC than the seal that was read."""
+    files = Meanwhile()
+    with (
+        open_log(tmp_path, **SMALL) as writer,
+        open_log(tmp_path, files=files, read_only=True, **SMALL) as reader,
+    ):
+        fill(writer, 7)
+        writer.flush()
+
+        def write_anew() -> None:
+            writer.truncate_to(0)
+            fill(writer, 7, start=100)
+            writer.flush()
+            for path in tmp_path.glob(f"{0:020d}.*index"):
+                path.unlink()
+
+        assert reader.log_end_offset == 7
+        files.before("map", f"{0:020d}.index", write_anew)
+
+        assert values(reader.read(3, max_records=1)) == [value_of(103)]
+        assert files.is_over
 
 
 def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp_path: Path) -> None:

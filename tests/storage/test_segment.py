@@ -12,13 +12,16 @@ import pytest
 from record.batches import INT32_MAX, Sketch, T, batch_of
 from record.batches import Row as HandMade
 from seeklog import Record
-from seeklog.errors import RecordTooLarge
+from seeklog.errors import CorruptBatch, LogFailed, RecordTooLarge
 from seeklog.record.batch import encode_batch
+from seeklog.storage.inspection import inspect_partition
 from storage.workbench import (
     BATCH_BYTES,
     START_MS,
     FakeClock,
+    Meanwhile,
     QuickFiles,
+    config_of,
     contents,
     crashed_copy,
     fill,
@@ -295,3 +298,52 @@ def test_a_batch_with_a_gap_at_its_end_is_followed_by_the_offset_behind_the_gap(
         assert offsets(log.scan()) == [0, 4, 10]
         assert offsets(log.read(5)) == [10]
         assert struct.unpack_from(">q", (tmp_path / f"{0:020d}.log").read_bytes(), len(sketch.encode()))[0] == 10
+
+
+# ---------------------------------------------------------------- what an index must not be made of
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("place", [1, 12, 15])
+def test_a_log_other_than_the_one_that_was_sealed_makes_no_index(sealed_log: Path, place: int, read_only: bool) -> None:
+    """Goal: no CRC of a batch covers its base offset and leader epoch; the seal's does, and is not written anew."""
+    first = sealed_log / f"{0:020d}.log"
+    data = bytearray(first.read_bytes())
+    data[place] ^= 1
+    first.write_bytes(data)
+    first.with_suffix(".index").write_bytes(b"")
+
+    with open_log(sealed_log, read_only=read_only, **WORDS) as log:
+        before = contents(sealed_log)
+        with pytest.raises(CorruptBatch) as caught:
+            log.seek(1)
+        assert contents(sealed_log) == before
+    assert caught.value.path == str(first)
+
+
+def test_an_index_that_is_made_while_compaction_replaces_its_segment_is_not_written(tmp_path: Path) -> None:
+    """Goal: the files beside the new segment stay those that compaction wrote."""
+    files = Meanwhile()
+    words = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100, "cleanup_policy": "compact"}
+    with open_log(tmp_path, files=files, **words) as log:
+        for number in range(30):
+            log.append(b"%d" % number, key=b"k%d" % (number % 2))
+        log.flush()
+    (tmp_path / f"{0:020d}.index").write_bytes(b"not an index")
+    with open_log(tmp_path, files=files, **words) as log:
+        # The log is read to make the index, and by then another one takes its place.
+        files.after("read", f"{0:020d}.log", log.compact)
+        assert list(log.read(0, max_records=1)) == list(log.scan())[:1]
+        assert files.is_over
+        assert inspect_partition(str(tmp_path), config=config_of(**words), files=files) == []
+
+
+def test_a_file_that_has_the_name_of_the_next_segment_is_not_written_over(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES) as log:
+        fill(log, 3)
+        stranger = tmp_path / f"{3:020d}.log"
+        stranger.write_bytes(b"who knows")
+        with pytest.raises(LogFailed, match="starting a segment"):
+            log.append(b"v")
+
+    assert stranger.read_bytes() == b"who knows"

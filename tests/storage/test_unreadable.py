@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,8 @@ import pytest
 
 from record.batches import Row, Sketch, with_field
 from seeklog import Log
-from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, NotAccessible, OffsetOutOfRange
+from seeklog.errors import CorruptBatch, CorruptionError, LogFailed, LostRecords, NotAccessible, OffsetOutOfRange
+from seeklog.files import Buffer
 from seeklog.storage import reading
 from storage.workbench import (
     BATCH_BYTES,
@@ -235,7 +237,8 @@ def test_a_view_does_not_go_on_behind_what_was_deleted_before_it_was_taken(tmp_p
             reading.read_records(log.view, 5, RECORDS, 10, 1 << 20, 1 << 20)
 
 
-def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path, is_own: bool) -> None:
     """Goal: compaction replaces the segments before it, and retention takes the first; what is kept is read."""
     words = {**WORDS, "cleanup_policy": "compact", "segment_bytes": 3 * (BATCH_BYTES + 4)}
     with open_log(tmp_path, **words) as writer:
@@ -243,7 +246,7 @@ def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path) -> N
             writer.append(value_of(number), key=b"same" if number % 3 == 0 else b"%04d" % number)
         writer.flush()
         with open_log(tmp_path, read_only=True, **words) as reader:
-            backwards = reader.scan_reverse()
+            backwards = (writer if is_own else reader).scan_reverse()
             seen = [next(backwards).offset]
             assert writer.compact().removed_records == 2
             assert writer.delete_before(3) == 1
@@ -252,6 +255,51 @@ def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path) -> N
 
     # Of the one key only the newest records are left: the last that was compacted, and the one that was not.
     assert seen == [11, 10, 9, 8, 7, 6, 5, 4]
+
+
+def test_a_view_that_outlives_its_log_tells_that_a_file_is_gone(tmp_path: Path) -> None:
+    """Goal: nobody is left who could know what has taken its place."""
+    log = open_log(tmp_path, **WORDS)
+    fill(log, RECORDS)
+    log.flush()
+    view = log.view
+    log.close()
+    del log
+    gc.collect()
+    (tmp_path / f"{3:020d}.log").unlink()
+
+    assert offsets(reading.read_records(view, 0, 3, 10, 1 << 20, 1 << 20)) == [0, 1, 2]
+    with pytest.raises(FileNotFoundError):
+        reading.seek(view, 4)
+
+
+def test_a_full_disk_that_does_not_answer_either_stops_the_log(tmp_path: Path) -> None:
+    """Goal: an append is refused and may be repeated only if the file is known to be as it was."""
+
+    class Unsure(QuickFiles):
+        is_full = False
+
+        def write(self, handle: int, data: Buffer, position: int) -> None:
+            if self.is_full:
+                raise OSError(errno.ENOSPC, "no room")
+            super().write(handle, data, position)
+
+        def size(self, handle: int) -> int:
+            if self.is_full:
+                raise OSError(errno.EIO, "on purpose")
+            return super().size(handle)
+
+    files = Unsure()
+    with open_log(tmp_path, files=files) as log:
+        fill(log, 3)
+        files.is_full = True
+        with pytest.raises(LogFailed, match="no room"):
+            log.append(b"v")
+        files.is_full = False
+        with pytest.raises(LogFailed):
+            log.append(b"v")
+    with open_log(tmp_path) as log:
+        assert offsets(log.scan()) == [0, 1, 2]
 
 
 # ---------------------------------------------------------------- entries that their batches do not prove

@@ -138,9 +138,21 @@ class Meanwhile(QuickFiles):
         self._act("after", "list", directory)
         return listing
 
+    def map(self, path: str) -> Buffer:
+        self._act("before", "map", path)
+        return super().map(path)
+
     def file_size(self, path: str) -> int:
         self._act("before", "file_size", path)
         return super().file_size(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._act("before", "rename", target)
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self._act("before", "remove", path)
+        super().remove(path)
 
     def _act(self, when: str, method: str, path: str) -> None:
         for plan in self._plans:

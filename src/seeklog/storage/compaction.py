@@ -42,7 +42,7 @@ from seeklog.record.kernel import (
 from seeklog.storage import swap
 from seeklog.storage.ended import EndedTransactions, Verdicts
 from seeklog.storage.reading import ADVICE, locate, located
-from seeklog.storage.seal import Seal, write_seal
+from seeklog.storage.seal import Seal
 from seeklog.storage.segment import Segment, check_fits, seal_of
 from seeklog.storage.view import View
 
@@ -217,7 +217,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
         swap.drop_cleaned(partition.shared)
         run = _Run(partition, buffer_bytes, goal=todo.first_uncleanable_offset)
         while before:
-            reached = todo.first_dirty_offset
+            reached, view = todo.first_dirty_offset, partition.view
             try:
                 run.round(todo)
             except _Unstable:
@@ -227,6 +227,10 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
             except FileNotFoundError as error:
                 # Retention may have been quicker; what is left is begun anew.
                 if error.filename in {segment.path for segment in partition.view.segments}:
+                    raise
+            except CorruptionError as error:
+                # And so may a truncation: what it has cut was read with a hole, and is another segment now.
+                if _is_same(error.path, read=view, now=partition.view):
                     raise
             todo = run.cleanable()
             if not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
@@ -244,6 +248,11 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
             keyless_records=run.keyless,
             first_dirty_offset=todo.first_dirty_offset,
         )
+
+
+def _is_same(path: str | None, *, read: View, now: View) -> bool:
+    """Tell whether the segment of a path that was read is still the one that has it, and was not cut since."""
+    return any(segment.path == path and segment in now.segments for segment in read.segments)
 
 
 def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts], *, stop_offset: int) -> Cleanable:
@@ -461,13 +470,8 @@ class _Run:
 
     def _note_clean(self, segment: Segment, seal: Seal, clean_offset: int) -> None:
         """Have the seal of a segment that loses nothing say that its records were seen."""
-        if seal.clean_offset >= clean_offset:
-            return
-        new = replace(seal, clean_offset=clean_offset)
-        with self._shared.replacing:
-            if not segment.is_replaced and segment.seal == seal:
-                write_seal(self._shared.files, self._shared.directory, new)
-                segment.attach(new)
+        if seal.clean_offset < clean_offset:
+            self._partition.renew_seal(segment, seal, replace(seal, clean_offset=clean_offset))
 
     def _put_in_place(
         self, sealed: Sequence[tuple[Segment, Seal]], state: SegmentState, aborted: bytes, clean_offset: int

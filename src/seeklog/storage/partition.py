@@ -45,6 +45,7 @@ from seeklog.storage.known_producers import KnownProducers
 from seeklog.storage.producers import ProducerSequence, producer_batches
 from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import expired_count, is_roll_due
+from seeklog.storage.seal import Seal, write_seal
 from seeklog.storage.segment import ActiveSegment, Segment, Shared
 from seeklog.storage.view import View
 from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher, read_watermark
@@ -476,11 +477,6 @@ class Partition:
         """The first offset from which on seeklog has written all that there is."""
         return self._contiguous_from
 
-    @property
-    def stamps_append_time(self) -> bool:
-        """Whether batches get the time of the append in place of their records' own."""
-        return self._stamps_append_time
-
     def _segment_for(self, batches: bytes, largest: int | None = None) -> ActiveSegment:
         """Return the segment to write batches to, a new one if Kafka's rules ask for it. Holds the lock."""
         limit = self._largest if largest is None else largest
@@ -853,6 +849,13 @@ class Partition:
             self._generation += 1
             self._try_checkpoint()
             return True
+
+    def renew_seal(self, segment: Segment, old: Seal, new: Seal) -> None:
+        """Put another seal beside a segment, unless that has gone, was cut, or has a third one by now."""
+        with self._sync_lock, self._shared.replacing:
+            if segment in self.view.segments and segment.seal == old:
+                write_seal(self.files, self.directory, new)
+                segment.attach(new)
 
     def _remove_files(self, segment: Segment) -> None:
         """Take a segment's name away first, then its files; readers that hold it open read on."""
