@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import random
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from seeklog import Record, Store, TopicPartition
+from seeklog import Log, Record, Store, TopicPartition, names
 from seeklog.record.kernel import KeyTable, hash_key
 from seeklog.remote import RemoteFiles
 from seeklog.storage import key_ranges
@@ -201,3 +202,37 @@ def test_a_damaged_page_is_told_and_the_key_found_all_the_same(
                 for number in range(0, 40_000, 400):
                     assert log.latest_for_key(key_of(number)).offset == number  # type: ignore[union-attr]
         assert "making the key index anew" in caplog.text
+
+
+class Unanswering(RemoteFiles):
+    """A storage that does not tell the size of a key index while `is_down`."""
+
+    is_down = True
+
+    def file_size(self, path: str) -> int:
+        if self.is_down and path.endswith(names.KEY_INDEX):
+            raise OSError(errno.EIO, "on purpose", path)
+        return super().file_size(path)
+
+
+def test_a_small_index_at_a_url_is_read_and_one_that_cannot_be_is_made_anew(
+    tmp_path: Path, memory: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_store(tmp_path / "store", segment_bytes=20_000, key_index="seal") as store:
+        store.create_topic("customers", partitions=1)
+        with store.hold("customers", 0) as log:
+            for number in range(1000):
+                log.append(b"v", key=key_of(number))
+            log.flush()
+            log.make_key_indexes()
+        store.archive(memory)
+    files = Unanswering(memory)
+    for is_down in (True, False):
+        files.is_down = is_down
+        caplog.clear()
+        with Log(f"{memory}/customers-0", files=files, read_only=True) as log:
+            for number in (0, 1, 500):
+                found = log.latest_for_key(key_of(number))
+                assert found is not None
+                assert found.offset == number
+        assert ("making the key index anew: it cannot be read" in caplog.text) == is_down

@@ -31,6 +31,7 @@ from seeklog.storage.seal import read_seal
 from storage.workbench import (
     START_MS,
     FakeClock,
+    FullFiles,
     Meanwhile,
     QuickFiles,
     contents,
@@ -433,32 +434,13 @@ def test_damage_is_refused_and_nothing_changes(tmp_path: Path) -> None:
         assert contents(tmp_path) == before
 
 
-class FullFiles(QuickFiles):
-    """A disk that has no room for a cleaned segment, or for another kind of file."""
-
-    is_full = True
-    starved = ".cleaned"
-
-    def write(self, handle: int, data: Any, position: int) -> None:
-        if self.is_full and self.starved in self._names.get(handle, ""):
-            raise OSError(28, "No space left on device")
-        super().write(handle, data, position)
-
-    def __init__(self) -> None:
-        self._names: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        self._names[handle] = path
-        return handle
-
-
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    files = FullFiles()
+    files = FullFiles(".cleaned")
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 100)
         log.flush()
         before = contents(tmp_path)
+        files.is_full = True
         with pytest.raises(DiskFull, match="nothing of it was changed"):
             log.compact()
         assert contents(tmp_path) == before
@@ -469,8 +451,7 @@ def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
 
 def test_a_full_disk_that_does_not_take_the_checkpoint_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     """Goal: before there are gaps the checkpoint says that there may be; without room for it there are none."""
-    files = FullFiles()
-    files.is_full, files.starved = False, names.CHECKPOINT
+    files = FullFiles(names.CHECKPOINT)
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 100)
         log.flush()

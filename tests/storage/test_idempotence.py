@@ -12,15 +12,17 @@ from typing import Any
 import pytest
 
 from crash.sim import FaultyFiles
-from seeklog import Log, ProducerSequence, Record
+from seeklog import Log, ProducerSequence, Record, names
 from seeklog.errors import DiskFull, DuplicateSequence, LogFailed, OutOfOrderSequence, ProducerFenced, UsageError
 from seeklog.record.batch import encode_batch
 from seeklog.storage.checkpoint import read_checkpoint, write_checkpoint
 from seeklog.storage.snapshot import decode_snapshot
 from storage.workbench import (
+    BATCH_BYTES,
     START_MS,
     CountingFiles,
     FakeClock,
+    FullFiles,
     QuickFiles,
     contents,
     crashed_copy,
@@ -420,3 +422,25 @@ def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
     append(log, 2)
     assert log._writing is not None
     assert log._writing.producers.last_offsets() == {7: 5, 8: 3}
+
+
+def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothing(tmp_path: Path) -> None:
+    """Goal: only the segments that are to go tell of the producer, where the snapshot that a roll writes was lost."""
+    files = FullFiles(names.SNAPSHOT, error=errno.EIO)
+    words = {"segment_bytes": 3 * BATCH_BYTES}
+    with open_log(tmp_path, files=files, **words) as log:
+        log.append_many(records(0, 1), producer=place(0))
+        fill(log, 11)
+    for path in tmp_path.glob(f"*{names.SNAPSHOT}"):
+        path.unlink()
+    with open_log(tmp_path, files=files, **words) as log:
+        files.is_full = True
+        with pytest.raises(LogFailed, match="keeping a snapshot of producers"):
+            log.delete_before(8)
+        files.is_full = False
+    with open_log(tmp_path, files=files, **words) as log:
+        assert (log.log_start_offset, log.place_of(7)) == (0, place(1))
+        assert log.delete_before(8) == 2
+        assert log.place_of(7) == place(1)
+    with open_log(tmp_path, files=files, **words) as log:
+        assert log.place_of(7) == place(1)

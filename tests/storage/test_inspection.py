@@ -649,3 +649,29 @@ def test_a_segment_that_vanished_since_the_plan_is_told(log: Path) -> None:
 
     assert ("unreadable", "error", file(10), None) in told(findings)
     assert "the segment was there when the directory was listed, and is gone" in {each.detail for each in findings}
+
+
+def test_an_index_that_a_live_writer_has_not_made_yet_is_not_missing(tmp_path: Path) -> None:
+    """A new segment gets its log first."""
+    with open_log(tmp_path, index_interval_bytes=0) as log:
+        fill(log, 3)
+        for suffix in (".index", ".timeindex"):
+            (tmp_path / file(0, suffix)).unlink()
+        assert told(inspect(tmp_path)) == []
+    for suffix in (".index", ".timeindex"):
+        (tmp_path / file(0, suffix)).unlink()
+    assert [kind for kind, *_ in told(inspect(tmp_path))] == ["index-missing", "time-index-missing"]
+
+
+def test_an_entry_that_points_into_damage_is_not_told_beside_the_damage(log: Path) -> None:
+    """Its offset was read elsewhere; but where it points to nobody can say what was there."""
+    patch(log, file(0), 3 * BATCH_BYTES + 20, b"damaged")
+    damage = told(inspect(log))
+    whole = (log / file(0, ".index")).read_bytes()
+    number = next(at for at in range(0, len(whole), 8) if struct.unpack_from(">ii", whole, at)[0] == 6)
+    patch(log, file(0, ".index"), number, struct.pack(">ii", 6, 3 * BATCH_BYTES))
+
+    found = inspect(log)
+
+    assert [one for one in told(found) if one not in damage] == [("index", "error", file(0, ".index"), len(whole))]
+    assert not any("no batch starts" in one.detail for one in found)

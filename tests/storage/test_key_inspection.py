@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from record.batches import batch_of, varint
 from seeklog import LogConfig, Record
+from seeklog.record.kernel import KeyTable
 from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.inspection import inspect_partition
-from seeklog.storage.keyindex import with_crcs
+from seeklog.storage.keyindex import encode_key_index, with_crcs
 from seeklog.storage.reindex import rebuild_index, recover_or_rebuild, renew_index, validate_index
+from seeklog.storage.segment import seal_of
 from storage.workbench import START_MS, QuickFiles, config_of, contents, open_log
 
 FILES = QuickFiles()
@@ -108,6 +112,45 @@ def test_a_damaged_log_does_not_make_its_key_index_a_damage(log: Path) -> None:
     assert Kind.KEY_INDEX not in {kind for kind, _, _ in inspect(log)}
     flip(first)
     assert Kind.KEY_INDEX in {kind for kind, _, _ in inspect(log)}
+
+
+def test_a_damaged_log_that_lost_its_seal_says_nothing_about_its_key_index(log: Path) -> None:
+    """What the segment was when the index was made, nobody knows any more."""
+    first = key_indexes(log)[0]
+    first.with_suffix(".seal").unlink()
+    flip(first.with_suffix(".log"))
+    assert Kind.KEY_INDEX not in {kind for kind, _, _ in inspect(log)}
+
+
+def test_a_key_index_of_records_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append_batches(batch_of(varint(100) + b"a record that is shorter"))
+        state = log.view.segments[0].scan_all()
+    index = tmp_path / f"{0:020d}.keyindex"
+    index.write_bytes(encode_key_index(KeyTable(0), seal_of(state, sealed_at_ms=0)))
+
+    assert inspect(tmp_path) == [(Kind.KEY_INDEX, Severity.ERROR, index.name)]
+    # It is not made anew: whoever reads the records will tell.
+    size = index.stat().st_size
+    assert renew_index(tmp_path / f"{0:020d}.log", config=CONFIG, files=FILES).key_sizes == (size, size)
+
+
+def test_a_key_index_of_records_that_this_reader_does_not_unpack_is_not_judged(tmp_path: Path) -> None:
+    """A batch that expands past the limit is no damage, and what its keys are only another reader can say."""
+    words = {"segment_bytes": 2_000, "key_index": "seal", "compression_type": "gzip"}
+    with open_log(tmp_path, **words) as log:
+        for number in range(40):
+            log.append(bytes(5_000), key=b"k%d" % number)
+        log.flush()
+        log.make_key_indexes()
+    index = key_indexes(tmp_path)[0]
+    lie(index)
+    assert inspect(tmp_path) == [(Kind.KEY_INDEX, Severity.ERROR, index.name)]
+    wary = replace(CONFIG, max_decompressed_bytes=4_000, max_message_bytes=4_000)
+    assert inspect(tmp_path, wary) == []
+    before = contents(tmp_path)
+    assert renew_index(index.with_suffix(".log"), config=wary, files=FILES).done == "unchanged"
+    assert contents(tmp_path) == before
 
 
 def test_the_sizes_of_a_key_index_are_told(log: Path) -> None:

@@ -12,14 +12,16 @@ import pytest
 
 from record.batches import Row as HandMade
 from record.batches import Sketch, with_field
-from seeklog import Record, names
+from seeklog import Log, Record, names
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.record.batch import encode_batch
-from seeklog.storage.recovery import Action, Stop, decide
+from seeklog.storage.recovery import LOOKS_MOST, Action, Stop, decide
 from storage.workbench import (
     BATCH_BYTES,
     START_MS,
     FakeClock,
+    Meanwhile,
+    QuickFiles,
     contents,
     crashed_copy,
     fill,
@@ -517,3 +519,75 @@ def test_segments_below_the_start_that_a_crash_brought_back_are_removed(closed: 
     with open_log(closed, **SEGMENT) as log:
         assert (log.log_start_offset, offsets(log.scan())) == (12, list(range(12, 25)))
     assert segment_bases(closed) == [10, 20]
+
+
+# ---------------------------------------------------------------- names that come and go beside a reader
+
+
+def test_a_file_that_is_only_named_like_a_log_is_let_be(tmp_path: Path) -> None:
+    make_log(tmp_path, 25, **SEGMENT)
+    (tmp_path / "notes.log").write_bytes(b"not ours")
+
+    for read_only in (True, False):
+        with open_log(tmp_path, read_only=read_only, **SEGMENT) as log:
+            assert offsets(log.scan()) == list(range(25))
+    assert (tmp_path / "notes.log").read_bytes() == b"not ours"
+
+
+@pytest.mark.parametrize("method", ["file_size", "open"])
+def test_a_swap_that_gets_its_name_while_a_reader_looks_is_read_under_it(tmp_path: Path, method: str) -> None:
+    words: dict[str, Any] = {**SEGMENT, "cleanup_policy": "compact"}
+    files, swapped = Meanwhile(), tmp_path / "swapped"
+    with open_log(tmp_path / "log", files=files, **words) as log:
+        for number in range(30):
+            log.append(value_of(number), key=b"k%d" % (number % 2))
+        log.flush()
+        # The last of its renames: all that was merged into it is gone by then.
+        files.before("rename", FIRST, lambda: crashed_copy(log.path, swapped))
+        log.compact()
+        expected = offsets(log.scan())
+    swap = swapped / (FIRST + names.SWAP)
+    assert swap.exists()
+
+    files.before(method, swap.name, lambda: swap.rename(swapped / FIRST))
+    with open_log(swapped, files=files, read_only=True, **words) as reader:
+        assert files.is_over
+        assert offsets(reader.scan()) == expected
+
+
+def test_a_reader_that_never_sees_the_same_twice_takes_what_it_saw_last(tmp_path: Path) -> None:
+    """Goal: retention that deletes a segment at each look does not hold a reader up for ever."""
+
+    class Retiring(QuickFiles):
+        writer: Log | None = None
+
+        def list(self, directory: str) -> list[str]:
+            if self.writer is not None:
+                self.writer.delete_before(self.writer.view.segments[1].base_offset)
+            return super().list(directory)
+
+    files = Retiring()
+    words = {"segment_bytes": BATCH_BYTES}
+    with open_log(tmp_path, **words) as writer:
+        fill(writer, 4 * LOOKS_MOST)
+        files.writer = writer
+        with open_log(tmp_path, files=files, read_only=True, **words) as reader:
+            files.writer = None
+            start = writer.log_start_offset
+
+            assert 3 * LOOKS_MOST <= start < 4 * LOOKS_MOST
+            assert offsets(reader.scan()) == list(range(start, 4 * LOOKS_MOST))
+
+
+def test_a_sealed_segment_that_has_grown_is_not_taken_as_it_is(closed: Path) -> None:
+    """Goal: what its seal says nothing about is looked at: here it is no batch, so nothing more was ever promised."""
+    first = closed / FIRST
+    whole = first.read_bytes()
+    first.write_bytes(whole + b"stray bytes")
+    before = contents(closed)
+
+    with pytest.raises(CorruptionError) as caught:
+        open_log(closed, **SEGMENT)
+
+    assert (caught.value.path, caught.value.position) == (str(first), len(whole))
+    assert contents(closed) == before

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from record.batches import Row, Sketch
 from seeklog.errors import CorruptBatch, LogLocked, LostRecords, NotALog
 from seeklog.storage.reindex import rebuild_index, recover_or_rebuild, renew_index, validate_index
 from storage.workbench import BATCH_BYTES, QuickFiles, config_of, contents, make_log, open_log, values
@@ -302,3 +303,14 @@ def test_a_log_with_an_unfinished_batch_keeps_its_indexes(last_segment: Path) ->
 
     assert (renewed.done, renewed.detail) == ("damaged", f"byte {9 * BATCH_BYTES}: the last batch is not all there")
     assert contents(last_segment.parent) == before
+
+
+def test_an_entry_of_a_broker_may_stand_for_batches_that_were_written_together(tmp_path: Path) -> None:
+    """It names the last offset of them all and the place of the first; neither seal nor checkpoint vouches for it."""
+    batches = [Sketch([Row()], base_offset=base).encode() for base in range(4)]
+    path = tmp_path / f"{0:020d}.log"
+    path.write_bytes(b"".join(batches))
+    path.with_suffix(".timeindex").write_bytes(b"")
+    for entry, problems in {(2, len(batches[0])): 0, (0, len(batches[0])): 1}.items():
+        path.with_suffix(".index").write_bytes(struct.pack(">ii", *entry))
+        assert len(validate_index(path)) == problems

@@ -452,3 +452,39 @@ def test_what_is_damaged_all_over_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(UsageError, match="too much of it is damaged to be mended; restore it from a copy"):
         plan_repair(path, config=config)
+
+
+def test_bytes_that_stand_between_batches_are_set_aside_and_no_record_is_lost(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values = make_log(path)
+    file = logs(path)[0]
+    position, _, _ = batches_of(file)[2]
+    whole, stray = file.read_bytes(), b"these are no batch"
+    file.write_bytes(whole[:position] + stray + whole[position:])
+
+    done = repair(str(path), config=CONFIG)
+
+    assert (done.quarantined_bytes, done.losses) == (len(stray), ())
+    assert (file.read_bytes(), read(path)) == (whole, values)
+    assert [each.read_bytes() for each in path.glob("*.damaged")] == [stray]
+
+
+def test_the_index_of_aborted_transactions_of_a_broker_stays_with_its_segment(tmp_path: Path) -> None:
+    """Kafka rebuilds it from a snapshot that it may not have any more; so what is there is kept."""
+    path = tmp_path / "log"
+    make_log(path)
+    for name in (names.CHECKPOINT, names.WATERMARK):
+        (path / name).unlink()
+    for seal in path.glob("*.seal"):
+        seal.unlink()
+    file = logs(path)[0]
+    aborted = file.with_suffix(names.TRANSACTION_INDEX)
+    entry = bytes(34)
+    aborted.write_bytes(entry)
+    position, size, _ = batches_of(file)[2]
+    flip(file, position + size - 1)
+
+    assert repair(str(path), config=CONFIG).is_needed
+
+    assert aborted.read_bytes() == entry
+    assert not list(path.glob("*.seal"))

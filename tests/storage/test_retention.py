@@ -13,6 +13,7 @@ from storage.workbench import (
     BATCH_BYTES,
     START_MS,
     FakeClock,
+    FullFiles,
     config_of,
     fill,
     offsets,
@@ -235,6 +236,23 @@ def test_a_segment_that_came_to_lie_below_the_start_goes_whatever_retention_says
         assert log.retain() == 1
         assert segment_bases(tmp_path) == [2]
         assert (log.log_start_offset, offsets(log.scan())) == (2, [2])
+
+
+def test_a_segment_that_could_not_be_sealed_keeps_all_behind_it_until_there_is_room(tmp_path: Path) -> None:
+    """Goal: when it was sealed decides how long it is kept, and nobody knows that yet."""
+    files = FullFiles(".seal")
+    words = {"segment_bytes": 5 * BATCH_BYTES, "retention_bytes": 1}
+    with open_log(tmp_path, files=files, **words) as log:
+        fill(log, 8)
+        log.flush()
+        files.is_full = True
+        fill(log, 10)
+
+        assert log.retain() == 1
+        assert segment_bases(tmp_path) == [5, 10, 15]
+        files.is_full = False
+        assert log.retain() == 2
+        assert offsets(log.scan()) == [15, 16, 17]
 
 
 def test_what_retention_deleted_stays_deleted_after_a_reopen(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import struct
@@ -95,6 +96,26 @@ class CountingFiles(QuickFiles):
     def count(self, what: str, suffix: str = ".log") -> int:
         """Return how often a file whose name ends so was written, synced, ..."""
         return sum(each == what and name.endswith(suffix) for each, name in list(self.diary))
+
+
+class FullFiles(QuickFiles):
+    """A disk that takes no more of one kind of file, told by a part of its name, while it `is_full`."""
+
+    def __init__(self, starved: str, *, error: int = errno.ENOSPC) -> None:
+        self.is_full = False
+        self._starved = starved
+        self._error = error
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._paths[handle] = path
+        return handle
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        if self.is_full and self._starved in os.path.basename(self._paths[handle]):
+            raise OSError(self._error, os.strerror(self._error), self._paths[handle])
+        super().write(handle, data, position)
 
 
 class Meanwhile(QuickFiles):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from seeklog import names
-from seeklog.errors import CorruptionError, SeeklogError
+from seeklog.errors import CorruptionError, FormatError
 from seeklog.record.kernel import SegmentState
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.keyindex import ANOTHERS, collect_keys, encode_key_index, key_index_name, open_key_index
@@ -51,10 +51,10 @@ def key_index_problem(segment: Segment, state: SegmentState, *, is_whole: bool =
         return KeyIndexProblem(path, entries, is_damage=entries != ANOTHERS)
     try:
         is_same = not is_whole or make_key_index(segment, state) == data
+    except FormatError:
+        return None  # a batch that is larger than this reader takes, or packed in another way, is no damage
     except CorruptionError as error:
         return KeyIndexProblem(path, f"it cannot be held against the log: {error.reason}", is_damage=True)
-    except SeeklogError:
-        return None
     return None if is_same else KeyIndexProblem(path, "it is not the one that the log makes", is_damage=True)
 
 

@@ -95,16 +95,6 @@ class Portrait:
     def size_bytes(self) -> int:
         return sum(segment.size_bytes for segment in self.segments)
 
-    @property
-    def first_dirty_offset(self) -> int | None:
-        """Where the part begins that compaction has not seen; None: none has been compacted."""
-        if not any(segment.clean_offset for segment in self.segments):
-            return None
-        for segment in self.segments:
-            if segment.clean_offset < segment.next_offset:
-                return max(segment.clean_offset, segment.base_offset)
-        return self.log_end_offset
-
 
 def take_portrait(
     directory: str,
