@@ -224,6 +224,46 @@ def test_a_disk_without_room_for_all_files_of_a_new_segment_leaves_none_that_the
         assert values_on(disk, config) == expected
 
 
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_log_closes_though_there_is_no_room_for_the_indexes_of_its_last_segment(flush: str) -> None:
+    config = config_of(flush)
+    sim = SimFiles(NEW_DISK)
+    files = FaultyFiles(sim, methods={"create"}, error=errno.ENOSPC, lasting=True, only=names.OFFSET_INDEX)
+    values = [value_of(number) for number in range(4)]
+    with open_on(files, config=config) as log:
+        log.append(values[0])
+        files.calls = 0
+        files.fail_at = 1
+        for value in values[1:]:
+            log.append(value)
+    assert files.failures
+    assert values_on(sim.disk(), config) == values
+    assert values_on(sim.durable_disk(), config) == values
+
+
+@pytest.mark.parametrize("suffix", [names.LOG, names.OFFSET_INDEX])
+def test_a_new_segment_whose_files_fail_for_another_reason_stops_the_log(suffix: str) -> None:
+    config = config_of("os")
+    sim = SimFiles(NEW_DISK)
+    files = FaultyFiles(sim, methods={"create"}, error=errno.EIO, lasting=True, only=suffix)
+    values = [value_of(number) for number in range(4)]
+    acknowledged = []
+    with open_on(files, config=config) as log:
+        log.append(values[0])
+        files.calls = 0
+        files.fail_at = 1
+        with contextlib.suppress(LogFailed):
+            for value in values[1:]:
+                log.append(value)
+                acknowledged.append(value)
+        assert files.failures
+        files.heal()
+        with pytest.raises(LogFailed):
+            log.append(b"once more")
+        close_quietly(log)
+    assert values_on(sim.disk(), config) == [values[0], *acknowledged]
+
+
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: str) -> None:
