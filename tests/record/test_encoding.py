@@ -290,7 +290,7 @@ def test_a_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
         kernel.encode_one(b"v", None, [header], None, NOW, 0, 0, 0)
 
 
-@pytest.mark.parametrize("headers", [5, 1.5, object(), True], ids=repr)
+@pytest.mark.parametrize("headers", [5, 1.5, True], ids=repr)
 def test_headers_that_are_no_sequence_are_refused(headers: Any) -> None:
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
         Record(b"v", headers=headers)
