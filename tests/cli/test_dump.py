@@ -168,6 +168,25 @@ def test_a_damaged_seal_is_told(run: Run, tmp_path: Path) -> None:
     assert parts(ran.text, "damage")
 
 
+def test_the_seal_of_a_segment_with_gaps_tells_of_its_pages(run: Run, tmp_path: Path) -> None:
+    config = seeklog.LogConfig(segment_bytes=250, cleanup_policy="compact")
+    with seeklog.Log(tmp_path / "log-0", config=config, background=False) as log:
+        for key in (b"a", b"b", b"c", b"b", b"d", b"e", b"f"):
+            log.append(b"value", key=key)
+        log.flush()
+        log.compact()
+    seal = logs_of(tmp_path / "log-0")[0].with_suffix(".seal")
+
+    (shown,) = parts(run("dump", seal).text, "seal")
+    assert (shown["page_size"], shown["pages"]) == (16384, 1)
+
+    flip(seal, seal.stat().st_size - 1)
+    ran = run("dump", seal)
+    assert ran.code == 3
+    (damage,) = parts(ran.text, "damage")
+    assert "page checksums" in str(damage["detail"])
+
+
 def test_the_short_form_has_a_line_a_file(run_on_terminal: Run, tmp_path: Path) -> None:
     make_segments(tmp_path / "data")
 

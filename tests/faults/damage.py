@@ -8,7 +8,6 @@ and opened, and one of these came of it:
     cut        the end of the log is gone as it lawfully may: above the recovery point, kept aside and reported
     behind     readers see less because the published watermark is damaged; that is warned of, and a writer mends it
     believed   in a broker's directory: a text of Kafka's, or where a batch says it stands, which no checksum covers
-    moved      in a segment with lawful gaps a batch has another offset within its gap; `verify` finds it
     SILENT     another answer, and no error
     CHANGED    an error, or a look, after which files are not what they were
     UNDECLARED an exception that is not seeklog's

@@ -7,7 +7,7 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import PATH, Content, FakeClock, open_log
+from crash.recorder import PATH, FakeClock, open_log
 from crash.sim import SimFiles
 from faults.damage import Harm, Verdict, changes, difference
 from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk, without_lock
@@ -16,8 +16,6 @@ from faults.peer_flips import BATCH
 from seeklog import Log, LogConfig, ProducerSequence, Record, names, repair
 from seeklog.record.batch import encode_batch
 from seeklog.storage.checkpoint import decode_checkpoint
-from seeklog.storage.finding import Severity
-from seeklog.storage.inspection import inspect_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,9 +71,6 @@ class LogSubject:
             expected = expected.visible_to(self.high_watermark)
             if found == expected:
                 return Verdict("behind")
-        has_gaps = len(expected.records) < expected.log_end_offset - expected.log_start_offset
-        if has_gaps and contents_of(found) == contents_of(expected):
-            return Verdict("moved") if self._finds_damage(harm.before) else Verdict("SILENT", "verify finds nothing")
         shorter = expected.ended_at(found.log_end_offset)
         if found.log_end_offset == expected.log_end_offset or _told(found) != _told(shorter):
             return Verdict("SILENT", difference(found, shorter))
@@ -83,16 +78,6 @@ class LogSubject:
             return Verdict("SILENT", f"ends at {found.log_end_offset}, below the recovery point {self.recovery_point}")
         missing = "" if harm.read_only else _evidence_missing(harm.before, harm.after, found.cut_bytes)
         return Verdict("SILENT", missing) if missing else Verdict("cut")
-
-    def _finds_damage(self, disk: Disk) -> bool:
-        """Tell whether `verify` would report an error."""
-        findings = inspect_partition(PATH, config=self.config, files=SimFiles(disk))
-        return any(finding.severity is Severity.ERROR for finding in findings)
-
-
-def contents_of(answers: Answers) -> list[Content]:
-    """Return the records without their offsets."""
-    return [content for _, content in answers.records]
 
 
 def _told(answers: Answers) -> Answers:

@@ -14,13 +14,15 @@ from seeklog.cli.dissection import Part, is_log, stem_of
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import OsFiles
+from seeklog.record.kernel import crc32c
 from seeklog.storage.checkpoint import decode_checkpoint
 from seeklog.storage.epochs import decode_epochs
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.storage.keyindex import open_key_index
+from seeklog.storage.pages import SUM_SIZE
 from seeklog.storage.reindex import BatchMap, offset_problems, state_of_every_batch, time_problems
 from seeklog.storage.salvage import Salvage
-from seeklog.storage.seal import decode_seal, read_seal
+from seeklog.storage.seal import HEAD_SIZE, decode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared
 from seeklog.storage.snapshot import decode_snapshot
 from seeklog.topics.offsets import decode_offsets
@@ -155,6 +157,7 @@ def _snapshot(path: str, utc: bool) -> Iterator[Part]:
 def _seal(path: str, utc: bool) -> Iterator[Part]:
     data = _read(path)
     seal = decode_seal(data)
+    is_damaged = seal is None
     if seal is None:
         yield _damage(f"{len(data)} bytes that are no whole seal")
     else:
@@ -163,8 +166,14 @@ def _seal(path: str, utc: bool) -> Iterator[Part]:
             found[word] = amounts.moment(found.pop(f"{word}_ms"), utc=utc)
         for word in ("log_crc", "offset_index_crc", "time_index_crc"):
             found[word] = f"{found[word]:#010x}"
+        del found["pages"]
+        if seal.pages is not None:
+            found |= {"page_size": seal.pages.page_size, "pages": len(data[HEAD_SIZE:]) // SUM_SIZE}
         yield {"what": "seal", **found}
-    yield _summary(size=len(data), damages=int(seal is None))
+        if seal.pages is not None and crc32c(data[HEAD_SIZE:]) != seal.pages.table_crc:
+            is_damaged = True
+            yield _damage("the table of page checksums fails its CRC")
+    yield _summary(size=len(data), damages=int(is_damaged))
 
 
 def _key_index(path: str, utc: bool) -> Iterator[Part]:

@@ -41,6 +41,7 @@ from seeklog.record.kernel import (
 )
 from seeklog.storage import swap
 from seeklog.storage.ended import EndedTransactions, Verdicts
+from seeklog.storage.pages import PageSums
 from seeklog.storage.reading import ADVICE, locate, located
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import Segment, check_fits, seal_of
@@ -423,7 +424,7 @@ class _Run:
         """
         files, shared = self._shared.files, self._shared
         sealed = {segment.base_offset: (segment, seal) for segment, seal in _sealed(self._partition)}
-        state = shared.new_state(facts[0].base_offset)
+        state, sums = shared.new_state(facts[0].base_offset), PageSums()
         old: list[tuple[Segment, Seal]] = []
         filters.begin()
         handle = files.open(shared.path(state.base_offset, names.LOG) + names.CLEANED, write=True, create=True)
@@ -438,6 +439,7 @@ class _Run:
             if kept:
                 files.write(handle, kept, state.size)
                 state.append(kept)
+                sums.add(kept)
 
         def copy(data: bytes, position: int) -> tuple[int, bool]:
             self._partition.check_not_closing()
@@ -461,28 +463,39 @@ class _Run:
             files.close(handle)
         aborted = verdicts.take_aborted()
         if must_move:
-            self._put_in_place(old, state, aborted, min(end, old[-1][0].next_offset))
+            self._put_in_place(old, state, sums, aborted, min(end, old[-1][0].next_offset))
         else:
             swap.drop_cleaned(shared)
             for segment, seal in old:
-                self._note_clean(segment, seal, min(end, segment.next_offset))
+                self._note_clean(segment, seal, min(end, segment.next_offset), state, sums)
         return max(1, len(old))
 
-    def _note_clean(self, segment: Segment, seal: Seal, clean_offset: int) -> None:
-        """Have the seal of a segment that loses nothing say that its records were seen."""
+    def _note_clean(self, segment: Segment, seal: Seal, clean_offset: int, state: SegmentState, sums: PageSums) -> None:
+        """Have the seal of a segment that loses nothing, and was copied as it is, say that its records were seen.
+
+        A seal with gaps from before there were pages gets them, unless the log is not the one that was sealed.
+        """
         if seal.clean_offset < clean_offset:
-            self._partition.renew_seal(segment, seal, replace(seal, clean_offset=clean_offset))
+            is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
+            new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else None)
+            self._partition.renew_seal(segment, seal, new, page_table=sums.table)
 
     def _put_in_place(
-        self, sealed: Sequence[tuple[Segment, Seal]], state: SegmentState, aborted: bytes, clean_offset: int
+        self,
+        sealed: Sequence[tuple[Segment, Seal]],
+        state: SegmentState,
+        sums: PageSums,
+        aborted: bytes,
+        clean_offset: int,
     ) -> None:
         shared = self._shared
         old = [segment for segment, _ in sealed]
         base_offset = state.base_offset
         state.finish_times()
         # What retention counts from is when the records were sealed, not when they were copied.
-        seal = seal_of(state, sealed_at_ms=max(seal.sealed_at_ms for _, seal in sealed), clean_offset=clean_offset)
-        swap.write_sides(shared, state, seal, aborted=aborted)
+        sealed_at_ms = max(seal.sealed_at_ms for _, seal in sealed)
+        seal = seal_of(state, sealed_at_ms=sealed_at_ms, clean_offset=clean_offset, sums=sums)
+        swap.write_sides(shared, state, seal, page_table=sums.table, aborted=aborted)
         new = Segment(shared, base_offset, size=state.size, next_offset=old[-1].next_offset, seal=seal)
 
         def install() -> None:

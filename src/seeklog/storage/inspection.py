@@ -9,7 +9,7 @@ and nothing is locked.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
@@ -22,13 +22,15 @@ from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.storage.key_inspection import key_index_problem
+from seeklog.storage.pages import PageSums, first_difference
 from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.reindex import BatchMap, IndexProblem, offset_problems, state_of_every_batch, time_problems
 from seeklog.storage.salvage import DAMAGES_MOST, Damage, Salvage
+from seeklog.storage.seal import HEAD_SIZE as SEAL_HEAD_SIZE
 from seeklog.storage.seal import SIZE as SEAL_SIZE
-from seeklog.storage.seal import Seal, decode_seal
+from seeklog.storage.seal import Seal, decode_seal, read_table
 from seeklog.storage.segment import Segment, Shared, seal_of
-from seeklog.storage.uncovered import changed_epochs
+from seeklog.storage.uncovered import ChangedOffset, changed_epochs, changed_offsets
 from seeklog.storage.view import mark_gaps
 
 # More wrong entries of one index are not told one by one.
@@ -264,8 +266,11 @@ def _inspect(subject: Subject, shared: Shared, result: Inspection) -> None:
     segment.is_exact = subject.is_ours and subject.contiguous_from <= subject.base_offset
     if seal is not None:
         segment.attach(seal)
+        segment.read_unproved()
+    pages = _Pages(subject, shared.files, seal)
+    findings += pages.findings
     contiguous_from = subject.base_offset if segment.contiguous else subject.contiguous_from
-    salvage = Salvage(segment, contiguous_from, shared.new_state, end_offset=subject.end_offset)
+    salvage = Salvage(segment, contiguous_from, shared.new_state, end_offset=subject.end_offset, sums=pages.sums)
     state = salvage.state
     result.batch_count, result.record_count, result.size = state.batch_count, state.record_count, subject.size
     result.damages = salvage.damages
@@ -274,7 +279,7 @@ def _inspect(subject: Subject, shared: Shared, result: Inspection) -> None:
     findings += lost_end
     if not salvage.damages:
         state.finish_times()
-        findings += _seal_findings(subject, segment, state, seal)
+        findings += _seal_findings(subject, segment, state, seal, pages)
         findings += _closed_findings(subject, segment, state)
         if not lost_end:
             findings += _gap_notes(subject, state)
@@ -409,7 +414,7 @@ def _read_seal(subject: Subject, files: Files) -> tuple[Seal | None, list[Findin
         return None, [subject.finding(Kind.SEAL_MISSING, Severity.WARNING, detail, path=path)]
     seal = decode_seal(data)
     if seal is None:
-        detail = f"{len(data)} bytes that are no seal: one has {SEAL_SIZE}, with a CRC of the others"
+        detail = f"{len(data)} bytes that are no seal: one has at least {SEAL_SIZE}, with a CRC of the others"
         return None, [subject.finding(Kind.SEAL, Severity.ERROR, detail, path=path, position=0)]
     if seal.base_offset != subject.base_offset:
         detail = f"the seal of another segment, which starts at offset {seal.base_offset}"
@@ -417,7 +422,34 @@ def _read_seal(subject: Subject, files: Files) -> tuple[Seal | None, list[Findin
     return seal, []
 
 
-def _seal_findings(subject: Subject, segment: Segment, state: SegmentState, seal: Seal | None) -> list[Finding]:
+class _Pages:
+    """The checksums of a segment's pages: those that its seal has, and those that are summed up as the log is read."""
+
+    def __init__(self, subject: Subject, files: Files, seal: Seal | None) -> None:
+        self.findings: list[Finding] = []
+        self.sums: PageSums | None = None
+        self._table: bytes | None = None
+        if seal is not None and seal.pages is not None:
+            self._table = read_table(files, subject.directory, subject.base_offset, seal.pages)
+            if self._table is None:
+                detail = "the table of page checksums behind its head is damaged, or cut off"
+                path = subject.path_of(names.SEAL)
+                self.findings.append(
+                    subject.finding(Kind.SEAL, Severity.ERROR, detail, path=path, position=SEAL_HEAD_SIZE)
+                )
+            else:
+                self.sums = PageSums(seal.pages.page_size)
+
+    def first_wrong(self) -> int | None:
+        """Return where the first page starts that is not the one that was sealed; None: nothing says so."""
+        if self.sums is None or self._table is None:
+            return None
+        return first_difference(self._table, self.sums.table, page_size=self.sums.pages.page_size)
+
+
+def _seal_findings(
+    subject: Subject, segment: Segment, state: SegmentState, seal: Seal | None, pages: _Pages
+) -> list[Finding]:
     """Hold a seal against the log, which is sound by itself. The indexes are held against it apart."""
     if seal is None or subject.size < seal.size:
         return []
@@ -427,9 +459,14 @@ def _seal_findings(subject: Subject, segment: Segment, state: SegmentState, seal
         offset_index_crc=seal.offset_index_crc,
         time_index_crc=seal.time_index_crc,
         clean_offset=seal.clean_offset,
+        pages=seal.pages,
     )
+    wrong = pages.first_wrong()
     if seal == expected:
-        return []
+        if wrong is None:
+            return []
+        detail = f"the log is the one that was sealed, but the seal has another checksum of its page at byte {wrong}"
+        return [subject.finding(Kind.SEAL, Severity.ERROR, detail, path=subject.path_of(names.SEAL))]
     different = [
         f"{word.replace('_', ' ')} {getattr(seal, word)}, but the log has {getattr(expected, word)}"
         for word in ("size", "next_offset", "record_count", "batch_count", "max_timestamp_ms", "contiguous")
@@ -438,7 +475,8 @@ def _seal_findings(subject: Subject, segment: Segment, state: SegmentState, seal
     if different:
         path = subject.path_of(names.SEAL)
         return [subject.finding(Kind.SEAL, Severity.ERROR, "; ".join(different), path=path, position=0)]
-    return [_uncovered_finding(subject, segment, state, seal.log_crc, told_by="its seal says")]
+    moved = changed_offsets(segment, seal)
+    return [_uncovered_finding(subject, segment, state, seal.log_crc, told_by="its seal says", page=wrong, moved=moved)]
 
 
 def _closed_findings(subject: Subject, segment: Segment, state: SegmentState) -> list[Finding]:
@@ -449,15 +487,29 @@ def _closed_findings(subject: Subject, segment: Segment, state: SegmentState) ->
     return [_uncovered_finding(subject, segment, state, saved[3], told_by="it was closed with")]
 
 
-def _uncovered_finding(subject: Subject, segment: Segment, state: SegmentState, crc: int, *, told_by: str) -> Finding:
-    """Tell of a change that no batch's own CRC sees; its byte, where that can be proved."""
+def _uncovered_finding(
+    subject: Subject,
+    segment: Segment,
+    state: SegmentState,
+    crc: int,
+    *,
+    told_by: str,
+    page: int | None = None,
+    moved: Sequence[ChangedOffset] = (),
+) -> Finding:
+    """Tell of a change that no batch's own CRC sees; its byte, where that can be proved, or its page."""
     changed = changed_epochs(segment, crc=crc)
     what = "a byte that no batch's own CRC covers, such as one of a leader epoch, is not what was written"
-    position = None
+    position = page
+    if page is not None:
+        what += f", in the page that starts at byte {page}"
     if changed:
         first = changed[0]
         position = first.position
         what = f"leader epoch {first.found} of the batch at byte {first.batch_position} should be {first.epoch}"
+    elif moved:
+        position = moved[0].batch_position
+        what = f"base offset {moved[0].found} of the batch at byte {position} should be {moved[0].base_offset}"
     detail = f"the log has CRC {state.crc:#010x}, {told_by} {crc:#010x}: {what}"
     return subject.finding(Kind.SEAL, Severity.ERROR, detail, position=position)
 

@@ -27,7 +27,7 @@ from seeklog.storage.host import Host
 from seeklog.storage.keys import KeyLookup
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import RecoveryReport, list_beside_writer
-from seeklog.storage.seal import Seal
+from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
 from seeklog.storage.view import View, mark_gaps
 from seeklog.storage.watermark import EXPLICIT, read_watermark
@@ -72,6 +72,11 @@ class TailSegment(Segment):
                 contiguous=saved[6] != 0,
             )
         )
+        if not self.contiguous:
+            # The last segment of an archive has a seal of its own, and pages in it.
+            seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
+            if seal is not None and (seal.size, seal.log_crc) == (saved[2], saved[3]):
+                self.pages = seal.pages
 
     @property
     def is_bounded(self) -> bool:
@@ -95,7 +100,7 @@ class TailSegment(Segment):
     def notice_growth(self) -> None:
         """What a clean close said holds only while the file has the size that it spoke of."""
         if self.seal is not None and self.file_size() != self._size:
-            self.seal = None
+            self.seal = self.pages = None
             self.contiguous = self.is_exact = self._trusted
 
     def walk(self) -> None:

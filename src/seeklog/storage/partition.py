@@ -732,6 +732,7 @@ class Partition:
         target = segments[place]
         if not isinstance(target, ActiveSegment):
             target.release()
+            target.read_unproved()
             for suffix in (names.SEAL, names.KEY_INDEX):
                 with contextlib.suppress(FileNotFoundError):
                     self.files.remove(self._shared.path(target.base_offset, suffix))
@@ -850,11 +851,11 @@ class Partition:
             self._try_checkpoint()
             return True
 
-    def renew_seal(self, segment: Segment, old: Seal, new: Seal) -> None:
+    def renew_seal(self, segment: Segment, old: Seal, new: Seal, *, page_table: bytes) -> None:
         """Put another seal beside a segment, unless that has gone, was cut, or has a third one by now."""
         with self._sync_lock, self._shared.replacing:
             if segment in self.view.segments and segment.seal == old:
-                write_seal(self.files, self.directory, new)
+                write_seal(self.files, self.directory, new, page_table)
                 segment.attach(new)
 
     def _remove_files(self, segment: Segment) -> None:

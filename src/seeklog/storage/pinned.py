@@ -17,6 +17,7 @@ from seeklog.config import LogConfig
 from seeklog.files import Files
 from seeklog.storage.handle import Handle
 from seeklog.storage.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
+from seeklog.storage.pages import Pages
 from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import Indexes, Segment, Shared
@@ -35,6 +36,8 @@ class PinnedSegment(NamedTuple):
     """Whether it was sealed: a file of another size is another file."""
     precedes_gap: bool = False
     """Whether an archive declares that offsets are missing behind it."""
+    pages: Pages | None = None
+    """What proves its pages."""
 
 
 class Pin(NamedTuple):
@@ -52,6 +55,8 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
         first += 1
     # A range that lies in a gap touches none; the segment behind it says so.
     touched = view.segments[first : max(first + 1, bisect_left(view.bases, stop))]
+    for one in touched:
+        one.fetch_seal()
     entry = _entry_before(touched[0], start)
     return Pin(
         tuple(
@@ -63,6 +68,7 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
                 one.is_exact,
                 _is_final(one),
                 one.precedes_gap,
+                one.pages,
             )
             for one in touched
         ),
@@ -99,6 +105,7 @@ class _GivenSegment(Segment):
         self.contiguous = pinned.contiguous
         self.is_exact = pinned.is_exact
         self.precedes_gap = pinned.precedes_gap
+        self.pages = pinned.pages
         self._entry = entry
         self._is_final = pinned.is_final
 

@@ -226,20 +226,21 @@ class Cursor:
         elif len(rest) >= 12:
             wanted = max(wanted, check_fits(rest, position=position, segment=segment))
         size = segment.size  # before the read: what is appended meanwhile is not missing in it
-        self.data = segment.read(wanted, position)
-        self.origin, self.at = position, 0
-        if len(self.data) < HEADER_SIZE or len(self.data) < min(wanted, size - position):
-            return self._cut_short(position)
+        self.origin, self.data = segment.read_on(wanted, position)
+        self.at = position - self.origin
+        found = len(self.data) - self.at
+        if found < HEADER_SIZE or found < min(wanted, size - position):
+            return self._cut_short(position, found)
         return True
 
-    def _cut_short(self, position: int) -> bool:
+    def _cut_short(self, position: int, found: int) -> bool:
         """The file is shorter than the segment: it was truncated under the reader, or it lost its tail."""
         segment = self.segment
-        if position + len(self.data) >= segment.size and len(self.data) >= HEADER_SIZE:
+        if position + found >= segment.size and found >= HEADER_SIZE:
             return True
         if position >= segment.size:
             return False
-        raise cut_short(segment, position + len(self.data))
+        raise cut_short(segment, position + found)
 
     def _enter(self, place: int) -> None:
         self.place = place

@@ -24,6 +24,7 @@ from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 from seeklog.storage.epochs import Entry as EpochEntry
 from seeklog.storage.handle import Handle
+from seeklog.storage.pages import PageSums
 from seeklog.storage.seal import read_seal
 from seeklog.storage.segment import ActiveSegment, Segment, Shared, scan_into
 
@@ -96,6 +97,8 @@ class Scanned:
     action: Action
     has_producers: bool
     """Whether any batch says who has written it."""
+    sums: PageSums | None
+    """The checksums of its pages, where gaps may be lawful."""
 
 
 @dataclass(slots=True)
@@ -337,8 +340,12 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
 def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, contiguous_from: int) -> Scanned:
     state = shared.new_state(segment.base_offset)
     numbered = False
+    # Where nobody says that no offset is missing the segment may get a seal with pages.
+    sums = PageSums() if segment.base_offset < contiguous_from and not last else None
     for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
         numbered = numbered or has_producers(data, size)
+        if sums is not None:
+            sums.add(data, size)
     segment.release()
     stop = Stop.END
     if state.problem is not None:
@@ -351,7 +358,7 @@ def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, con
     if last and stop is Stop.END and state.next_offset < recovery_point:
         # Nothing is damaged, but whole batches that were synced are missing from the end.
         action = Action.REFUSE
-    return Scanned(segment, state, stop, action, numbered)
+    return Scanned(segment, state, stop, action, numbered, sums)
 
 
 def _refusal(scanned: Scanned, recovery_point: int) -> CorruptionError:
@@ -448,7 +455,7 @@ def _reseal(scanned: Scanned, *, now_ms: int) -> Segment:
     )
     # A segment that ends before the next begins lost its last batches to compaction: gaps are lawful there.
     follows = scanned.state.next_offset == scanned.segment.next_offset
-    sealed.write_sealed(scanned.state, sealed_at_ms=now_ms, may_have_gaps=not follows)
+    sealed.write_sealed(scanned.state, sealed_at_ms=now_ms, may_have_gaps=not follows, sums=scanned.sums)
     return sealed
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from seeklog import names
@@ -23,7 +23,8 @@ from seeklog.storage.checkpoint import read_checkpoint
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.key_inspection import key_index_problem, make_key_index, write_key_index
-from seeklog.storage.seal import read_seal
+from seeklog.storage.pages import PageSums
+from seeklog.storage.seal import read_seal, read_table
 from seeklog.storage.segment import Indexes, Segment, Shared, scan_into, seal_of
 
 # Where `SegmentState.save` has the bytes since the last index entry.
@@ -101,16 +102,17 @@ def renew_index(
     before = _tables(segment)
     sizes = sizes_of(before)
     try:
-        state = segment.scan_all()
+        sums = PageSums()
+        state = segment.scan_all(sums=sums)
         _check_whole(segment, state)
     except CorruptionError as error:
         position = "" if error.position is None else f"byte {error.position}: "
         return Renewed(done="damaged", detail=f"{position}{error.reason}", sizes_before=sizes, sizes_after=sizes)
     state.finish_times()
     after = (bytes(state.offset_table), bytes(state.time_table))
-    is_new = before != after or not _seal_tells(segment, state)
+    is_new = before != after or not _seal_tells(segment, state, sums)
     if is_new:
-        _write(segment, state)
+        _write(segment, state, sums)
     key_sizes, is_new_keys = _renew_keys(segment, state)
     return Renewed(
         done="rebuilt" if is_new or is_new_keys else "unchanged",
@@ -152,7 +154,9 @@ def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: File
     except FileNotFoundError as error:
         raise NotALog(f"there is no segment {segment.path}") from error
     seal = read_seal(files, directory, parsed[0])
-    return Segment(shared, parsed[0], size=size, next_offset=INT64_MAX, seal=seal)
+    segment = Segment(shared, parsed[0], size=size, next_offset=INT64_MAX, seal=seal)
+    segment.read_unproved()
+    return segment
 
 
 @contextlib.contextmanager
@@ -165,11 +169,14 @@ def _locked(segment: Segment) -> Iterator[None]:
 
 
 def _rebuild(segment: Segment) -> Indexes:
-    state = segment.scan_all()
+    sums = PageSums()
+    state = segment.scan_all(sums=sums)
     if state.problem is not None:
         raise state.problem.located(segment.path)
+    if segment.seal is not None:
+        segment.check_sealed(state, segment.seal)
     state.finish_times()
-    _write(segment, state)
+    _write(segment, state, sums)
     _renew_keys(segment, state)
     return Indexes(
         OffsetIndex(segment.base_offset, bytes(state.offset_table)),
@@ -177,9 +184,9 @@ def _rebuild(segment: Segment) -> Indexes:
     )
 
 
-def _write(segment: Segment, state: SegmentState) -> None:
+def _write(segment: Segment, state: SegmentState, sums: PageSums) -> None:
     if segment.seal is not None:
-        segment.write_sealed_again(state, segment.seal)
+        segment.write_sealed_again(state, segment.seal, sums=sums)
     else:
         segment.write_indexes_of(state)
     segment.shared.files.sync_directory(segment.shared.directory)
@@ -199,17 +206,21 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
         )
 
 
-def _seal_tells(segment: Segment, state: SegmentState) -> bool:
-    """Tell whether the seal, if there is one, speaks of the indexes that the log makes."""
-    seal = segment.seal
+def _seal_tells(segment: Segment, state: SegmentState, sums: PageSums) -> bool:
+    """Tell whether the seal, if there is one, speaks of the indexes and the pages that the log makes."""
+    seal, shared = segment.seal, segment.shared
     if seal is None:
         return True
-    return seal == seal_of(
+    made = seal_of(
         state,
         sealed_at_ms=seal.sealed_at_ms,
         may_have_gaps=not seal.contiguous,
         clean_offset=seal.clean_offset,
+        sums=sums,
     )
+    if seal.pages is None:
+        return seal == replace(made, pages=None)  # from before there were pages
+    return seal == made and read_table(shared.files, shared.directory, segment.base_offset, seal.pages) is not None
 
 
 def _tables(segment: Segment) -> tuple[bytes | None, bytes | None]:

@@ -39,11 +39,12 @@ from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.inspection import Subject, inspect_segment, plan_inspection
 from seeklog.storage.log import Log
+from seeklog.storage.pages import PageSums
 from seeklog.storage.recovery import complete_swaps, list_segments
 from seeklog.storage.salvage import Damage, Salvage
 from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, ActiveSegment, Segment, Shared, seal_of
-from seeklog.storage.uncovered import EPOCH_AT, changed_epochs
+from seeklog.storage.uncovered import EPOCH_AT, changed_epochs, changed_offsets
 
 _LOSSES_FIRST_LINE: Final = "seeklog-losses 1"
 _LENGTH_AT: Final = 8
@@ -279,6 +280,7 @@ class _Planner:
             seal = read_seal(files, directory, subject.base_offset)
         segment = Segment(self._shared, subject.base_offset, size=subject.size, next_offset=INT64_MAX, seal=seal)
         segment.path = subject.path
+        segment.read_unproved()
         is_contiguous = seal is not None and seal.contiguous
         contiguous_from = subject.base_offset if is_contiguous else self._contiguous_from
         salvage = Salvage(segment, contiguous_from, self._shared.new_state, end_offset=subject.end_offset)
@@ -301,6 +303,15 @@ class _Planner:
                     )
                     for changed in changed_epochs(segment, crc=crc)
                 ]
+                if seal is not None and not work.patches:
+                    work.patches += [
+                        Patch(
+                            position=changed.batch_position,
+                            data=changed.right,
+                            what=f"base offset {changed.base_offset} in place of {changed.found}",
+                        )
+                        for changed in changed_offsets(segment, seal)
+                    ]
                 work.pieces = [(0, subject.size)]
         end = work.end
         if subject.next_base_offset is not None and end < subject.next_base_offset:
@@ -712,16 +723,16 @@ class _Act:
         replace_file(self._files, self._directory, names.LOSSES, encode_framed(_LOSSES_FIRST_LINE, known))
 
     def _rewrite(self, segment: SegmentRepair) -> None:
-        state = self._copy(segment.base_offset, segment.path, segment.pieces, segment.patches)
+        state, sums = self._copy(segment.base_offset, segment.path, segment.pieces, segment.patches)
         is_last = segment.next_base_offset is None and self._plan.roll_at is None
         follows = segment.next_base_offset if segment.next_base_offset is not None else self._plan.roll_at
-        self._write_sides(state, segment.seal, has_seal=self._is_ours and not is_last, follows=follows)
+        self._write_sides(state, sums, segment.seal, has_seal=self._is_ours and not is_last, follows=follows)
         swap.commit(self._shared, segment.base_offset)
         swap.complete(self._shared, segment.base_offset, [segment.base_offset], has_sides=True)
 
     def _bring_back(self, returning: Returning) -> None:
-        state = self._copy(returning.base_offset, returning.path, returning.pieces, ())
-        self._write_sides(state, None, has_seal=False, follows=None)
+        state, sums = self._copy(returning.base_offset, returning.path, returning.pieces, ())
+        self._write_sides(state, sums, None, has_seal=False, follows=None)
         swap.commit(self._shared, returning.base_offset)
         swap.complete(self._shared, returning.base_offset, [returning.base_offset], has_sides=True)
 
@@ -731,8 +742,8 @@ class _Act:
         path: str,
         pieces: tuple[tuple[int, int], ...],
         patches: tuple[Patch, ...],
-    ) -> SegmentState:
-        files, state = self._files, self._shared.new_state(base_offset)
+    ) -> tuple[SegmentState, PageSums]:
+        files, sums = self._files, PageSums()
         source = files.open(path)
         try:
             target = files.open(self._shared.path(base_offset, names.LOG) + names.CLEANED, write=True, create=True)
@@ -751,13 +762,15 @@ class _Act:
             files.close(source)
         written = Segment(self._shared, base_offset, size=at, next_offset=INT64_MAX, seal=None)
         written.path = self._shared.path(base_offset, names.LOG) + names.CLEANED
-        state = written.scan_all()
+        state = written.scan_all(sums=sums)
         written.release()
         if state.problem is not None or state.size != at:
             raise UsageError(f"{path}: what is whole of it does not make a segment; nothing of it was changed")
-        return state
+        return state, sums
 
-    def _write_sides(self, state: SegmentState, seal: Seal | None, *, has_seal: bool, follows: int | None) -> None:
+    def _write_sides(
+        self, state: SegmentState, sums: PageSums, seal: Seal | None, *, has_seal: bool, follows: int | None
+    ) -> None:
         base_offset = state.base_offset
         state.finish_times()
         aborted = b""
@@ -769,8 +782,9 @@ class _Act:
                 sealed_at_ms=seal.sealed_at_ms if seal is not None else self._clock.now_ms(),
                 may_have_gaps=state.next_offset != follows,
                 clean_offset=seal.clean_offset if seal is not None else 0,
+                sums=sums,
             )
-            swap.write_sides(self._shared, state, new, aborted=aborted)
+            swap.write_sides(self._shared, state, new, page_table=sums.table, aborted=aborted)
             return
         swap.write_cleaned(self._shared, base_offset, names.OFFSET_INDEX, bytes(state.offset_table))
         swap.write_cleaned(self._shared, base_offset, names.TIME_INDEX, bytes(state.time_table))
@@ -781,7 +795,8 @@ class _Act:
         """Make the indexes and the seal of a whole segment anew."""
         size = self._files.file_size(self._shared.path(base_offset, names.LOG))
         segment = Segment(self._shared, base_offset, size=size, next_offset=INT64_MAX, seal=None)
-        state = segment.scan_all()
+        sums = PageSums()
+        state = segment.scan_all(sums=sums)
         segment.release()
         state.finish_times()
         bases = sorted(
@@ -801,5 +816,6 @@ class _Act:
                 sealed_at_ms=old.sealed_at_ms if old is not None else self._clock.now_ms(),
                 may_have_gaps=state.next_offset != follows,
                 clean_offset=old.clean_offset if old is not None else 0,
+                sums=sums,
             )
         self._files.sync_directory(self._directory)

@@ -14,6 +14,7 @@ from seeklog.errors import CorruptionError, UnsupportedMagic
 from seeklog.record.batch import BatchHeader, read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
 from seeklog.storage.finding import Kind
+from seeklog.storage.pages import PageSums
 from seeklog.storage.segment import SCAN_CHUNK, Segment, whole_batch_size
 
 # More damages of one segment are not told one by one: whoever has a hundred knows what to do.
@@ -59,8 +60,10 @@ class Salvage:
         new_state: Callable[[int], SegmentState],
         *,
         end_offset: int | None = None,
+        sums: PageSums | None = None,
     ) -> None:
         self.segment = segment
+        self._sums = sums
         self._end_offset = end_offset
         self.damages: list[Damage] = []
         self.is_given_up = False
@@ -87,8 +90,11 @@ class Salvage:
         wanted = SCAN_CHUNK
         while state.size < segment.size and state.problem is None:
             data = segment.read(wanted, state.size)
-            if state.scan(data, contiguous_from):
+            taken = state.scan(data, contiguous_from)
+            if taken:
                 wanted = SCAN_CHUNK
+                if self._sums is not None:
+                    self._sums.add(data, taken)
             elif state.size + len(data) >= segment.size or len(data) < wanted:
                 return
             else:

@@ -14,6 +14,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from seeklog import names
@@ -25,7 +26,8 @@ from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from seeklog.storage.seal import Seal, read_seal, write_seal
+from seeklog.storage.pages import Pages, PageSums, wrong_page
+from seeklog.storage.seal import Seal, read_seal, read_table, write_seal
 
 if TYPE_CHECKING:
     from seeklog.storage.view import View
@@ -126,6 +128,10 @@ class Segment:
         self.keys: FindsKeys | None = None
         """The key index of a sealed segment, while it is mapped."""
         self.seal: Seal | None = None
+        self.pages: Pages | None = None
+        """What proves the log page by page where gaps are lawful; None: nothing does, or nobody asks for it."""
+        self._page_table: tuple[Pages, bytes] | None = None
+        """The table that was read, and what it was proved by."""
         self.contiguous = False
         """Whether a gap between batches can only be damage."""
         self.is_exact = False
@@ -175,8 +181,17 @@ class Segment:
     def attach(self, seal: Seal) -> None:
         """Take the seal's word for what the files hold."""
         self.seal = seal
+        if seal.pages != self.pages:  # a table that was read is known by the object
+            self.pages = seal.pages
         self.contiguous = seal.contiguous
         self.is_exact = True
+
+    def read_unproved(self) -> None:
+        """From now on return what is there, also such pages as are not those that were sealed.
+
+        For whoever looks for damage, and before a sealed segment is cut: readers may still hold it.
+        """
+        self.pages = None
 
     def fetch_seal(self) -> None:
         """Read the seal, if that was put off, before anything else of the segment is read."""
@@ -240,19 +255,120 @@ class Segment:
         self._handle = None
         self.loaded = None
         self.keys = None
+        self._page_table = None
 
     def read(self, size: int, position: int) -> bytes:
-        """Return up to `size` bytes of batches at `position`."""
+        """Return up to `size` bytes of batches at `position`. Raises if a page that was sealed is not the same."""
+        start, data = self.read_on(size, position)
+        return data if start == position and len(data) <= size else data[position - start : position - start + size]
+
+    def read_on(self, size: int, position: int) -> tuple[int, bytes]:
+        """Return (start, bytes from there): what `read` does, and what else was read of the pages that hold it."""
         handle = self.handle()
-        return self.shared.files.read(handle.number, max(0, min(size, self.size - position)), position)
+        size = max(0, min(size, self.size - position))
+        if self.pages is not None and size:
+            return self._read_pages(handle, self.pages, size, position)
+        return position, self.shared.files.read(handle.number, size, position)
 
     def read_point(self, size: int, position: int) -> bytes:
-        """Return up to `size` bytes at `position`, also such as lie behind the last batch: the quick way.
+        """Return about `size` bytes at `position`, also such as lie behind the last batch: the quick way.
 
-        For a reader that knows by its offsets where to stop.
+        For a reader that knows by its offsets where to stop, and reads on if that is not enough.
         """
         handle = self._handle or self.handle()
+        if self.pages is not None:
+            # A wrong page behind costs those who want the records in it, and no others.
+            start, data = self._read_pages(handle, self.pages, size, position, or_part=True)
+            return data[position - start :]
         return self.shared.files.read(handle.number, size, position)
+
+    def _read_pages(
+        self, handle: Handle, pages: Pages, size: int, position: int, *, or_part: bool = False
+    ) -> tuple[int, bytes]:
+        """Return (start, bytes from there), whole pages that hold what is asked for, once they are proved.
+
+        With `or_part` those that come before a wrong page, if it lies behind `position`.
+        """
+        start, stop = pages.around(position, size, end=self.size)
+        if stop <= start:
+            return position, b""
+        data = self.shared.files.read(handle.number, stop - start, start)
+        loaded = self._page_table
+        table = loaded[1] if loaded is not None and loaded[0] is pages else self._load_page_table(handle, pages)
+        wrong = wrong_page(table, pages, data, start)
+        if wrong is None and len(data) == stop - start:
+            return start, data
+        if or_part and wrong is not None and wrong > position:
+            return start, data[: wrong - start]
+        if self.pages is not pages:
+            return self.read_on(size, position)  # cut meanwhile
+        if self._is_stale(pages, table, start if wrong is None else wrong):
+            raise SegmentReplaced(self.path)
+        if len(data) < stop - start:
+            raise cut_short(self, start + len(data))
+        raise CorruptBatch(
+            f"the {pages.page_size} bytes from here on are not those that were sealed",
+            path=self.path,
+            position=wrong,
+            advice=ADVICE,
+        )
+
+    def _load_page_table(self, handle: Handle, pages: Pages) -> bytes:
+        shared = self.shared
+        table = read_table(shared.files, shared.directory, self.base_offset, pages)
+        if table is None:
+            table = self._sum_pages(handle, pages)
+        self._page_table = (pages, table)
+        return table
+
+    def _sum_pages(self, handle: Handle, pages: Pages) -> bytes:
+        """Make the table anew from the log, which its CRC then proves; a writer also replaces the seal."""
+        if self._is_resealed(pages):
+            raise SegmentReplaced(self.path)
+        logger.warning("%s: summing up its pages: the table in its seal is damaged or missing", self.path)
+        files, sums = self.shared.files, PageSums(pages.page_size)
+        for position in range(0, self.size, SCAN_CHUNK):
+            sums.add(files.read(handle.number, min(SCAN_CHUNK, self.size - position), position))
+        if sums.pages == pages:
+            if self.shared.writable and self.seal is not None:
+                with self.shared.replacing:
+                    # A seal that is gone is left to the next open: the segment may have been deleted.
+                    if not self.is_replaced and self._lies_there(self.seal):
+                        self._try_to_write(partial(write_seal, files, self.shared.directory, self.seal, sums.table))
+        elif self.pages is pages:
+            raise CorruptBatch(
+                "the table of page checksums in its seal is damaged, and the log is not the one that was sealed",
+                path=self.path,
+                advice=ADVICE,
+            )
+        return sums.table
+
+    def _lies_there(self, seal: Seal) -> bool:
+        return read_seal(self.shared.files, self.shared.directory, self.base_offset) == seal
+
+    def _is_resealed(self, pages: Pages) -> bool:
+        """Tell whether the seal that lies there by now is that of another file."""
+        shared = self.shared
+        if shared.writable or shared.renew is None:
+            return False
+        seal = read_seal(shared.files, shared.directory, self.base_offset)
+        return seal is not None and seal.pages != pages
+
+    def _is_stale(self, pages: Pages, table: bytes, position: int) -> bool:
+        """Tell whether a page is wrong because file and seal are not of one time: compaction is at it, or was.
+
+        The seal gets its name before the log does. So one who came between has the seal of the file that is new.
+        """
+        shared = self.shared
+        if shared.writable or shared.renew is None:
+            return False
+        names_now = shared.files.list(shared.directory)
+        if self._is_resealed(pages) or names.segment_name(self.base_offset, names.LOG + names.SWAP) in names_now:
+            return True
+        start, stop = pages.around(position, 1, end=self.size)
+        handle = Handle(shared.files, self.path)
+        data = shared.files.read(handle.number, stop - start, start)
+        return len(data) == stop - start and wrong_page(table, pages, data, start) is None
 
     def max_timestamp_ms(self) -> int | None:
         """Return the largest timestamp in the segment, -1 if it has none, or None if nothing proves it."""
@@ -289,10 +405,11 @@ class Segment:
         that is damaged where no batch's CRC covers it, and a new index and seal would make that the truth.
         """
         logger.warning("%s: rebuilding the indexes: %s", self.path, reason)
-        state = self.scan_all()
+        sums = PageSums()
+        state = self.scan_all(sums=sums)
         state.finish_times()
         if self.seal is not None and state.problem is None and state.size == self.seal.size:
-            self._check_seal(state, self.seal)
+            self.check_sealed(state, self.seal)
         indexes = Indexes(
             OffsetIndex(self.base_offset, bytes(state.offset_table)),
             TimeIndex(self.base_offset, bytes(state.time_table)),
@@ -300,11 +417,12 @@ class Segment:
         if self.shared.writable and self.seal is not None and state.problem is None:
             with self.shared.replacing:
                 if not self.is_replaced:
-                    self._try_write_sealed_again(state, self.seal)
+                    self._try_to_write(partial(self.write_sealed_again, state, self.seal, sums=sums))
         self.loaded = indexes
         return indexes
 
-    def _check_seal(self, state: SegmentState, seal: Seal) -> None:
+    def check_sealed(self, state: SegmentState, seal: Seal) -> None:
+        """Raise `CorruptBatch` if the whole batches that add up to `state` are not those that were sealed."""
         if state.crc == seal.log_crc:
             return
         if not self._has_own_seal():
@@ -316,29 +434,38 @@ class Segment:
             advice=ADVICE,
         )
 
-    def _try_write_sealed_again(self, state: SegmentState, seal: Seal) -> None:
-        """Replace the files if the disk lets it: whoever reads has the new indexes in memory all the same."""
+    def _try_to_write(self, write: Callable[[], None]) -> None:
+        """Replace files if the disk lets it: whoever reads has what is in them in memory all the same."""
         try:
-            self.write_sealed_again(state, seal)
+            write()
         except OSError as error:
-            logger.warning("%s: the new indexes stay in memory: %s", self.path, error)
+            logger.warning("%s: what was made anew stays in memory: %s", self.path, error)
 
-    def write_sealed_again(self, state: SegmentState, seal: Seal) -> None:
+    def write_sealed_again(self, state: SegmentState, seal: Seal, *, sums: PageSums | None) -> None:
         """Replace both index files and the seal by what `state` says, the rest as an older seal has it."""
         self.write_sealed(
             state,
             sealed_at_ms=seal.sealed_at_ms,
             may_have_gaps=not seal.contiguous,
             clean_offset=seal.clean_offset,
+            sums=sums,
         )
 
     def write_sealed(
-        self, state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False, clean_offset: int = 0
+        self,
+        state: SegmentState,
+        *,
+        sealed_at_ms: int,
+        may_have_gaps: bool = False,
+        clean_offset: int = 0,
+        sums: PageSums | None,
     ) -> None:
         """Replace both index files and the seal by what `state` says. The caller syncs the directory."""
         self.write_indexes_of(state)
-        seal = seal_of(state, sealed_at_ms=sealed_at_ms, may_have_gaps=may_have_gaps, clean_offset=clean_offset)
-        write_seal(self.shared.files, self.shared.directory, seal)
+        seal = seal_of(
+            state, sealed_at_ms=sealed_at_ms, may_have_gaps=may_have_gaps, clean_offset=clean_offset, sums=sums
+        )
+        write_seal(self.shared.files, self.shared.directory, seal, sums.table if sums is not None else b"")
         self.attach(seal)
 
     def write_indexes_of(self, state: SegmentState) -> None:
@@ -355,11 +482,16 @@ class Segment:
             raise state.problem.located(self.path)
         return state
 
-    def scan_all(self) -> SegmentState:
-        """Check every batch below `size` and return what they add up to; `problem` tells the first damage."""
+    def scan_all(self, *, sums: PageSums | None = None) -> SegmentState:
+        """Check every batch below `size` and return what they add up to; `problem` tells the first damage.
+
+        `sums` is given the bytes of those that are whole.
+        """
         state = self.shared.new_state(self.base_offset)
-        for _ in scan_into(state, self, contiguous_from=self.base_offset if self.contiguous else INT64_MAX):
-            pass
+        contiguous_from = self.base_offset if self.contiguous else INT64_MAX
+        for _, data, size in scan_into(state, self, contiguous_from=contiguous_from):
+            if sums is not None:
+                sums.add(data, size)
         return state
 
 
@@ -529,14 +661,24 @@ class ActiveSegment(Segment):
         sealed = Segment(
             self.shared, self.base_offset, size=self.state.size, next_offset=self.state.next_offset, seal=None
         )
+        sums = None if self.state.contiguous else self._sums()
         if self._has_indexes and self._written == [len(self.state.offset_table), len(self.state.time_table)]:
             self._sync_index_files()
-            seal = seal_of(self.state, sealed_at_ms=sealed_at_ms)
-            write_seal(self.shared.files, self.shared.directory, seal)
+            seal = seal_of(self.state, sealed_at_ms=sealed_at_ms, sums=sums)
+            write_seal(self.shared.files, self.shared.directory, seal, sums.table if sums is not None else b"")
             sealed.attach(seal)
         else:
-            sealed.write_sealed(self.state, sealed_at_ms=sealed_at_ms)
+            sealed.write_sealed(self.state, sealed_at_ms=sealed_at_ms, sums=sums)
         return sealed
+
+    def _sums(self) -> PageSums | None:
+        """Sum up the pages of a segment that a broker began, with gaps; None if it is not what was written."""
+        sums, crc = PageSums(), 0
+        for position in range(0, self.size, SCAN_CHUNK):
+            data = self.read(SCAN_CHUNK, position)
+            sums.add(data)
+            crc = crc32c(data, crc)
+        return sums if crc == self.state.crc else None
 
     def truncate(self, state: SegmentState) -> None:
         """Cut everything behind the batches that add up to `state`, and make that durable."""
@@ -549,8 +691,16 @@ class ActiveSegment(Segment):
         self.write_indexes()
 
 
-def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = False, clean_offset: int = 0) -> Seal:
-    """Return the seal of a segment whose batches add up to `state`."""
+def seal_of(
+    state: SegmentState,
+    *,
+    sealed_at_ms: int,
+    may_have_gaps: bool = False,
+    clean_offset: int = 0,
+    sums: PageSums | None = None,
+) -> Seal:
+    """Return the seal of a segment whose batches add up to `state`, and its pages to `sums`."""
+    contiguous = state.contiguous and not may_have_gaps
     return Seal(
         base_offset=state.base_offset,
         next_offset=state.next_offset,
@@ -562,8 +712,10 @@ def seal_of(state: SegmentState, *, sealed_at_ms: int, may_have_gaps: bool = Fal
         log_crc=state.crc,
         offset_index_crc=crc32c(bytes(state.offset_table)),
         time_index_crc=crc32c(bytes(state.time_table)),
-        contiguous=state.contiguous and not may_have_gaps,
+        contiguous=contiguous,
         clean_offset=clean_offset,
+        # Where no offset may be missing batches prove each other's place.
+        pages=None if contiguous or sums is None else sums.pages,
     )
 
 

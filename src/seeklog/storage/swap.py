@@ -28,7 +28,9 @@ _IN_PLACE: Final = (names.SEAL, *(suffix for suffix in names.BESIDE_LOG if suffi
 SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACTION_INDEX)
 
 
-def write_sides(shared: Shared, state: SegmentState, seal: Seal, *, aborted: bytes = b"") -> None:
+def write_sides(
+    shared: Shared, state: SegmentState, seal: Seal, *, page_table: bytes = b"", aborted: bytes = b""
+) -> None:
     """Write what goes beside a finished `.log.cleaned`, and sync it. `aborted` is the index of aborted transactions.
 
     Where there was such an index an empty one is written, too: after a crash nothing else tells the old from the new,
@@ -37,7 +39,7 @@ def write_sides(shared: Shared, state: SegmentState, seal: Seal, *, aborted: byt
     tables = {
         names.OFFSET_INDEX: bytes(state.offset_table),
         names.TIME_INDEX: bytes(state.time_table),
-        names.SEAL: encode_seal(seal),
+        names.SEAL: encode_seal(seal, page_table),
     }
     if aborted or names.segment_name(state.base_offset, names.TRANSACTION_INDEX) in shared.files.list(shared.directory):
         tables[names.TRANSACTION_INDEX] = aborted

@@ -43,9 +43,10 @@ from seeklog.names import TopicPartition
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.pages import PageSums
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import list_beside_writer
-from seeklog.storage.seal import Seal, encode_seal, read_seal
+from seeklog.storage.seal import Seal, encode_head, encode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared, scan_into
 from seeklog.topics.catalog import Topic
 from seeklog.topics.description import Archived
@@ -538,18 +539,18 @@ def copy_segment(
     shared = Shared(files, copy.directory, copy.config, writable=False)
     segment = Segment(shared, copy.base_offset, size=copy.size, next_offset=copy.base_offset, seal=copy.seal)
     try:
-        states: list[SegmentState] = []
+        passed: list[tuple[SegmentState, PageSums]] = []
 
         def log_parts() -> Iterator[bytes]:
-            states.append(shared.new_state(copy.base_offset))
-            parts = _log_parts(segment, states[-1])
+            passed.append((shared.new_state(copy.base_offset), _sums(copy)))
+            parts = _log_parts(segment, *passed[-1])
             return parts if note is None else _noted(parts, note)
 
         stored = {names.LOG: _put(copy, names.LOG, copy.size, log_parts, depot, rules)}
-        state = states[-1]
+        state, sums = passed[-1]
         for suffix in copy.suffixes:
             if suffix != names.LOG:
-                data = _beside(copy, suffix, state, segment)
+                data = _beside(copy, suffix, state, sums, segment)
                 stored[suffix] = _put(copy, suffix, len(data), partial(iter, (data,)), depot, rules)
     finally:
         shared.clear()
@@ -559,18 +560,24 @@ def copy_segment(
         record_count=state.record_count,
         batch_count=state.batch_count,
         max_timestamp_ms=state.max_timestamp,
-        seal_bytes=encode_seal(copy.seal) if copy.seal is not None else None,
+        seal_bytes=encode_head(copy.seal) if copy.seal is not None else None,
         stem=copy.stem,
         files=stored,
     )
 
 
-def _log_parts(segment: Segment, state: SegmentState) -> Iterator[bytes]:
+def _sums(copy: Copy) -> PageSums:
+    return PageSums(copy.seal.pages.page_size) if copy.seal is not None and copy.seal.pages is not None else PageSums()
+
+
+def _log_parts(segment: Segment, state: SegmentState, sums: PageSums) -> Iterator[bytes]:
     """Yield a segment's bytes as their batches are checked; damage is raised before its bytes go on."""
     contiguous_from = segment.base_offset if segment.contiguous else INT64_MAX
     with _source_of(segment.path):
         try:
             for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
+                if segment.pages is not None:
+                    sums.add(data, size)
                 yield data[:size]
         except CorruptionError:
             _check_same(segment)
@@ -621,11 +628,11 @@ def _check_whole(segment: Segment, state: SegmentState) -> None:
         )
 
 
-def _beside(copy: Copy, suffix: str, state: SegmentState, segment: Segment) -> bytes:
+def _beside(copy: Copy, suffix: str, state: SegmentState, sums: PageSums, segment: Segment) -> bytes:
     """Return the bytes of a file beside the log: those that the seal proves, where it does."""
     path = f"{copy.directory}/{names.segment_name(copy.base_offset, suffix)}"
     if suffix == names.SEAL and copy.seal is not None:
-        return encode_seal(copy.seal)
+        return encode_seal(copy.seal, sums.table)
     with _source_of(path):
         data = segment.shared.files.read_file(path)
     seal = copy.seal

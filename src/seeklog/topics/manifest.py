@@ -57,7 +57,7 @@ class SegmentEntry:
     batch_count: int
     max_timestamp_ms: int
     seal_bytes: bytes | None
-    """Its seal, so that it need not be fetched to be known; None: it has none, because a broker wrote it."""
+    """The head of its seal, so that it need not be fetched to be known; None: it has none: a broker wrote it."""
     stem: str
     """What its files are called before their suffix: the base offset, and a CRC if another one had that name before."""
     files: Mapping[str, StoredFile]
