@@ -8,7 +8,7 @@ import pytest
 
 from crash.sim import SimFiles
 from faults.disks import ask, evidence, files_with, fill_three_segments, in_log, make_disk, open_on
-from faults.log_subjects import CODECS, LogSubject, closed_log, killed_log
+from faults.log_subjects import CODECS, LogSubject, closed_log, compacted_log, killed_log, repaired_log
 from faults.tears import ONE_SEGMENT, WHOLE_RECORDS, log_with_a_last_batch, prefixes_of, tail_objection, try_tears
 from seeklog import names
 from seeklog.errors import SeeklogError
@@ -110,6 +110,20 @@ def test_a_checkpoint_torn_at_any_byte_is_an_error_or_changes_no_answer(name: st
 
     assert tally.broken == []
     assert set(tally.counts) <= {"same", "error"}
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize(
+    "subject", [closed_log("none"), compacted_log("none"), repaired_log()], ids=["closed", "compacted", "repaired"]
+)
+def test_a_segment_that_lost_its_end_is_never_read_as_a_shorter_one(subject: LogSubject, read_only: bool) -> None:
+    """Goal: where gaps are lawful, or nothing is left of a segment, no offset seems to be missing: the seal tells."""
+    tears = prefixes_of(subject.disk, files_with(subject.disk, names.LOG))
+
+    tally = try_tears(subject, [(path, size) for path, size in tears if size % 9 == 0], read_only=read_only)
+
+    assert tally.broken == []
+    assert set(tally.counts) == {"error"}
 
 
 def test_a_segment_cut_below_the_recovery_point_is_refused_and_left_alone() -> None:

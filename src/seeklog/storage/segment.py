@@ -120,7 +120,7 @@ class Segment:
         self.shared = shared
         self.base_offset = base_offset
         self.path = shared.path(base_offset, names.LOG)
-        self._size = size
+        self._size = self._listed_size = size
         self._next_offset = next_offset
         self._handle: Handle | None = None
         self.loaded: Indexes | None = None
@@ -199,6 +199,9 @@ class Segment:
             seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
             if seal is not None:
                 self.attach(seal)
+                # Where the file has lost its end, whoever comes there must be told: in a segment with gaps, and in one
+                # of which nothing is left, nothing else would seem to be missing.
+                self._size = max(self._size, seal.size)
             self.is_unread = False
 
     @property
@@ -230,10 +233,10 @@ class Segment:
             return True
         size = self.shared.files.size(handle.number)
         if self.seal is None:
-            return size == self._size or not self.is_compacted()
+            return size == self._listed_size or not self.is_compacted()
         # A file that lost its end is still the segment's own, and whoever reads it must tell. But where the seal was
         # read after the file was listed, it may speak of the one that has replaced it.
-        return size == self._size or (size != self.seal.size and self._has_own_seal())
+        return size == self._listed_size or (size != self.seal.size and self._has_own_seal())
 
     def exact_end(self) -> int:
         """Return the offset behind the last batch in the file, where `next_offset` may be that of the next segment."""

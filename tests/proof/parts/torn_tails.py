@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
-from faults.log_subjects import CODECS, closed_log, compacted_log, killed_log
+from faults.disks import files_with
+from faults.log_subjects import CODECS, closed_log, compacted_log, killed_log, repaired_log
 from faults.store_subjects import archive, closed_store, killed_store, own_files
 from faults.tears import ONE_SEGMENT, log_with_a_last_batch, prefixes_of, tail_objection, try_tears
 from proof.part import Run, part
@@ -32,6 +33,12 @@ def torn_batches(run: Run) -> None:
                     objection = tail_objection(codec, count, cut, read_only=read_only)
                     if objection:
                         run.violation(f"{codec}, {count} records, {cut} bytes, read_only={read_only}: {objection}")
+
+
+@part(2, "each segment of a closed, of a compacted and of a repaired log is torn at each byte")
+def torn_segments(run: Run) -> None:
+    subjects = [closed_log("none"), compacted_log("none"), repaired_log()]
+    tear_all(run, [(subject, files_with(subject.disk, names.LOG)) for subject in subjects])
 
 
 @part(2, "each file beside a log is torn at each byte")
