@@ -410,6 +410,46 @@ def test_a_failed_read_is_a_declared_error_or_changes_no_answer(method: str, rea
     print(f"{method}, read_only={read_only}: {number - 1} failures")
 
 
+@pytest.mark.parametrize("method", ["open", "read"])
+def test_a_truncation_that_cannot_read_where_to_cut_changes_nothing(method: str) -> None:
+    config = config_of("os")
+    sim = SimFiles(make_disk_of(config))
+    files = FaultyFiles(sim, methods={method}, only=names.LOG, lasting=True)
+    with open_on(files, config=config) as log:
+        before = offsets_of(log)
+        files.calls = 0
+        files.fail_at = 1
+        for change in (log.plan_truncate_to, log.truncate_to):
+            with pytest.raises(NotAccessible, match="cannot be read at offset 4"):
+                change(4)
+        assert offsets_of(log) == before
+        files.heal()
+        assert log.truncate_to(4) == 4
+    assert values_on(sim.disk(), config) == [value_of(at) for at in range(4)]
+
+
+def make_disk_of(config: LogConfig) -> Disk:
+    sim = SimFiles(NEW_DISK)
+    with open_on(sim, config=config) as log:
+        for at in range(APPENDS):
+            log.append(value_of(at))
+    return sim.disk()
+
+
+def test_a_sync_does_not_fail_for_a_key_index_that_cannot_be_made(caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: a key index is advice; it is made when the disk answers again."""
+    sim = SimFiles(make_disk_of(config_of("os", key_index="none")))
+    files = FaultyFiles(sim, methods={"open"}, only=names.LOG, lasting=True)
+    with open_on(files, config=config_of("os", key_index="seal")) as log:
+        files.calls = 0
+        files.fail_at = 1
+        log.flush()
+        assert "the key index waits for the disk" in caplog.text
+        files.heal()
+        log.flush()
+        assert files_with(sim.disk(), names.KEY_INDEX)
+
+
 def test_a_log_whose_read_failed_goes_on() -> None:
     sim = SimFiles(NEW_DISK)
     config = config_of("os")

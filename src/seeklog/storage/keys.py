@@ -265,7 +265,12 @@ class KeyLookup:
             with self._lock:
                 # One that is there is proved when it is first used: here that would read all of them at every open.
                 if not self._is_there(segment):
-                    self._made(segment, seal, _identity(seal), between)
+                    try:
+                        self._made(segment, seal, _identity(seal), between)
+                    except OSError as error:
+                        # Who syncs or rolls has nothing to do with it, and who asks for a key is told.
+                        logger.warning("%s: the key index waits for the disk: %s", segment.path, error)
+                        continue
                     self._drop_table(segment)
                     made += 1
                 self._present.add(_identity(seal))

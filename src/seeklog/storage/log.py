@@ -6,6 +6,7 @@ and of threads in all of them, read it meanwhile.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -373,6 +374,14 @@ class Log:
             return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=reading.ADVICE)
         return NotAccessible(f"{self.location} cannot be read at offset {offset}: {error}")
 
+    @contextlib.contextmanager
+    def _naming_unreadable(self, offset: int) -> Iterator[None]:
+        """Say of an `OSError` what it means to whoever asks for an offset."""
+        try:
+            yield
+        except OSError as error:
+            raise self._unreadable(offset, error) from error
+
     def _out_of_range(self, offset: int) -> OffsetOutOfRange:
         partition = self._fresh()
         return OffsetOutOfRange(
@@ -565,7 +574,9 @@ class Log:
 
     def truncate_to(self, offset: int) -> int:
         """Drop the batch that holds `offset` and everything behind it; return the new end of the log."""
-        return (self._writing or self._writer_only()).truncate_to(offset)
+        partition = self._writing or self._writer_only()
+        with self._naming_unreadable(offset):
+            return partition.truncate_to(offset)
 
     def delete_before(self, offset: int) -> int:
         """Raise `log_start_offset` to `offset`; return how many segments that deleted."""
@@ -575,7 +586,8 @@ class Log:
         """Say what `truncate_to` would take away. Nothing changes; so with the other plans."""
         partition = self._fresh()
         self._checked_stop(offset)
-        return removal.plan_truncation(partition.view, log_end_offset=partition.log_end_offset, offset=offset)
+        with self._naming_unreadable(offset):
+            return removal.plan_truncation(partition.view, log_end_offset=partition.log_end_offset, offset=offset)
 
     def plan_delete_before(self, offset: int) -> Removal:
         """Say what `delete_before` would take away."""
