@@ -191,9 +191,10 @@ def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
 def test_a_batch_that_turns_out_too_large_is_split(tmp_path: Path) -> None:
     """Random bytes do not shrink: gzip adds some to every 16 KiB, more than a record takes less than its bound."""
     largest = 200_000
-    size = (largest - HEADER_BYTES) // 2 - record_bound(Record(b""))
+    size = (largest - HEADER_BYTES) // 2 - (record_bound(Record(bytes(largest // 2))) - largest // 2)
     with open_log(tmp_path, max_message_bytes=largest, compression_type="gzip") as log:
         with log.writer(batch_bytes=largest, linger_ms=NEVER_MS) as writer:
+            assert 2 * record_bound(Record(bytes(size))) + HEADER_BYTES <= largest  # two are put together
             futures = [writer.append(os.urandom(size)) for _ in range(6)]
 
         assert [future.result(0) for future in futures] == list(range(6))
