@@ -523,3 +523,11 @@ def test_a_peer_reads_what_we_write_and_writes_what_we_read(codec: int, package:
         data = content(size)
         assert bytes(decode(compress(codec, data))) == data
         assert decompress(codec, bytes(encode(data)), limit=size) == data
+
+
+@pytest.mark.parametrize("name", [name for name in BOMBS if "honest" in name])
+def test_a_claim_past_the_limit_that_may_be_true_is_refused_before_it_is_tried(name: str) -> None:
+    codec, make = BOMBS[name]
+
+    with pytest.raises(BatchTooLarge):
+        decompress(codec, make(), limit=LIMIT)
