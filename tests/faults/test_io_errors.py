@@ -229,14 +229,18 @@ def test_a_log_closes_though_there_is_no_room_for_the_indexes_of_its_last_segmen
     config = config_of(flush)
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, methods={"create"}, error=errno.ENOSPC, lasting=True, only=names.OFFSET_INDEX)
+    whole = FaultyFiles(
+        files, methods={"create"}, error=errno.ENOSPC, lasting=True, only=names.OFFSET_INDEX + names.TEMPORARY
+    )
     values = [value_of(number) for number in range(4)]
-    with open_on(files, config=config) as log:
+    with open_on(whole, config=config) as log:
         log.append(values[0])
-        files.calls = 0
-        files.fail_at = 1
+        files.calls = whole.calls = 0
+        files.fail_at = whole.fail_at = 1
         for value in values[1:]:
             log.append(value)
     assert files.failures
+    assert whole.failures
     assert values_on(sim.disk(), config) == values
     assert values_on(sim.durable_disk(), config) == values
 

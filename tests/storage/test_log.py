@@ -689,6 +689,30 @@ def test_follow_waits_for_what_comes(tmp_path: Path, flush: str) -> None:
         assert follower.found == [1, 2, 3, 4, 5, 6]
 
 
+def test_follow_is_woken_by_each_sync_where_only_what_is_synced_is_shown(tmp_path: Path) -> None:
+    rounds = 50
+    seen: list[bytes | None] = []
+    has_come = threading.Event()
+
+    def follow() -> None:
+        for record in log.follow(0, timeout_ms=10_000):
+            seen.append(record.value)
+            has_come.set()
+            if len(seen) == rounds:
+                return
+
+    with Log(tmp_path / "log", config=LogConfig(flush="batch")) as log:
+        follower = threading.Thread(target=follow)
+        follower.start()
+        for number in range(rounds):
+            # It waits by now, or will in a moment: nothing else is there for it.
+            log.append(b"%d" % number)
+            assert has_come.wait(10)
+            has_come.clear()
+        follower.join()
+    assert seen == [b"%d" % number for number in range(rounds)]
+
+
 def test_follow_without_an_offset_begins_with_the_next_record(log: Log) -> None:
     fill(log, 3)
     follower = Follower(log, None, count=1)

@@ -306,8 +306,6 @@ class KeyLookup:
     def _forget_all_but(self, view: View) -> None:
         """Let go of what was kept of segments that the view no longer has."""
         with self._lock:
-            if view is self._view:
-                return
             kept = {_identity(segment.seal) for segment in view.segments if segment.seal is not None}
             self._in_memory = {identity: self._in_memory[identity] for identity in kept & self._in_memory.keys()}
             self._memory_bytes = sum(entries.size_bytes for entries in self._in_memory.values())
