@@ -96,6 +96,18 @@ def test_a_partition_whose_number_no_topic_has_is_refused(partitions: list[Any])
         texts.read_catalog(line)
 
 
+@pytest.mark.parametrize("time_ms", [2**63, 2**64, -(2**63) - 1, None, 1.5])
+@pytest.mark.parametrize("word", ["min_timestamp_ms", "max_timestamp_ms"])
+def test_a_file_of_a_lake_from_a_time_that_has_no_room_is_refused(word: str, time_ms: Any) -> None:
+    *_, data = texts.lake_seeds()
+    first, *lines, _ = data.splitlines(keepends=True)
+    fields = json.loads(lines[-1])
+    fields["files"][0][word] = time_ms
+
+    with pytest.raises(CorruptionError, match="does not parse"):
+        texts.read_lake(seal_frame(b"".join([first, *lines[:-1], json.dumps(fields).encode() + b"\n"])))
+
+
 @pytest.mark.parametrize("words", [b"recovery_point 9223372036854775808", b"recovery_point -1", b"epochs 2147483648 0"])
 def test_a_checkpoint_with_a_number_that_has_no_room_is_refused(words: bytes) -> None:
     *_, data = texts.checkpoint_seeds()

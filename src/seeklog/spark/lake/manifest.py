@@ -21,6 +21,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from seeklog import names
+from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.names import TopicPartition
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
@@ -150,5 +151,5 @@ def _check_file(at: TopicPartition, file: LakeFile, ranges: tuple[tuple[int, int
     inside = any(start <= file.start < file.next_offset <= end for start, end in ranges)
     if not inside or not 0 < file.rows <= file.next_offset - file.start:
         raise ValueError(f"{file.path} is said to hold {file.rows} records of {file.start} to {file.next_offset}")
-    if not type(file.min_timestamp_ms) is type(file.max_timestamp_ms) is int:
-        raise ValueError(f"{file.path} has no times")
+    for time_ms in (file.min_timestamp_ms, file.max_timestamp_ms):
+        whole_number(time_ms, least=-INT64_MAX - 1)
