@@ -184,6 +184,10 @@ BUGS: Final = (
         "files.truncate(handle, cut.state.size)",
         "files.truncate(handle, cut.state.size + 1)",
         ("tests/faults/test_torn_tail.py::test_a_torn_last_batch_is_cut_whole_at_every_byte",),
+        also=(
+            "files.truncate(handle, scanned.state.size)",
+            "files.truncate(handle, scanned.state.size + (scanned.action is Action.CUT))",
+        ),
     ),
     Bug(
         2,
@@ -478,8 +482,8 @@ BUGS: Final = (
         16,
         "a record from the future keeps its segment for ever",
         _STORAGE + "retention.py",
-        "return min(self.max_timestamp_ms, self.sealed_at_ms)",
-        "return self.max_timestamp_ms",
+        "newest.append(min(facts.newest_ms, sealed_at_ms))",
+        "newest.append(facts.newest_ms)",
         ("tests/storage/test_retention.py",),
     ),
     # ---------------------------------------------------------------- 17: names and paths

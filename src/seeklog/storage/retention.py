@@ -27,9 +27,8 @@ class SegmentFacts:
 
     @property
     def newest_ms(self) -> int:
-        if self.max_timestamp_ms < 0:
-            return self.sealed_at_ms
-        return min(self.max_timestamp_ms, self.sealed_at_ms)
+        """When its newest record is from, by its own word; when it was sealed, if none has a time."""
+        return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.sealed_at_ms
 
 
 def expired_count(
