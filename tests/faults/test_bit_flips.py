@@ -5,6 +5,8 @@ Every bit, of logs of every codec, of stores and of archives, is the proof's: `t
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from crash.sim import SimFiles
@@ -15,6 +17,7 @@ from faults.log_subjects import LogSubject, closed_log, compacted_log, killed_lo
 from faults.store_subjects import broker_store, own_files
 from seeklog import names
 from seeklog.errors import CorruptBatch
+from seeklog.storage.seal import decode_seal, encode_seal
 
 INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 # Coprime to 8, so that every bit of a byte is met; at this step each log takes a second or two.
@@ -78,6 +81,24 @@ def test_a_damaged_base_offset_in_a_compacted_segment_is_no_gap(byte: int, read_
     path = files_with(subject.disk, names.LOG)[0]
 
     tally = try_flips(subject, [(path, byte * 8 + bit) for bit in range(8)], read_only=read_only)
+
+    assert tally.broken == []
+    assert tally.counts["error"] > 0
+
+
+@either_way
+def test_without_pages_a_batch_that_goes_past_its_segments_end_is_damage_all_the_same(read_only: bool) -> None:
+    """Goal: a seal from before there were pages does not tell; what belongs to the next segment does."""
+    subject = compacted_log("none")
+    disk = subject.disk
+    for path in files_with(disk, names.SEAL):
+        seal = decode_seal(disk.files[path])
+        assert seal is not None
+        disk = disk.with_file(path, encode_seal(replace(seal, pages=None)))
+    older = replace(subject, name="a compacted log without pages", disk=disk)
+    path = files_with(disk, names.LOG)[0]
+
+    tally = try_flips(older, [(path, byte * 8 + bit) for byte in (0, 3) for bit in range(8)], read_only=read_only)
 
     assert tally.broken == []
     assert tally.counts["error"] > 0

@@ -639,6 +639,28 @@ def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
     assert answers(tmp_path, cleanup_policy="compact") == before
 
 
+def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp_path: Path) -> None:
+    """Goal: it may be that of a file which was replaced a moment ago; in the end the log tells."""
+    words: dict[str, Any] = {"segment_bytes": SEGMENT_BYTES, "cleanup_policy": "compact", "key_index": "seal"}
+    with open_log(tmp_path, **words) as log:
+        log.append(b"alone", key=KEYS[0])
+        for number in range(120):
+            log.append(b"%d" % number, key=KEYS[1 + number % 3])
+        log.flush()
+        first = log.view.segments[0]
+        table, end = collect_keys(first, limit=1 << 20), first.next_offset
+        log.compact()
+        seal = log.view.segments[0].seal
+        left = {row.key: row.offset for row in log.scan(0, end)}
+    assert seal is not None
+    (tmp_path / "00000000000000000000.keyindex").write_bytes(encode_key_index(table, seal))
+
+    with open_log(tmp_path, **words) as log:
+        found = {key: log.latest_for_key(key, end=end) for key in KEYS}
+        assert {key: record.offset for key, record in found.items() if record is not None} == left
+        assert None in found.values()
+
+
 def test_a_segment_that_is_deleted_while_its_index_is_made_gets_none(tmp_path: Path) -> None:
     """Goal: no index outlives its segment: another one may get its number."""
     files = Meanwhile()

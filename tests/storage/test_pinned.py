@@ -148,3 +148,21 @@ def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_p
         with pytest.raises(CorruptBatch) as caught:
             reading.seek(pinned_view(OsFiles(), str(log.path), pin), end - 5)
         assert (caught.value.path, caught.value.position) == (str(path), second)
+
+
+def test_a_reader_that_compaction_overtakes_goes_on_where_a_segment_has_no_seal(tmp_path: Path) -> None:
+    """Goal: a full disk puts sealing off, and a seal may be lost: what is there is read all the same."""
+    with Log(tmp_path / "log", config=LONG, files=QuickFiles()) as log:
+        _append(log, 0, 100)
+        for number in range(100, 1500):
+            log.append(b"x", key=b"own-%d" % number)
+        log.flush()
+        pin = make_pin(log.view, 0, log.log_end_offset)
+        assert log.compact().removed_records > 0
+        first, second, *_, _ = log.view.segments
+        Path(second.path).with_suffix(".seal").unlink()
+
+        found = reading.scan_chunks(pinned_view(OsFiles(), str(log.path), pin), 0, log.log_end_offset, limit=1 << 20)
+
+        assert [record.offset for chunk in found for record in chunk] == [record.offset for record in log.scan()]
+        assert first.next_offset < second.next_offset

@@ -45,6 +45,7 @@ from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
 from seeklog.storage.removal import Removal
+from seeklog.storage.segment import SegmentReplaced
 from seeklog.storage.view import View
 from seeklog.storage.writer import LogWriter
 
@@ -542,8 +543,9 @@ class Log:
                     is_last_try=is_last_try,
                 )
             except (OSError, CorruptionError) as error:
-                # A segment was deleted or compacted, or its writer in another process has rewritten the tail.
-                if is_last_try or not self._may_have_moved(view, error):
+                # A segment was deleted or compacted, or its writer in another process has rewritten the tail. Or the
+                # index names a record that is not there: the last try asks the log.
+                if is_last_try or not (self._may_have_moved(view, error) or isinstance(error, SegmentReplaced)):
                     if isinstance(error, OSError):
                         raise self._unreadable(first, error) from error
                     raise
