@@ -21,41 +21,22 @@ from seeklog.record.kernel import crc32c
 from seeklog.storage import reading, uncovered
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import inspect_partition
-from seeklog.storage.pages import PAGE_SIZE, PAGE_SIZE_MOST, Pages, PageSums, first_difference, wrong_page
+from seeklog.storage.pages import PAGE_SIZE, Pages, PageSums, first_difference, wrong_page
 from seeklog.storage.pinned import make_pin, pinned_view
 from seeklog.storage.reindex import rebuild_index, renew_index
 from seeklog.storage.repair import repair
 from seeklog.storage.seal import (
     HEAD_SIZE,
     Seal,
-    decode_seal,
-    encode_head,
-    encode_seal,
     read_seal,
     read_table,
     write_seal,
 )
 from storage.test_compaction import churn, everything, open_compacted, put
-from storage.workbench import START_MS, FakeClock, FullFiles, Meanwhile, QuickFiles, contents, open_log
+from storage.workbench import FakeClock, FullFiles, Meanwhile, QuickFiles, contents, open_log
 
 SMALL = 64
 FILES = QuickFiles()
-SEAL = Seal(
-    base_offset=100,
-    next_offset=200,
-    size=3 * PAGE_SIZE - 5,
-    record_count=90,
-    batch_count=9,
-    max_timestamp_ms=START_MS,
-    sealed_at_ms=START_MS + 5,
-    log_crc=0xFFFFFFFF,
-    offset_index_crc=1,
-    time_index_crc=0x80000000,
-    contiguous=False,
-    clean_offset=150,
-    pages=Pages(PAGE_SIZE, crc32c(b"abcdefghijkl")),
-)
-TABLE = b"abcdefghijkl"
 
 
 # ---------------------------------------------------------------- sums
@@ -101,55 +82,6 @@ def test_the_first_page_that_differs_is_named() -> None:
     assert first_difference(sums.table, other.table, page_size=SMALL) == 128
     assert first_difference(sums.table, sums.table, page_size=SMALL) is None
     assert first_difference(sums.table, sums.table[:-4], page_size=SMALL) == 192
-
-
-# ---------------------------------------------------------------- the seal
-
-
-def test_the_seal_of_a_segment_with_gaps_is_a_head_and_a_table_as_documented() -> None:
-    head = struct.pack(
-        ">4shhqqqqqqqIIIqiI",
-        *(b"SLSL", 3, 0, 100, 200, 3 * PAGE_SIZE - 5, 90, 9, START_MS, START_MS + 5, 2**32 - 1, 1, 2**31, 150),
-        *(PAGE_SIZE, crc32c(TABLE)),
-    )
-
-    assert encode_seal(SEAL, TABLE) == head + struct.pack(">I", crc32c(head)) + TABLE
-    assert encode_head(SEAL) == encode_seal(SEAL, TABLE)[:HEAD_SIZE]
-    assert HEAD_SIZE == 96
-    assert decode_seal(encode_head(SEAL)) == decode_seal(encode_seal(SEAL, TABLE)) == SEAL
-
-
-def test_a_table_is_written_only_where_the_seal_proves_it() -> None:
-    seal = replace(SEAL, pages=None)
-    assert encode_seal(seal, TABLE) == encode_seal(seal)
-    assert decode_seal(encode_seal(seal, TABLE)) == seal
-
-
-def _seen(path: Path, data: bytes) -> tuple[Seal | None, bytes | None]:
-    path.write_bytes(data)
-    return read_seal(FILES, str(path.parent), 100), read_table(FILES, str(path.parent), 100, SEAL.pages or Pages(1, 1))
-
-
-def test_a_seal_that_is_torn_has_no_table_and_below_its_head_is_none(tmp_path: Path) -> None:
-    path, data = tmp_path / f"{100:020d}.seal", encode_seal(SEAL, TABLE)
-    assert read_table(FILES, str(tmp_path), 100, SEAL.pages or Pages(1, 1)) is None
-    for size in range(len(data)):
-        assert _seen(path, data[:size]) == (SEAL if size >= HEAD_SIZE else None, None)
-    assert _seen(path, data) == (SEAL, TABLE)
-    assert _seen(path, data + b"\0") == (SEAL, None)
-
-
-def test_any_bit_turned_over_is_noticed_in_the_head_or_in_the_table(tmp_path: Path) -> None:
-    path, data = tmp_path / f"{100:020d}.seal", encode_seal(SEAL, TABLE)
-    for bit in range(8 * len(data)):
-        damaged = bytearray(data)
-        damaged[bit >> 3] ^= 1 << (bit & 7)
-        assert _seen(path, bytes(damaged)) == ((None, TABLE) if bit < 8 * HEAD_SIZE else (SEAL, None))
-
-
-@pytest.mark.parametrize("page_size", [0, -1, PAGE_SIZE_MOST + 1])
-def test_a_size_of_pages_that_cannot_be_makes_no_seal(page_size: int) -> None:
-    assert decode_seal(encode_head(replace(SEAL, pages=Pages(page_size, 0)))) is None
 
 
 # ---------------------------------------------------------------- a log with gaps

@@ -1,4 +1,4 @@
-"""The seal of a segment: its 80 bytes, and that a damaged one counts as none."""
+"""The seal of a segment: its bytes, and that a damaged one counts as none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,19 @@ from pathlib import Path
 import pytest
 
 from seeklog.record.kernel import crc32c
-from seeklog.storage.seal import COMPACTED_SIZE, SIZE, Seal, decode_seal, encode_seal, read_seal, write_seal
+from seeklog.storage.pages import PAGE_SIZE, PAGE_SIZE_MOST, Pages
+from seeklog.storage.seal import (
+    COMPACTED_SIZE,
+    HEAD_SIZE,
+    SIZE,
+    Seal,
+    decode_seal,
+    encode_head,
+    encode_seal,
+    read_seal,
+    read_table,
+    write_seal,
+)
 from storage.workbench import BATCH_BYTES, START_MS, FakeClock, QuickFiles, fill, open_log
 
 SEAL = Seal(
@@ -27,6 +39,8 @@ SEAL = Seal(
 )
 
 COMPACTED = replace(SEAL, contiguous=False, clean_offset=150)
+TABLE = b"abcdefghijkl"
+PAGED = replace(COMPACTED, pages=Pages(PAGE_SIZE, crc32c(TABLE)))
 
 
 def test_a_seal_is_eighty_bytes_as_documented() -> None:
@@ -110,3 +124,53 @@ def test_a_log_seals_what_it_rolled_with_the_facts_of_its_files(tmp_path: Path) 
                 time_index_crc=crc32c((tmp_path / f"{name}.timeindex").read_bytes()),
                 contiguous=True,
             )
+
+
+# ---------------------------------------------------------------- with pages
+
+
+def test_the_seal_of_a_segment_with_gaps_is_a_head_and_a_table_as_documented() -> None:
+    head = struct.pack(
+        ">4shhqqqqqqqIIIqiI",
+        *(b"SLSL", 3, 0, 100, 200, 5000, 90, 9, START_MS, START_MS + 5, 2**32 - 1, 1, 2**31, 150),
+        *(PAGE_SIZE, crc32c(TABLE)),
+    )
+
+    assert encode_seal(PAGED, TABLE) == head + struct.pack(">I", crc32c(head)) + TABLE
+    assert encode_head(PAGED) == encode_seal(PAGED, TABLE)[:HEAD_SIZE]
+    assert HEAD_SIZE == 96
+    assert decode_seal(encode_head(PAGED)) == decode_seal(encode_seal(PAGED, TABLE)) == PAGED
+
+
+def test_a_table_is_written_only_where_the_seal_proves_it() -> None:
+    seal = replace(PAGED, pages=None)
+    assert encode_seal(seal, TABLE) == encode_seal(seal)
+    assert decode_seal(encode_seal(seal, TABLE)) == seal
+
+
+def _seen(path: Path, data: bytes) -> tuple[Seal | None, bytes | None]:
+    path.write_bytes(data)
+    files, directory = QuickFiles(), str(path.parent)
+    return read_seal(files, directory, 100), read_table(files, directory, 100, PAGED.pages or Pages(1, 1))
+
+
+def test_a_seal_that_is_torn_has_no_table_and_below_its_head_is_none(tmp_path: Path) -> None:
+    path, data = tmp_path / f"{100:020d}.seal", encode_seal(PAGED, TABLE)
+    assert read_table(QuickFiles(), str(tmp_path), 100, PAGED.pages or Pages(1, 1)) is None
+    for size in range(len(data)):
+        assert _seen(path, data[:size]) == (PAGED if size >= HEAD_SIZE else None, None)
+    assert _seen(path, data) == (PAGED, TABLE)
+    assert _seen(path, data + b"\0") == (PAGED, None)
+
+
+def test_any_bit_turned_over_is_noticed_in_the_head_or_in_the_table(tmp_path: Path) -> None:
+    path, data = tmp_path / f"{100:020d}.seal", encode_seal(PAGED, TABLE)
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit >> 3] ^= 1 << (bit & 7)
+        assert _seen(path, bytes(damaged)) == ((None, TABLE) if bit < 8 * HEAD_SIZE else (PAGED, None))
+
+
+@pytest.mark.parametrize("page_size", [0, -1, PAGE_SIZE_MOST + 1])
+def test_a_size_of_pages_that_cannot_be_makes_no_seal(page_size: int) -> None:
+    assert decode_seal(encode_head(replace(PAGED, pages=Pages(page_size, 0)))) is None
