@@ -473,11 +473,12 @@ class _Run:
     def _note_clean(self, segment: Segment, seal: Seal, clean_offset: int, state: SegmentState, sums: PageSums) -> None:
         """Have the seal of a segment that loses nothing, and was copied as it is, say that its records were seen.
 
-        A seal with gaps from before there were pages gets them, unless the log is not the one that was sealed.
+        A seal with gaps from before there were pages gets them, unless the log is not the one that was sealed: what
+        proves that stays.
         """
         if seal.clean_offset < clean_offset:
             is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
-            new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else None)
+            new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else seal.pages)
             self._partition.renew_seal(segment, seal, new, page_table=sums.table)
 
     def _put_in_place(
