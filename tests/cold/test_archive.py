@@ -9,7 +9,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ from seeklog.storage.finding import Severity
 from seeklog.storage.inspection import inspect_partition
 from seeklog.topics import archive as archiving
 from seeklog.topics.manifest import Manifest, decode_manifest, encode_manifest
-from storage.workbench import START_MS, QuickFiles, segment_bases
+from storage.workbench import START_MS, Meanwhile, QuickFiles, segment_bases
 from store.workbench import append, open_store, read, snapshot
 
 __all__ = ["unpacked"]  # the fixture
@@ -411,6 +413,72 @@ def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compa
         with seeklog.open(tmp_path / "archive", read_only=True) as cold:
             assert cold.log("orders", 0).last() is not None
             check_same(cold, writer)
+
+
+def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
+    compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: neither is a part of the log archived, nor is an archive that is ahead of that part taken for another's."""
+    archive = tmp_path / "archive"
+    disk = Meanwhile()
+    looked, was_there = threading.Event(), []
+    monkeypatch.setattr(archiving.time, "sleep", lambda _: looked.set())
+    with (
+        open_store(compact_root, segment_bytes=SEGMENT_BYTES, files=disk) as writer,
+        open_store(compact_root, read_only=True) as onlooker,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        onlooker.archive(archive)
+        under_way = []
+
+        def archive_now() -> None:
+            was_there.extend(path.name for path in (compact_root / "orders-0").glob("*.log.swap"))
+            monkeypatch.setattr(archiving, "SWAP_LOOKS_MOST", 10**9)
+            under_way.append(threads.submit(onlooker.archive, archive))
+            assert looked.wait(60)
+
+        disk.before("rename", f"{0:020d}.log", archive_now)
+        writer.compact("orders")
+        assert was_there == [f"{0:020d}.log.swap"]
+        under_way[0].result(60)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, writer)
+
+
+def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_before_it_is_archived(
+    compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
+    archive, partition = tmp_path / "archive", compact_root / "orders-0"
+    with open_store(compact_root, read_only=True) as onlooker:
+        onlooker.archive(archive)
+    disk, dead = Meanwhile(), tmp_path / "dead"
+    disk.before("rename", f"{0:020d}.log", lambda: shutil.copytree(compact_root, dead))
+    with open_store(compact_root, segment_bytes=SEGMENT_BYTES, files=disk) as writer:
+        writer.compact("orders")
+    shutil.rmtree(compact_root)
+    dead.rename(compact_root)
+    assert [path.name for path in partition.glob("*.log.swap")] == [f"{0:020d}.log.swap"]
+    before = snapshot(archive)
+    with open_store(compact_root, read_only=True) as onlooker:
+        with pytest.raises(NotAccessible, match=r"\.log\.swap is being put in the place of others.*a writer open"):
+            onlooker.archive(archive)
+        assert snapshot(archive) == before
+    with open_store(compact_root, segment_bytes=SEGMENT_BYTES) as store:
+        store.compact("orders")
+        store.archive(archive)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, store)
+
+
+def test_a_sealed_segment_behind_one_that_has_no_seal_is_not_archived_without_it(
+    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
+    second = root / "orders-0" / names.segment_name(segment_bases(root / "orders-0")[1], names.SEAL)
+    second.unlink()
+    with pytest.raises(NotAccessible, match="has lost its seal"):
+        store.archive(tmp_path / "archive")
 
 
 # ---------------------------------------------------------------- what is refused

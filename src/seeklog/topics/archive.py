@@ -20,6 +20,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -68,6 +69,9 @@ Verify = Literal["content", "size"]
 VERIFY: Final = ("content", "size")
 # A segment that retention deletes, or compaction replaces, while it is copied makes its partition be looked at again.
 LOOKS_MOST: Final = 5
+# As long as putting a segment in its place takes at most, on a busy disk.
+SWAP_LOOKS_MOST: Final = 100
+SWAP_PAUSE_S: Final = 0.02
 _ELSEWHERE: Final = "archive to another place, or move that one aside; nothing was overwritten"
 
 
@@ -262,7 +266,7 @@ class _Planner:
         there = self.depot.sizes(str(partition))
         shared = Shared(files, directory, source.config, writable=False)
         try:
-            listing, segments = list_beside_writer(shared)
+            listing, sealed = _list_sealed(shared, checkpoint)
             merge = _Merge(
                 partition,
                 config=source.config,
@@ -272,7 +276,6 @@ class _Planner:
                 place=f"{partition} in {self.depot.location}",
                 allow_gaps=self.rules.allow_gaps,
             )
-            sealed = _sealed(shared, segments, checkpoint)
             steps = merge.merged(sealed, listing)
             gaps = {*(known.gaps if known is not None else ()), *merge.gap_before(sealed)}
         finally:
@@ -299,27 +302,60 @@ def _first(steps: Sequence[SegmentEntry | Copy]) -> int:
     return steps[0].base_offset if steps else 0
 
 
-def _sealed(shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None) -> list[Segment]:
-    """Return the segments that will not change: those before the last one, as far as they are settled."""
+def _list_sealed(shared: Shared, checkpoint: Checkpoint | None) -> tuple[list[str], list[Segment]]:
+    """Return the names in a partition's directory, and the segments that will not change, of one moment.
+
+    In the moment in which compaction puts a segment in its place, that one is not settled, though those behind it are.
+    What stands before it is no state that the log ever had: a key whose newer record lies behind may be gone from it.
+    """
+    for _ in range(SWAP_LOOKS_MOST):
+        listing, segments = list_beside_writer(shared)
+        sealed, unsettled = _sealed(shared, segments, checkpoint)
+        if unsettled is None:
+            return listing, sealed
+        path = unsettled.path
+        time.sleep(SWAP_PAUSE_S)
+    raise NotAccessible(
+        f"{path} is being put in the place of others, or has lost its seal. If no writer is at work there, a "
+        "crash has ended one: let a writer open the partition once, which mends it (seeklog compact), and archive "
+        "again. Nothing was changed"
+    )
+
+
+def _sealed(
+    shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None
+) -> tuple[list[Segment], Segment | None]:
+    """Return the segments that will not change: those before the last one, as far as they are settled.
+
+    The second is one that is being replaced, if there is such a one, or has no seal although one behind it has.
+    """
     start = checkpoint.log_start_offset if checkpoint is not None else 0
     while len(segments) > 1 and segments[1].base_offset <= start:
         segments.pop(0)
     is_ours = checkpoint is not None and not checkpoint.foreign
     settled: list[Segment] = []
+    rolled: Segment | None = None
     for segment in segments:
+        if segment.path.endswith(names.SWAP):
+            return settled, segment
         seal = read_seal(shared.files, shared.directory, segment.base_offset)
         is_last = segment is segments[-1]
+        if rolled is not None:
+            if seal is not None and not is_last:
+                return settled, rolled
+            continue
         # A segment is rolled away first and sealed when it is synced; what lies at a URL is not written any more.
-        unsettled = (is_ours or is_last) and seal is None
-        if unsettled or segment.path.endswith(names.SWAP) or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
-            break
+        is_open = (is_ours or is_last) and seal is None
+        if is_open or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
+            rolled = segment
+            continue
         if settled and _is_hole(settled[-1], segment, checkpoint):
             break
         if seal is not None:
             segment.attach(seal)
             segment.end_before(seal.next_offset)
         settled.append(segment)
-    return settled
+    return settled, None
 
 
 def _is_hole(before: Segment, segment: Segment, checkpoint: Checkpoint | None) -> bool:
