@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crash.recorder import read_everything
 from faults.children import kill_config, value_at
-from seeklog import Log, Store
+from seeklog import Log, Store, names
 from seeklog.errors import DiskFull, LogFailed, SeeklogError
 
 if TYPE_CHECKING:
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 ROUNDS = 5
 PATIENCE = 100  # times that a disk which has room again is asked for it
+ROOM_BYTES = 16_384  # enough for a record, and for a segment of its own with what goes beside it
+FILES_PER_SEGMENT = 4
+FILES_PER_LOG = 6  # and no more of them
 
 
 def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
@@ -32,21 +35,22 @@ def fill_and_free(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]
         break
     free(disk / f"filler-{number}")
     free(disk / "filler-0")  # room for a start
-    rooms = [disk / f"filler-{each}" for each in range(1, number)]
+    rooms = iter([disk / f"filler-{each}" for each in range(1, number)])
     config = kill_config(flush)
     with Log(disk / "log", config=config) as log:
-        for room in rooms[:ROUNDS]:
+        for _ in range(ROUNDS):
             end = _append_until_full(log)
             if log.log_end_offset != end:
                 yield f"refused at {end}, but the log ends at {log.log_end_offset}"
-            free(room)
+            free(next(rooms))
             # Without a new open: there is room for a few records now.
             for offset in range(end, end + 5):
-                if _when_there_is_room(log.append, value_at(offset)) != offset:
+                if _when_there_is_room(log.append, value_at(offset), disk, rooms) != offset:
                     yield f"appended elsewhere than at {offset}"
         end = log.log_end_offset
         yield from _differences(log, end)
-    free(rooms[ROUNDS])  # an open writes side files
+    yield from _waste(disk / "log")
+    free(next(rooms))  # an open writes side files
     with Log(disk / "log", config=config) as log:
         yield from _differences(log, end)
 
@@ -59,13 +63,32 @@ def free(path: Path) -> None:
     os.close(directory)
 
 
-def _when_there_is_room(append: Callable[[bytes], int], value: bytes) -> int:
-    """Append what must find room soon: a busy journal may hold back for a while what was freed."""
+def _when_there_is_room(append: Callable[[bytes], int], value: bytes, disk: Path, rooms: Iterator[Path]) -> int:
+    """Append what must find room soon: a busy journal may hold back for a while what was freed.
+
+    The room that was made may be gone at once, for the side files of all the segments that have waited for it: then
+    more is made.
+    """
     for _ in range(PATIENCE):
         with contextlib.suppress(DiskFull):
             return append(value)
+        state = os.statvfs(disk)
+        if state.f_bavail * state.f_frsize < ROOM_BYTES:
+            free(next(rooms))
         time.sleep(0.05)
     return append(value)
+
+
+def _waste(directory: Path) -> Iterator[str]:
+    """Tell of files that take more room than they need, or that nobody needs."""
+    files = list(directory.iterdir())
+    segments = sum(path.suffix == names.LOG for path in files)
+    if len(files) > segments * FILES_PER_SEGMENT + FILES_PER_LOG:
+        yield f"{segments} segments have {len(files)} files: {', '.join(sorted(path.name for path in files))}"
+    for path in files:
+        state = path.stat()
+        if state.st_blocks * 512 > state.st_size + 4096:
+            yield f"{path.name} takes {state.st_blocks * 512} bytes of the disk for {state.st_size}"
 
 
 def _append_until_full(log: Log) -> int:
@@ -91,16 +114,19 @@ def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[st
     words: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
     with Store(disk / "store") as store:
         store.create_topic("orders", partitions=2, config=words)
-        filler = disk / "filler"
-        filler.write_bytes(bytes(filler_bytes))
+        fillers = [disk / f"filler-{number}" for number in range(4)]
+        for filler in fillers:
+            filler.write_bytes(bytes(filler_bytes))
+        rooms = iter(fillers)
         acknowledged = _send_until_full(store, [0, 0])
         for number in (0, 1):
             if store.log("orders", number).log_end_offset < acknowledged[number]:
                 yield f"orders-{number} ends before {acknowledged[number]}"
-        free(filler)
+        free(next(rooms))
         with store.producer() as producer:
             for number in (0, 1):
-                acknowledged[number] = _when_there_is_room(_sending(producer, number), b"there is room") + 1
+                send = _sending(producer, number)
+                acknowledged[number] = _when_there_is_room(send, b"there is room", disk, rooms) + 1
         consumer = store.consumer(group="fraud", enable_auto_commit=False)
         consumer.assign([("orders", 0)])
         consumer.commit({("orders", 0): 1})  # type: ignore[dict-item]

@@ -106,7 +106,7 @@ def really_full_disks(run: Run) -> None:
         "ext4": lambda: ext4(disk, megabytes=4),
     }
     # Most of a log's disk is taken from the start, so that a few records fill it; a store has all of its disk.
-    fillings = [(fill_and_free, 60_000), (fill_with_store, 300_000)]
+    fillings = [(fill_and_free, 60_000), (fill_with_store, 150_000)]
     cases = [(kind, flush, filling) for kind in mounts for flush in POLICIES for filling in fillings]
     with mounting():
         for number in range(1 if run.is_short else 20):
