@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, SimFiles, copied
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
-from seeklog.errors import DiskFull, SeeklogError
+from seeklog.errors import DiskFull, NotAccessible, SeeklogError
 from seeklog.record.batch import encode_batch
 
 if TYPE_CHECKING:
@@ -600,12 +600,15 @@ def _index_problem(log: Log) -> str:
         return ""
     files, directory = log._writing.files, log._writing.directory
     markers = {batch.last_offset for batch in read_batches(log) if batch.header.is_control}
-    for name in files.list(directory):
-        if name.endswith(names.TRANSACTION_INDEX):
-            entries = struct.iter_unpack(">hqqqq", files.read_file(f"{directory}/{name}"))
-            for _, producer_id, _, last_offset, _ in entries:
-                if last_offset not in markers:
-                    return f"{name} tells of a marker of producer {producer_id} at {last_offset}, which is not there"
+    try:
+        listing = [name for name in files.list(directory) if name.endswith(names.TRANSACTION_INDEX)]
+        indexes = {name: files.read_file(f"{directory}/{name}") for name in listing}
+    except OSError as error:  # this is no call of the log's, but it is made to fail like one
+        raise NotAccessible(f"{directory} cannot be looked at: {error}") from error
+    for name, index in indexes.items():
+        for _, producer_id, _, last_offset, _ in struct.iter_unpack(">hqqqq", index):
+            if last_offset not in markers:
+                return f"{name} tells of a marker of producer {producer_id} at {last_offset}, which is not there"
     return ""
 
 
