@@ -85,6 +85,8 @@ class Outcome:
     """The last offset of each producer that is known."""
     read_only: dict[int, Content] = field(default_factory=dict)
     """What a reader saw before recovery."""
+    is_recovered: bool = field(default=True, compare=False)
+    """Whether all that is there is known to stay: a reader whose disk did not let a store recover sees less of it."""
     problem: str = ""
     """What went wrong without any promise being needed to see it."""
 
@@ -140,7 +142,7 @@ class Promise:
                 yield f"offset {offset} holds an older record than the one promised"
         if self.watermark_at_most is not None and outcome.high_watermark > max(self.watermark_at_most, start):
             yield f"high watermark {outcome.high_watermark}, only {self.watermark_at_most} was asked for"
-        if self.watermark_at_most is None and outcome.high_watermark != end:
+        if self.watermark_at_most is None and outcome.is_recovered and outcome.high_watermark != end:
             yield f"high watermark {outcome.high_watermark} does not follow the end {end}"
         if outcome.leader_epoch < self.epoch_at_least:
             yield f"leader epoch {outcome.leader_epoch}, promised {self.epoch_at_least}"
@@ -564,6 +566,7 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
         epoch_ends={epoch: log.end_offset_for_epoch(epoch) for epoch in epochs[1:]},
         records=records,
         producers=producers,
+        is_recovered=not log.needs_recovery,
         problem=problem,
     )
 
