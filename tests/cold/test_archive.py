@@ -471,14 +471,28 @@ def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_before_it_is_ar
             check_same(cold, store)
 
 
-def test_a_sealed_segment_behind_one_that_has_no_seal_is_not_archived_without_it(
-    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_where_a_crash_took_a_seal_what_stands_before_it_is_archived(store: Store, root: Path, tmp_path: Path) -> None:
+    second = segment_bases(root / "orders-0")[1]
+    (root / "orders-0" / names.segment_name(second, names.SEAL)).unlink()
+    store.archive(tmp_path / "archive")
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        assert [record.offset for record in cold.log("orders", 0).scan()] == list(range(second))
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_where_a_seal_is_gone_an_archive_neither_shrinks_nor_gets_a_part_of_a_compacted_log(
+    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
 ) -> None:
     monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
-    second = root / "orders-0" / names.segment_name(segment_bases(root / "orders-0")[1], names.SEAL)
-    second.unlink()
+    if is_compacted:
+        store.alter_topic("orders", {"cleanup.policy": "compact"})
+    else:
+        store.archive(tmp_path / "archive")
+    (root / "orders-0" / names.segment_name(segment_bases(root / "orders-0")[1], names.SEAL)).unlink()
+    before = snapshot(tmp_path / "archive") if not is_compacted else {}
     with pytest.raises(NotAccessible, match="has lost its seal"):
         store.archive(tmp_path / "archive")
+    assert not before or snapshot(tmp_path / "archive") == before
 
 
 # ---------------------------------------------------------------- what is refused

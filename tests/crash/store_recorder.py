@@ -21,6 +21,7 @@ from crash.transaction_promise import Replayed, TransactionPromise, replay, repl
 from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
+from seeklog.storage.transaction import read_transaction
 from seeklog.store import Store
 from seeklog.topics.transactions import Transactions
 
@@ -233,6 +234,10 @@ class StorePromise:
                         for topic in possible
                     ):
                         yield f"a reader sees at offset {offset} of {name}-{number} what was never there: {content}"
+
+
+class TransactionUnfinished(SeeklogError):
+    """A store has said in a warning that it leaves a transaction half done; nobody may count on either half."""
 
 
 class StoreRecorder:
@@ -476,11 +481,18 @@ class StoreRecorder:
         for each in self.promise.transactions:
             if each.state == "possible":
                 violations = list(each.violations(topics))
+                if violations and self._is_unfinished(each):
+                    raise TransactionUnfinished(f"{each} is not finished")
                 assert not violations, violations
                 each.state = "committed" if each.is_there(topics) else "void"
         for topic in self._present():
             for promise, found in zip(topic.logs, topics[topic.name].logs, strict=True):
                 _learn_log(promise, found)
+
+    def _is_unfinished(self, transaction: TransactionPromise) -> bool:
+        """Tell whether a store could not finish a transaction when it was opened, as on a disk that fails."""
+        noted = read_transaction(self.files, ROOT, names.app_key(transaction.app))
+        return noted is not None and noted.is_open and noted.version == transaction.version
 
     def discard(self, app: str) -> None:
         """Sweep what a job has staged, as the driver does when it fails."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 SEED: Final = 1
 # Every system call by which the door changes a file; openat makes one, or only opens it.
+UNDONE: Final = ("is not recovered", "an interrupted transaction is not finished")
 SYSTEM_CALLS: Final = ("pwrite64", "fdatasync", "fsync", "ftruncate", "renameat", "unlinkat", "mkdir", "openat")
 
 
@@ -88,9 +89,10 @@ class Ending:
 
 
 class Hearing(logging.Filter):
-    """Keeps the warnings of thousands of recoveries to itself, and notes one: that a log could not be recovered.
+    """Keeps the warnings of thousands of recoveries to itself, and notes two: what could not be recovered or finished.
 
-    Who reads a log that a killed process left is told so, and reads on as it is.
+    Who reads a log that a killed process left is told so, and reads on as it is; an interrupted transaction is finished
+    by whoever opens the store next.
     """
 
     def __init__(self) -> None:
@@ -98,7 +100,7 @@ class Hearing(logging.Filter):
         self.is_told = False
 
     def filter(self, record: logging.LogRecord) -> bool:
-        self.is_told |= "is not recovered" in record.getMessage()
+        self.is_told |= any(words in record.getMessage() for words in UNDONE)
         return False
 
 

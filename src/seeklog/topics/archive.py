@@ -266,7 +266,7 @@ class _Planner:
         there = self.depot.sizes(str(partition))
         shared = Shared(files, directory, source.config, writable=False)
         try:
-            listing, sealed = _list_sealed(shared, checkpoint)
+            listing, sealed = _list_sealed(shared, checkpoint, archived_end=old[-1].next_offset if old else 0)
             merge = _Merge(
                 partition,
                 config=source.config,
@@ -302,11 +302,14 @@ def _first(steps: Sequence[SegmentEntry | Copy]) -> int:
     return steps[0].base_offset if steps else 0
 
 
-def _list_sealed(shared: Shared, checkpoint: Checkpoint | None) -> tuple[list[str], list[Segment]]:
+def _list_sealed(
+    shared: Shared, checkpoint: Checkpoint | None, *, archived_end: int
+) -> tuple[list[str], list[Segment]]:
     """Return the names in a partition's directory, and the segments that will not change, of one moment.
 
     In the moment in which compaction puts a segment in its place, that one is not settled, though those behind it are.
     What stands before it is no state that the log ever had: a key whose newer record lies behind may be gone from it.
+    Where nobody compacts, a crash may have taken a seal: then what stands before will do, unless the archive has more.
     """
     for _ in range(SWAP_LOOKS_MOST):
         listing, segments = list_beside_writer(shared)
@@ -314,6 +317,9 @@ def _list_sealed(shared: Shared, checkpoint: Checkpoint | None) -> tuple[list[st
         if unsettled is None:
             return listing, sealed
         path = unsettled.path
+        is_compacted = shared.config.compacts or path.endswith(names.SWAP)
+        if not is_compacted and archived_end <= (sealed[-1].next_offset if sealed else 0):
+            return listing, sealed
         time.sleep(SWAP_PAUSE_S)
     raise NotAccessible(
         f"{path} is being put in the place of others, or has lost its seal. If no writer is at work there, a "
