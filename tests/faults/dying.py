@@ -150,7 +150,8 @@ def run_child(
     work: Work, root: Path, watch: Dying | Telling, *, until: Callable[[Child], None] = lambda child: None
 ) -> Ending:
     """Do a work in a child; `until` may do something to it."""
-    gc.freeze()  # what is there is shared with the children, not looked through by each
+    gc.collect()
+    gc.freeze()  # what is there is shared with the children, not looked through by each; garbage would stay for ever
     child = Child(lambda report: perform(work, root, watch, report, lambda: None))
     until(child)
     lines = child.rest()
@@ -243,6 +244,7 @@ def trace_child(
 ) -> Traced:
     """Run `act(report, go)` in a child that strace holds once it calls `go`, which it does after its first report."""
     assert STRACE is not None
+    gc.collect()
     gc.freeze()
     go_reader, go_writer = os.pipe()
     child = Child(lambda report: act(report, lambda: _wait_for(go_reader, go_writer)))
