@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 POLICIES = ["os", "interval", "batch"]
-KILLS = 14  # of each policy; the part `random_kills` of the proof makes 10,000
+KILLS = 14  # of each policy; the part `random_kills_of_a_log` of the proof makes 5,000
 SEED = 1
 COUNT = 60  # some 40 kB of records: two rolls
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from faults.works import Work
 
 POLICIES: Final = ("os", "interval", "batch")
-RANDOM_KILLS: Final = 10_000
+RANDOM_KILLS: Final = 5_000  # of each kind
 # By name: those of a transaction are the longer half of a store's.
 TRANSACTION_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if "transaction" in name or "stag" in name}
 TOPIC_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if name not in TRANSACTION_WORKS}
@@ -59,26 +59,29 @@ def kills_around_changes_of_transactions(run: Run) -> None:
     kill_around_changes(run, TRANSACTION_WORKS.values(), sides=(True,))
 
 
-@part(6, "SIGKILL at a random moment")
-def random_kills(run: Run) -> None:
-    """Half of them hit a log with all of its threads, which is opened again, the others any work."""
+@part(6, "SIGKILL at a random moment: a log with all of its threads, which is opened again")
+def random_kills_of_a_log(run: Run) -> None:
     with unplugged(run.scratch) as scratch:
-        kill_at_random(run, scratch)
+        for number in range(12 if run.is_short else RANDOM_KILLS):
+            flush, by_writer = POLICIES[number % 3], number % 2 == 1
+            run.case()
+            wrong = kill_at_any_moment(scratch / "log", flush, run.chance, by_writer=by_writer)
+            if wrong:
+                run.violation(f"flush={flush}, writer={by_writer}, kill {number}: {wrong}")
 
 
-def kill_at_random(run: Run, scratch: Path) -> None:
-    chance = run.chance
-    kills = 24 if run.is_short else RANDOM_KILLS
-    for number in range(kills // 2):
-        flush, by_writer = POLICIES[number % 3], number % 2 == 1
-        run.case()
-        wrong = kill_at_any_moment(scratch / "log", flush, chance, by_writer=by_writer)
-        if wrong:
-            run.violation(f"flush={flush}, writer={by_writer}, kill {number}: {wrong}")
-    judge, root = Judge(), scratch / "work"
+@part(6, "SIGKILL at a random moment: any work of a log, an archive or a repair, and a fifth of those of a store")
+def random_kills_of_any_work(run: Run) -> None:
+    with unplugged(run.scratch) as scratch:
+        kill_any_work(run, scratch)
+
+
+def kill_any_work(run: Run, scratch: Path) -> None:
+    chance, judge, root = run.chance, Judge(), scratch / "work"
     works = [work for name, work in WORKS.items() if name not in STORE_WORKS or chance.random() < 0.2]
+    kills = 12 if run.is_short else RANDOM_KILLS
     reached = 0
-    for number in range(kills - kills // 2):
+    for number in range(kills):
         work = works[number % len(works)]
         moment = chance.random() * 0.04  # what such a work takes, more or less
 
@@ -92,7 +95,7 @@ def kill_at_random(run: Run, scratch: Path) -> None:
         reached += ending.said == ""
         for violation in judge.violations(work, ending, root):
             run.violation(f"{work.name}, after {moment * 1000:.1f} ms: {violation}")
-    run.note(f"{reached:,} of {kills - kills // 2:,} in the middle of a work")
+    run.note(f"{reached:,} of {kills:,} in the middle of a work")
 
 
 def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:
