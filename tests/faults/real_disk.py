@@ -191,7 +191,12 @@ class RealDisk:
 
 
 def put_disk(disk: Disk, root: Path) -> None:
-    """Make a directory hold what a disk does, and nothing else."""
+    """Make a directory hold what a disk does, and nothing else.
+
+    Where it does, nothing is touched: who is killed in the middle of this has broken no promise of a log's.
+    """
+    if root.is_dir() and take_disk(root) == disk:
+        return
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     for directory in sorted(disk.directories - {"/"}):
