@@ -193,9 +193,14 @@ class RealDisk:
 def put_disk(disk: Disk, root: Path) -> None:
     """Make a directory hold what a disk does, and nothing else.
 
-    Where it does, nothing is touched: who is killed in the middle of this has broken no promise of a log's.
+    Where it does, only the locks are made anew, which others may hold: who is killed in the middle of this has broken
+    no promise of a log's.
     """
     if root.is_dir() and take_disk(root) == disk:
+        for path in disk.files:
+            if path.endswith("lock"):
+                Path(f"{root}{path}").unlink()
+                Path(f"{root}{path}").write_bytes(disk.files[path])
         return
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
