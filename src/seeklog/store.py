@@ -589,6 +589,10 @@ class Store:
             # What was rolled is sealed with the next sync.
             for log in self._table.open_writers():
                 log.flush()
+            # What a crash left half done is finished, as it is for any reader.
+            for source in chosen:
+                for number in source.topic.partitions:
+                    self._table.reading(TopicPartition(source.topic.name, number))
         try:
             told = {} if progress is None else {"progress": progress}
             return archive(self._files, self._root, chosen, depot, rules, **told)
