@@ -2,23 +2,30 @@
 
 The first log has ten records a key, in 16 KB batches and eight segments: nine tenths of it go. The second has each key
 once, so that nothing goes and the map is filled again and again: a process of its own, whose peak is looked at.
+
+What is left of the first is then read beside a copy whose seals have no page checksums: what the proof of the gaps
+costs a reader.
 """
 
 from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from bench.measure import Bench, Stopwatch, log_size, settle, warm_page_cache
+from bench.measure import Bench, Stopwatch, Trial, best_of, log_size, settle, warm_page_cache
 from bench.row import Row, Unit
 from bench.workload import KEY_SIZE, RECORDS_PER_16KB_BATCH, TIMESTAMP_MS, VALUE_SIZE
 from seeklog import Log, LogConfig, Record
+from seeklog.files import OsFiles
+from seeklog.storage.seal import read_seal, write_seal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 RECORD_BYTES: Final = 118
@@ -62,6 +69,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         target=0.2,
         note=f"{done.rounds} rounds",
     )
+    yield from _reads(bench)
     with bench.directory("compaction-keys") as path:
         _fill(path, count, keys=0)
         size = log_size(path)
@@ -80,6 +88,68 @@ def measure(bench: Bench) -> Iterator[Row]:
         target=256,
         note=f"{size / 1e6:,.0f} MB of log in {rounds} rounds",
     )
+
+
+def _reads(bench: Bench) -> Iterator[Row]:
+    count = bench.scale.keyed
+    with bench.directory("compacted") as path, bench.directory("compacted-unpaged") as unpaged:
+        _fill(path, count, keys=count // RECORDS_PER_KEY)
+        with Log(path, config=config_of(count)) as log:
+            log.compact()
+        shutil.copytree(path, unpaged)
+        _take_pages(unpaged)
+        for directory in (path, unpaged):
+            settle(directory)
+            warm_page_cache(directory)
+        source = random.Random(SEED)
+        offsets = [source.randrange(count // 2) for _ in range(bench.scale.reads_a_turn)]
+        with Log(path, config=config_of(count)) as log, Log(unpaged, config=config_of(count)) as other:
+            for work, read, turns in (
+                ("scan to records, a compacted log", _scan, bench.scale.repetitions),
+                ("scan_arrow, a compacted log", _scan_arrow, bench.scale.repetitions),
+                ("read one, a compacted log", _read_each, bench.scale.repetitions * 3),
+            ):
+                rates = best_of(turns, {"pages": _rate(read, log, offsets), "none": _rate(read, other, offsets)})
+                yield Row(
+                    work=work,
+                    figure=rates["pages"],
+                    unit=Unit.RECORDS_PER_SECOND,
+                    peer="without page checksums",
+                    peer_figure=rates["none"],
+                )
+
+
+def _take_pages(path: Path) -> None:
+    """Give every segment of a closed log a seal without page checksums, as if it had no gaps to prove."""
+    files, taken = OsFiles(), 0
+    for log in sorted(path.glob("*.log")):
+        seal = read_seal(files, str(path), int(log.stem))
+        if seal is not None and seal.pages is not None:
+            write_seal(files, str(path), replace(seal, pages=None))
+            taken += 1
+    if not taken:
+        raise ValueError("no segment has page checksums")
+
+
+def _rate(read: Callable[[Log, list[int]], int], log: Log, offsets: list[int]) -> Trial:
+    def trial() -> float:
+        with Stopwatch() as clock:
+            seen = read(log, offsets)
+        return seen / clock.seconds
+
+    return trial
+
+
+def _scan(log: Log, offsets: list[int]) -> int:
+    return sum(1 for _ in log.scan())
+
+
+def _scan_arrow(log: Log, offsets: list[int]) -> int:
+    return sum(batch.num_rows for batch in log.scan_arrow())
+
+
+def _read_each(log: Log, offsets: list[int]) -> int:
+    return sum(1 for offset in offsets for _ in log.read(offset, max_records=1))
 
 
 def _fill(path: Path, count: int, *, keys: int) -> None:
