@@ -23,7 +23,7 @@ STEPS = 50
     11, "any history of a log against a list: appends, reads, rolls, retention, truncation, crashes, jumps of the clock"
 )
 def model_of_a_log(run: Run) -> None:
-    run_machine(run, LogMachine, full=4_000)
+    run_machine(run, LogMachine, full=20_000)
 
 
 @part(11, "any history of a compacted log against a dict")
