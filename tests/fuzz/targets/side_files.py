@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import struct
 from collections.abc import Callable, Iterator
+from typing import Final
 
 from fuzz.mutation import ODD_NUMBERS, put_number
 from fuzz.target import Broken, Scramble, Target, enter
@@ -45,11 +46,15 @@ def time_index_seeds() -> Iterator[bytes]:
     yield b"".join(TIME_ENTRY.pack(1_700_000_000_000 + n, 10 * n) for n in range(1, 20))
 
 
+_OFFSETS: Final = (40, 41, 49, *(number for number in ODD_NUMBERS if number >= 0))
+
+
 def read_offset_index(data: bytes) -> None:
     index = OffsetIndex(40, data)
-    for number in (*range(40, 50), *(number for number in ODD_NUMBERS if number >= 0)):
-        found = index.lookup(number)
-        if index.floor(number) >= len(index) or (index.floor(number) >= 0 and found.offset > number):
+    entries = len(index)
+    for number in _OFFSETS:
+        found, floor = index.lookup(number), index.floor(number)
+        if floor >= entries or (floor >= 0 and found.offset > number):
             raise Broken(f"offset {number} is found at {found}")
     entries_around(data, 57)
     index.last()
