@@ -81,6 +81,8 @@ class Model:
     high_watermark: int
     rows: dict[int, Record] = field(default_factory=dict)
     batches: list[int] = field(default_factory=list)
+    stamps: dict[int, int] = field(default_factory=dict)
+    """Where a batch begins that has no record left, and the newest time that it had."""
     numbered: list[Numbered] = field(default_factory=list)
     """Every batch of a producer, those that are deleted, too."""
 
@@ -117,6 +119,7 @@ class Model:
             self.end = max(base for base in self.batches if base <= offset)
         self.batches = [base for base in self.batches if base < self.end]
         self.rows = {each: record for each, record in self.rows.items() if each < self.end}
+        self.stamps = {each: stamp for each, stamp in self.stamps.items() if each < self.end}
         self.numbered = [each for each in self.numbered if each.offsets.stop <= self.end]
         self.high_watermark = min(self.high_watermark, self.end)
         self.start = min(self.start, self.end)
@@ -236,7 +239,7 @@ class LogMachine(RuleBasedStateMachine):
         ]
         raw = encode_batch(stamped, codec=codec)
         if gap:
-            raw += batch_of(b"", record_count=0, last_delta=gap - 1)
+            raw += batch_of(b"", record_count=0, last_delta=gap - 1, max_timestamp=START_MS)
         if len(raw) > self.config.segment_bytes:
             return
         taken = self.log.append_batches(raw)
@@ -244,6 +247,7 @@ class LogMachine(RuleBasedStateMachine):
         assert taken == range(self.model.end, self.model.end + len(batch) + gap)
         self.model.add([(delta, self.stamped(record)) for delta, record in enumerate(stamped)], span=len(batch))
         if gap:
+            self.model.stamps[self.model.end] = self.stamped(Record(None, timestamp_ms=START_MS)).timestamp_ms or 0
             self.model.add([], span=gap)
         self.appended()
 
@@ -449,8 +453,8 @@ class LogMachine(RuleBasedStateMachine):
         return self.config.retention_bytes >= 0 and total - size >= self.config.retention_bytes
 
     def newest(self, base: int, following: int) -> int:
-        stamps = [r.timestamp_ms for each, r in self.model.rows.items() if base <= each < following]
-        return max(stamps, default=-1)
+        stamps = [(each, r.timestamp_ms) for each, r in self.model.rows.items()] + [*self.model.stamps.items()]
+        return max((stamp for each, stamp in stamps if base <= each < following), default=-1)
 
     def is_too_old(self, base: int, following: int) -> bool:
         """By its newest record alone; where that is from the future, the time of sealing may count."""
