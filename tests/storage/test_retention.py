@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from record.batches import batch_of
+from seeklog import Record
 from seeklog.errors import LogClosed, UsageError
+from seeklog.record.batch import encode_batch
 from seeklog.storage.retention import SegmentFacts, expired_count
 from storage.workbench import (
     BATCH_BYTES,
@@ -202,6 +205,20 @@ def test_a_record_from_the_past_makes_its_segment_old_but_not_the_active_one(tmp
 
         assert log.retain() == 1
         assert offsets(log.scan()) == [1]
+
+
+def test_a_batch_that_compaction_has_emptied_counts_with_the_time_that_it_had(tmp_path: Path) -> None:
+    clock = FakeClock()
+    old = encode_batch([Record(b"old", timestamp_ms=START_MS - 3 * DAY_MS)])
+    raw = old + batch_of(b"", record_count=0, max_timestamp=START_MS)
+    with open_log(tmp_path, clock=clock, segment_bytes=len(raw), retention_ms=DAY_MS) as log:
+        log.append_batches(raw)
+        log.append(b"new")
+
+        assert log.retain() == 0
+        clock.advance(DAY_MS + 1)
+        assert log.retain() == 1
+        assert log.log_start_offset == 2
 
 
 def test_a_clock_that_jumps_back_deletes_nothing(tmp_path: Path) -> None:
