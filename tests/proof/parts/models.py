@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import traceback
 from typing import TYPE_CHECKING
 
 from hypothesis import HealthCheck, seed, settings
@@ -63,5 +64,9 @@ def run_machine(run: Run, machine: type[RuleBasedStateMachine], *, full: int) ->
                 ),
             )
         except Exception as error:
-            run.violation(f"seed {run.seed}, from {first}: {type(error).__name__}: {error}")
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            steps = " ".join(line for note in getattr(error, "__notes__", ()) for line in note.splitlines())
+            run.violation(
+                f"seed {run.seed}, from {first}: {error!r} at {where.name}:{where.lineno}: {where.line}: {steps}"
+            )
     run.note(f"of up to {STEPS} steps")
