@@ -324,9 +324,10 @@ class Recorder:
         self._intend(records)
         first = self.promise.acknowledged_end
         if self.may_lack_room:
-            # A batch that finds no room is refused alone, and those behind it come to stand in its place.
+            # A batch that finds no room is refused alone, and those behind it come to stand in its place. They are put
+            # before the one that is promised, which is the last, and is so as soon as the log calls it durable.
             for place in range(count):
-                self.promise.possible[first + place] += map(Content.of, records[place + 1 :])
+                self.promise.possible[first + place][-1:-1] = map(Content.of, records[place + 1 :])
         with self._appending(), self.log.writer(batch_bytes=300) as writer:
             futures = [
                 writer.append(record.value, key=record.key, headers=record.headers, timestamp_ms=record.timestamp_ms)
