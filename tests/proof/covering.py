@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import re
+import threading
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -111,6 +112,9 @@ class Covering:
         return [(name, seconds) for _, seconds, name in sorted(ranked)]
 
 
+_PARSING = threading.Lock()
+
+
 @cache
 def _lines(path: str) -> Sequence[str]:
     return (SOURCE / path).read_text().splitlines()
@@ -118,7 +122,9 @@ def _lines(path: str) -> Sequence[str]:
 
 @cache
 def _tree(path: str) -> ast.Module:
-    return ast.parse((SOURCE / path).read_text())
+    # CPython 3.11's parser counts its depth for all threads together: two at once can end in a SystemError.
+    with _PARSING:
+        return ast.parse((SOURCE / path).read_text())
 
 
 @cache
