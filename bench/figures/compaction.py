@@ -96,6 +96,7 @@ def _reads(bench: Bench) -> Iterator[Row]:
         _fill(path, count, keys=count // RECORDS_PER_KEY)
         with Log(path, config=config_of(count)) as log:
             log.compact()
+            left = _scan(log, [])
         shutil.copytree(path, unpaged)
         _take_pages(unpaged)
         for directory in (path, unpaged):
@@ -104,12 +105,13 @@ def _reads(bench: Bench) -> Iterator[Row]:
         source = random.Random(SEED)
         offsets = [source.randrange(count // 2) for _ in range(bench.scale.reads_a_turn)]
         with Log(path, config=config_of(count)) as log, Log(unpaged, config=config_of(count)) as other:
-            for work, read, turns in (
-                ("scan to records, a compacted log", _scan, bench.scale.repetitions),
-                ("scan_arrow, a compacted log", _scan_arrow, bench.scale.repetitions),
-                ("read one, a compacted log", _read_each, bench.scale.repetitions * 3),
+            for work, read, expected, turns in (
+                ("scan to records, a compacted log", _scan, left, bench.scale.repetitions),
+                ("scan_arrow, a compacted log", _scan_arrow, left, bench.scale.repetitions),
+                ("read one, a compacted log", _read_each, len(offsets), bench.scale.repetitions * 3),
             ):
-                rates = best_of(turns, {"pages": _rate(read, log, offsets), "none": _rate(read, other, offsets)})
+                logs = {"pages": log, "none": other}
+                rates = best_of(turns, {name: _rate(read, each, offsets, expected) for name, each in logs.items()})
                 yield Row(
                     work=work,
                     figure=rates["pages"],
@@ -131,10 +133,12 @@ def _take_pages(path: Path) -> None:
         raise ValueError("no segment has page checksums")
 
 
-def _rate(read: Callable[[Log, list[int]], int], log: Log, offsets: list[int]) -> Trial:
+def _rate(read: Callable[[Log, list[int]], int], log: Log, offsets: list[int], expected: int) -> Trial:
     def trial() -> float:
         with Stopwatch() as clock:
             seen = read(log, offsets)
+        if seen != expected:
+            raise ValueError(f"saw {seen} of {expected} records")
         return seen / clock.seconds
 
     return trial

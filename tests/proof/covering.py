@@ -122,7 +122,8 @@ def _lines(path: str) -> Sequence[str]:
 
 @cache
 def _tree(path: str) -> ast.Module:
-    # CPython 3.11's parser counts its depth for all threads together: two at once can end in a SystemError.
+    # CPython 3.11 counts the depth of all threads' trees together (python/cpython#106905): two at once can end in a
+    # SystemError.
     with _PARSING:
         return ast.parse((SOURCE / path).read_text())
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEPS = 50
-# Hypothesis remembers all that it has drawn in one go: gigabytes, and slower and slower, for twenty thousand histories.
+# Hypothesis remembers all that it has drawn in one go: 2.8 GB before twenty thousand histories were done.
 AT_ONCE = 500
 
 
