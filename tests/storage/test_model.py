@@ -512,12 +512,6 @@ class LogMachine(RuleBasedStateMachine):
         self.open(data)
 
         assert self.log.recovery.cut_bytes == 0
-        # Of a producer whose records are all deleted only a snapshot knows, and a process that dies may leave none.
-        self.model.numbered = [
-            each
-            for each in self.model.numbered
-            if each.offsets.stop > self.model.start or self.log.place_of(each.place.producer_id) is not None
-        ]
         # A manual watermark is persisted with the checkpoint, about once a second.
         assert self.log.high_watermark <= self.model.high_watermark
         if self.fixed["high_watermark"] == "manual":

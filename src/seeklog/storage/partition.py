@@ -756,7 +756,10 @@ class Partition:
                 return 0
             self._flush()
             with self._lock:
-                self._keep_producers_at(self.view.segments[self.view.find(offset)].base_offset)
+                # Where nothing is left, the next roll makes what is there now lie wholly below the start, too.
+                is_empty = offset == self.log_end_offset
+                base_offset = self.view.segments[self.view.find(offset)].base_offset
+                self._keep_producers_at(offset if is_empty else base_offset)
                 self._must_checkpoint(replace(self._checkpoint(), log_start_offset=offset))
                 self.log_start_offset = offset
                 return self._drop_segments_below(offset)
