@@ -200,7 +200,7 @@ class Recorder:
         self.may_lack_room = False
         """Whether its disk may be full: then of many appends some may be refused."""
         self.calls = 0
-        self._observe = observe
+        self.observe = observe
         self._crash_at = -1
         self._crashed: SimFiles | None = None
         self.deaths = 0
@@ -534,8 +534,8 @@ class Recorder:
             self.promise.durable_end = max(self.promise.durable_end, self.log.recovery_point)
         if self.is_observed:
             self.observed_boundaries += 1
-            if self._observe is not None:
-                self._observe(self)
+            if self.observe is not None:
+                self.observe(self)
         self.boundaries += 1
         if self.boundaries == self._crash_at:
             sim.on_boundary = None

@@ -265,7 +265,7 @@ class StoreRecorder:
         self.is_observed = True
         """A workload may clear it while it prepares what it is about."""
         self.calls = 0
-        self._observe = observe
+        self.observe = observe
         self._crash_at = -1
         self._crash_after = ""
         self._renames_left = 0
@@ -674,8 +674,8 @@ class StoreRecorder:
             raise PowerLoss
         if self.is_observed:
             self.observed_boundaries += 1
-            if self._observe is not None:
-                self._observe(self)
+            if self.observe is not None:
+                self.observe(self)
         self.boundaries += 1
         last = sim.pending[-1] if sim.pending else None
         if isinstance(last, Rename) and last.target == self._crash_after:

@@ -576,6 +576,27 @@ def producers_of_deleted_segments(on: Recorder) -> None:
     on.close()
 
 
+@workload("producers of an emptied log", flush="os", **SMALL)
+@workload("producers of an emptied log, flush=batch", flush="batch", **SMALL)
+def producers_of_an_emptied_log(on: Recorder) -> None:
+    """All is deleted, or cut down to the start: with the next roll the only segment that tells who wrote is dropped."""
+    on.open()
+    on.append_numbered()
+    on.append_numbered(producer_id=8)
+    on.delete_before(2)
+    on.truncate_to(2)
+    on.append(on.chance.randbytes(on.config.segment_bytes - 100))
+    on.repeat()
+    on.append_numbered()
+    on.delete_before(on.log.log_end_offset)
+    on.append(on.chance.randbytes(on.config.segment_bytes - 100))
+    on.kill()
+    on.open()
+    on.repeat()
+    on.append_numbered()
+    on.close()
+
+
 @workload("compaction", flush="os", cleanup_policy="compact", **SMALL)
 @workload("compaction, flush=batch", flush="batch", cleanup_policy="compact", **SMALL)
 def compaction(on: Recorder) -> None:

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from crash.recorder import Recorder, open_log
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 SYNCS: Final = frozenset({"sync", "sync_directory"})
 SYNC_CALLS: Final = ("fdatasync", "fsync")
+# So many calls after a failure what is there is judged: what came of it shows soon, and a clean close would hide it.
+CALLS_JUDGED: Final = 4
 
 
 def fail_system_call(work: Work, root: Path, judge: Judge, *, call: str, number: int, error: str) -> list[str]:
@@ -75,15 +78,20 @@ class Failing:
     is_told: bool = False
     deaths_before: int = 0
     """How often the process had died when the disk failed."""
+    calls_judged: set[int] = field(default_factory=set)
 
     def run(self) -> None:
-        """Do the work, and judge what is left: at once, after a power loss, and after a recovery and a power loss."""
+        """Do the work, and judge what is left: at once, after a power loss, and after a recovery and a power loss.
+
+        Where it goes on after the failure, what a crash would leave is judged between its next calls, too.
+        """
         with hearing() as heard:
             self._run(heard)
 
     def _run(self, heard: Hearing) -> None:
         self.on = self.work.begin(SimFiles, SEED)
         self.on.door = self._door
+        self.on.observe = partial(self._between_calls, heard)
         self.faulty.is_on = self._is_counted
         try:
             self.work.run(self.on)
@@ -104,12 +112,25 @@ class Failing:
         self.faulty.heal()
         sim = self.on.sim
         sim.on_boundary = None
-        promise = self.work.promise_of(self.on)
-        self._judge("process crash", promise, sim.disk(), is_power_loss=False)
-        # The pages of a failed sync are lost in this one, though they read back fine in the other.
-        self._judge("power loss", promise, sim.durable_disk(), is_power_loss=True)
+        self._judge_crashes("")
         if isinstance(self.on, Recorder):
             self._reopen_here(self.on, sim)
+
+    def _between_calls(self, heard: Hearing, on: Any) -> None:
+        """Judge the first boundary of each call after the one in which the disk failed."""
+        if not self.faulty.failures:
+            self.calls_judged = {on.calls}
+        elif on.calls not in self.calls_judged and len(self.calls_judged) <= CALLS_JUDGED:
+            self.calls_judged.add(on.calls)
+            is_told = heard.is_told
+            self._judge_crashes(f"{len(self.calls_judged) - 1} calls later, ")
+            heard.is_told = is_told
+
+    def _judge_crashes(self, when: str) -> None:
+        sim, promise = self.on.sim, self.work.promise_of(self.on)
+        self._judge(f"{when}process crash", promise, sim.disk(), is_power_loss=False)
+        # The pages of a failed sync are lost in this one, though they read back fine in the other.
+        self._judge(f"{when}power loss", promise, sim.durable_disk(), is_power_loss=True)
 
     def _is_counted(self) -> bool:
         if not self.faulty.failures:

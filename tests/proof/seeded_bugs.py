@@ -151,6 +151,14 @@ BUGS: Final = (
     ),
     Bug(
         1,
+        "an emptied log rolls before what its last segment tells of producers is kept",
+        _STORAGE + "partition.py",
+        "            self._keep_producers_at(self.log_end_offset)\n",
+        "            pass\n",
+        state_of("producers of an emptied log", "producers of an emptied log, flush=batch"),
+    ),
+    Bug(
+        1,
         "a transaction appends before its intent is durable",
         "seeklog/topics/transactions.py",
         "                    write_transaction(self._files, self._root, transaction)\n",
@@ -281,6 +289,14 @@ BUGS: Final = (
         "            self.shared.files.truncate(self._number, state.size)\n            raise\n",
         "            raise\n",
         (_IO + "test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_room",),
+    ),
+    Bug(
+        5,
+        "a log goes on below the start that is on a full disk",
+        _STORAGE + "partition.py",
+        "self._try_checkpoint(is_needed=starts_lower)",
+        "self._try_checkpoint()",
+        (_LOG + "test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_finds_no_room",),
     ),
     # ---------------------------------------------------------------- 6: kills
     Bug(

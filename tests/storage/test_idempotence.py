@@ -399,6 +399,21 @@ def test_a_producer_is_known_though_all_was_deleted_and_the_log_rolled_before_a_
         assert append(log, 0) == range(2)
 
 
+def test_a_producer_is_known_though_all_was_cut_and_the_log_rolled_before_a_crash(tmp_path: Path) -> None:
+    """As above, where a truncation down to the start has emptied the log, not a deletion."""
+    home = tmp_path / "log"
+    with open_log(home, **SEGMENT) as log:
+        append(log, 0)
+        append(log, 2)
+        log.delete_before(2)
+        log.truncate_to(2)
+        log.append(bytes(SEGMENT["segment_bytes"] - 100))
+        assert segment_bases(home) == [0, 2]
+        left = crashed_copy(home, tmp_path / "left")
+    with open_log(left, **SEGMENT) as log:
+        assert append(log, 0) == range(2)
+
+
 def test_snapshots_of_deleted_segments_go_but_never_the_newest(tmp_path: Path) -> None:
     home = tmp_path / "log"
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp", lasting=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 import random
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from crash.sim import FaultyFiles
 from faults.children import Child
 from record.batches import CODECS, Sketch, batch_of, with_field
 from record.batches import Row as HandMade
@@ -981,6 +983,26 @@ def test_truncate_after_a_delete_keeps_the_start_where_it_can(filled: Log) -> No
 
     assert (filled.log_start_offset, filled.log_end_offset) == (7, 12)
     assert offsets(filled.scan()) == [7, 8, 9, 10, 11]
+
+
+def test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_finds_no_room(tmp_path: Path) -> None:
+    """The log starts lower than the checkpoint on disk says: what would be appended there was lost by a crash."""
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
+    with open_log(tmp_path, files=files, flush="batch") as log:
+        log.append_many([Record(b"v")] * 3)
+        log.delete_before(1)
+        files.fail_at = files.calls + 2
+
+        with pytest.raises(LogFailed):
+            log.truncate_to(1)
+
+        assert files.failures == 1
+        with pytest.raises(LogFailed):
+            log.append(b"new")
+
+    with open_log(tmp_path) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (0, 0)
+        assert log.append(b"new") == 0
 
 
 @pytest.mark.parametrize("offset", [-1, 6, 34, 10**9])

@@ -526,6 +526,9 @@ class Partition:
         old = self._active
         old.state.finish_times()
         old.write_indexes()
+        if self.log_start_offset == self.log_end_offset:
+            # As soon as it is not the last, an open drops it without a look: all of it lies below the start.
+            self._keep_producers_at(self.log_end_offset)
         try:
             new = ActiveSegment.create(self._shared, self.log_end_offset)
         except OSError as error:
@@ -623,12 +626,12 @@ class Partition:
         self._saved = checkpoint
         self._checkpointed_at = self.clock.monotonic()
 
-    def _try_checkpoint(self) -> None:
-        """Persist the recovery point; where there is no room, the older one stays true."""
+    def _try_checkpoint(self, *, is_needed: bool = False) -> None:
+        """Persist the recovery point; where there is no room, the older one stays true, unless this one is needed."""
         try:
             self._write_checkpoint()
         except OSError as error:
-            if error.errno not in FULL:
+            if error.errno not in FULL or is_needed:
                 raise self._fail("writing the checkpoint", error) from error
             logger.warning("%s: the checkpoint waits for room on the disk: %s", self.directory, error)
 
@@ -715,11 +718,13 @@ class Partition:
                 raise self._fail("truncating", error) from error
             self.producers.state = producers
             self.log_end_offset = self.recovery_point = end
+            # The batch that the log started in may be cut. What is appended now lies below the start that is on disk.
+            starts_lower = end < self.log_start_offset
             self.log_start_offset = min(self.log_start_offset, end)
             self._commit.forget()
             self._epochs.truncate(end)
             self._generation += 1
-            self._try_checkpoint()
+            self._try_checkpoint(is_needed=starts_lower)
             return end
 
     def _cut(self, place: int, kept: SegmentState) -> None:
@@ -756,10 +761,7 @@ class Partition:
                 return 0
             self._flush()
             with self._lock:
-                # Where nothing is left, the next roll makes what is there now lie wholly below the start, too.
-                is_empty = offset == self.log_end_offset
-                base_offset = self.view.segments[self.view.find(offset)].base_offset
-                self._keep_producers_at(offset if is_empty else base_offset)
+                self._keep_producers_at(self.view.segments[self.view.find(offset)].base_offset)
                 self._must_checkpoint(replace(self._checkpoint(), log_start_offset=offset))
                 self.log_start_offset = offset
                 return self._drop_segments_below(offset)
