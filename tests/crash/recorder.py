@@ -102,7 +102,7 @@ class Promise:
     acknowledged_end: int = 0
     """Records below survive a process crash."""
     watermark_at_most: int | None = None
-    """With a manual high watermark: the highest that was asked for."""
+    """With a manual high watermark: the highest that was asked for since the log was opened or cut."""
     epoch_at_least: int = 0
     epoch_starts: dict[int, int] = field(default_factory=dict)
     producers: dict[int, int] = field(default_factory=dict)
@@ -142,6 +142,8 @@ class Promise:
                 yield f"offset {offset} holds an older record than the one promised"
         if self.watermark_at_most is not None and outcome.high_watermark > max(self.watermark_at_most, start):
             yield f"high watermark {outcome.high_watermark}, only {self.watermark_at_most} was asked for"
+        if self.watermark_at_most is not None and max(outcome.read_only, default=-1) >= self.watermark_at_most:
+            yield f"offset {max(outcome.read_only)} is shown, only those below {self.watermark_at_most} were to be"
         if self.watermark_at_most is None and outcome.is_recovered and outcome.high_watermark != end:
             yield f"high watermark {outcome.high_watermark} does not follow the end {end}"
         if outcome.leader_epoch < self.epoch_at_least:
@@ -244,6 +246,8 @@ class Recorder:
         self.promise.start_at_least = self.promise.start_at_most = log.log_start_offset
         self.promise.acknowledged_end = log.log_end_offset
         self.promise.durable_end = log.recovery_point
+        if self.promise.watermark_at_most is not None:
+            self.promise.watermark_at_most = log.high_watermark
         self._batch_starts = [batch.base_offset for batch in read_batches(log)]
         self._learn_epochs(log)
         self.promise.producers = outcome.producers
@@ -387,6 +391,8 @@ class Recorder:
         assert self.log.truncate_to(offset) == end
         promise.possible = {at: found for at, found in promise.possible.items() if at < end}
         promise.producers = producers_of(self.log)
+        if promise.watermark_at_most is not None:
+            promise.watermark_at_most = min(promise.watermark_at_most, end)
         self._batch_starts = [start for start in self._batch_starts if start < end]
         self._settle()
 

@@ -395,6 +395,31 @@ def manual_high_watermark(on: Recorder) -> None:
     on.close()
 
 
+@workload("a manual high watermark falls", flush="os", high_watermark="manual", **SMALL)
+@workload("a manual high watermark falls, flush=batch", flush="batch", high_watermark="manual", **SMALL)
+def manual_high_watermark_falls(on: Recorder) -> None:
+    """With a truncation, or because power was lost with the records below it: nobody has asked for those since."""
+    on.open()
+    on.append_many(3)
+    on.append()
+    on.append()
+    on.advance_high_watermark(5)
+    on.flush()
+    on.truncate_to(3)
+    on.append()
+    on.append_many(2)
+    on.flush()
+    on.advance_high_watermark(4)
+    on.lose_power_during(
+        lambda: [on.append() and on.advance_high_watermark(on.log.log_end_offset) for _ in range(4)], at=99
+    )
+    on.open()
+    on.append_many(3)
+    on.flush()
+    on.append()
+    on.close()
+
+
 @workload("leader epochs", flush="os", **SMALL)
 @workload("leader epochs, flush=batch", flush="batch", **SMALL)
 def leader_epochs(on: Recorder) -> None:

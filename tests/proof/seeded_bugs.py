@@ -159,6 +159,14 @@ BUGS: Final = (
     ),
     Bug(
         1,
+        "a watermark that a truncation lowers is not durable before others have those offsets",
+        _STORAGE + "partition.py",
+        "self._publisher.publish(EXPLICIT, offset, durable=True)",
+        "self._publisher.publish(EXPLICIT, offset)",
+        state_of("a manual high watermark falls", "a manual high watermark falls, flush=batch"),
+    ),
+    Bug(
+        1,
         "a transaction appends before its intent is durable",
         "seeklog/topics/transactions.py",
         "                    write_transaction(self._files, self._root, transaction)\n",

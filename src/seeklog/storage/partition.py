@@ -225,7 +225,8 @@ class Partition:
         # Otherwise the clean marker stays until the next checkpoint. It speaks of a file of a certain size with
         # certain indexes, so the first append makes it void.
         self._checkpointed_at = self.clock.monotonic()
-        self._publish_watermark()
+        # It may be lower than the one on disk, where a crash took records with it.
+        self._publish_watermark(durable=config.high_watermark == "manual")
         return listing
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
@@ -640,15 +641,26 @@ class Partition:
         try:
             self._write_checkpoint(checkpoint)
         except OSError as error:
-            if error.errno in FULL:
-                raise DiskFull(f"{self.directory}: no room for the checkpoint; nothing was changed") from error
-            raise self._fail("writing the checkpoint", error) from error
+            raise self._refused("the checkpoint", error) from error
+
+    def _refused(self, what: str, error: OSError) -> SeeklogError:
+        if error.errno in FULL:
+            return DiskFull(f"{self.directory}: no room for {what}; nothing was changed")
+        return self._fail(f"writing {what}", error)
 
     # ------------------------------------------------------------ watermark and followers
 
-    def _publish_watermark(self) -> None:
+    def _publish_watermark(self, *, durable: bool = False) -> None:
         mode = FOLLOWS_WRITE if self._follows_write else EXPLICIT
-        self._publisher.publish(mode, self.high_watermark)
+        self._publisher.publish(mode, self.high_watermark, durable=durable)
+
+    def _must_lower_watermark(self, offset: int) -> None:
+        """Publish a lower one durably: the higher is believed where it is found after a power loss."""
+        if not self._follows_write:
+            try:
+                self._publisher.publish(EXPLICIT, offset, durable=True)
+            except OSError as error:
+                raise self._refused("the watermark", error) from error
 
     def _publish(self) -> None:
         try:
@@ -709,8 +721,8 @@ class Partition:
             self._must_checkpoint(
                 replace(self._checkpoint(), recovery_point=recovery_point, high_watermark=high_watermark)
             )
+            self._must_lower_watermark(high_watermark)
             self.recovery_point, self.high_watermark = recovery_point, high_watermark
-            self._publish()
             try:
                 self.producers.forget_beyond(end)
                 self._cut(cut.place, cut.kept)

@@ -7,8 +7,9 @@
                                  1: `high_watermark` is the first offset that must not be read
     8  high_watermark   int64
 
-It is never synced on its own: after a power loss the checkpoint counts, and the next writer publishes
-anew. A reader that finds a torn value looks again, then falls back to the checkpoint, and says so.
+It is synced only where it may fall: in a truncation, and when a log with a manual watermark is opened. So whatever a
+power loss leaves of it was asked for, and of it and the checkpoint's the higher one counts. A reader that finds a
+torn value looks again, then falls back to the checkpoint, and says so.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ class Publisher:
         self._path = f"{directory}/{names.WATERMARK}"
         self._handle: Handle | None = None
 
-    def publish(self, mode: int, high_watermark: int) -> None:
+    def publish(self, mode: int, high_watermark: int, *, durable: bool = False) -> None:
         """Tell other processes how far they may read."""
         handle = self._handle or Handle(self._files, self._path, write=True, create=True)
         self._files.write(handle.number, encode_watermark(mode, high_watermark), 0)
+        if durable:
+            self._files.sync(handle.number)
         # One that follows the write is published once; the others with every sync, so their file stays open.
         self._handle = handle if mode == EXPLICIT else None
 
