@@ -414,6 +414,22 @@ def test_a_producer_is_known_though_all_was_cut_and_the_log_rolled_before_a_cras
         assert append(log, 0) == range(2)
 
 
+def test_an_emptied_log_that_has_no_room_for_a_snapshot_of_producers_does_not_roll(tmp_path: Path) -> None:
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp")
+    with open_log(tmp_path, files=files, **SEGMENT) as log:
+        append(log, 0)
+        log.delete_before(log.log_end_offset)
+        files.fail_at = files.calls + 1
+        large = bytes(SEGMENT["segment_bytes"] - 100)
+
+        with pytest.raises(DiskFull):
+            log.append(large)
+
+        assert segment_bases(tmp_path) == [0]
+        assert log.append(large) == 2
+        assert append(log, 0) == range(2)
+
+
 def test_snapshots_of_deleted_segments_go_but_never_the_newest(tmp_path: Path) -> None:
     home = tmp_path / "log"
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp", lasting=True)
@@ -466,7 +482,7 @@ def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothi
         path.unlink()
     with open_log(tmp_path, files=files, **words) as log:
         files.is_full = True
-        with pytest.raises(LogFailed, match="keeping a snapshot of producers"):
+        with pytest.raises(LogFailed, match="writing a snapshot of producers"):
             log.delete_before(8)
         files.is_full = False
     with open_log(tmp_path, files=files, **words) as log:

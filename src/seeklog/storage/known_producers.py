@@ -122,12 +122,13 @@ class KnownProducers:
         """Have a snapshot of what was known at an offset, before the log is deleted below it; tell if one was written.
 
         A crash may have kept the one from being written that a roll asks for, and nothing else would tell the same.
+        So a full disk is not passed over here.
         """
         if not self or offset in self._snapshots.offsets:
             return False
         entries = self.rebuilt(view, end=offset).entries()
         if entries:
-            self.write({offset: encode_snapshot(entries)})
+            self._snapshots.write(offset, encode_snapshot(entries))
         return bool(entries)
 
     def tidy(self, view: View, *, end: int) -> None:

@@ -773,7 +773,11 @@ class Partition:
                 return 0
             self._flush()
             with self._lock:
-                self._keep_producers_at(self.view.segments[self.view.find(offset)].base_offset)
+                try:
+                    self._keep_producers_at(self.view.segments[self.view.find(offset)].base_offset)
+                except DiskFull as error:
+                    # What is deleted makes room; then it is tried again.
+                    logger.warning("%s", error)
                 self._must_checkpoint(replace(self._checkpoint(), log_start_offset=offset))
                 self.log_start_offset = offset
                 return self._drop_segments_below(offset)
@@ -784,7 +788,7 @@ class Partition:
             if self.producers.keep_at(self.view, base_offset):
                 self.files.sync_directory(self.directory)
         except OSError as error:
-            raise self._fail("keeping a snapshot of producers", error) from error
+            raise self._refused("a snapshot of producers", error) from error
 
     def _drop_segments_below(self, offset: int) -> int:
         segments = self.view.segments
