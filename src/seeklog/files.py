@@ -237,6 +237,9 @@ class OsFiles:
         handle = self.open(path, write=True, create=True)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_at(handle, path):
+                # Between the two calls the directory was moved away, and another may have its name, with another lock.
+                raise BlockingIOError(errno.EWOULDBLOCK, "was moved away meanwhile", path)
             os.ftruncate(handle, 0)
             os.pwrite(handle, owner.encode(), 0)
         except BaseException:
@@ -266,6 +269,13 @@ class OsFiles:
             os.close(handle)
             raise
         return handle
+
+
+def _is_at(handle: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager

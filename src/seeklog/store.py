@@ -654,6 +654,7 @@ class Store:
         A partition that another process writes raises `LogLocked`; those before it are done.
         """
         self._check_writable("compaction writes")
+        self._refresh()
         done: dict[TopicPartition, Compacted] = {}
         for each in [self._topics.find(topic)] if topic is not None else self._topics.all():
             if topic is None and each.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:

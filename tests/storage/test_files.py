@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,30 @@ def test_nothing_is_changed_in_a_directory_that_a_link_leads_to(tmp_path: Path, 
 
     assert sorted(os.listdir(outside)) == ["a", "empty"]
     assert (outside / "a").read_bytes() == b"mine"
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True])
+def test_a_lock_whose_directory_was_moved_away_meanwhile_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
+) -> None:
+    """Whoever waited between the two calls would write, beside its one writer, in a directory of the same name."""
+    home = tmp_path / "payments-0"
+    home.mkdir()
+
+    def move_and_lock(handle: int, how: int) -> None:
+        monkeypatch.undo()
+        home.rename(tmp_path / "deleted")
+        if is_made_anew:
+            home.mkdir()
+            (home / ".lock").write_bytes(b"another's")
+        fcntl.flock(handle, how)
+
+    monkeypatch.setattr(fcntl, "flock", move_and_lock)
+    with pytest.raises(BlockingIOError, match="moved away"):
+        FILES.lock(f"{home}/.lock", "1")
+
+    assert not is_made_anew or (home / ".lock").read_bytes() == b"another's"
+    assert (tmp_path / "deleted" / ".lock").read_bytes() == b""
 
 
 def test_an_error_names_the_whole_path(tmp_path: Path) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from seeklog import TopicPartition
-from seeklog.errors import InvalidRecord, UsageError
+from seeklog import Log, TopicPartition, names
+from seeklog.errors import InvalidRecord, SeeklogError, UsageError
 from store.workbench import append, open_store, read
 
 
@@ -26,6 +27,54 @@ def test_a_topic_keeps_the_latest_record_of_each_key(tmp_path: Path) -> None:
         assert len(read(store, "all")) == 30
         with pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
             store.compact("all")
+
+
+@pytest.mark.parametrize("moment", ["before", "while it is opened"])
+def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_compacted_by_the_old_policy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    root, words = tmp_path / "store", {"segment_bytes": 300}
+    with open_store(root, **words) as store, open_store(root, **words) as other:
+        store.create_topic("t", partitions=1, config={"cleanup.policy": "compact"})
+
+        def alter() -> None:
+            monkeypatch.undo()
+            other.alter_topic("t", {"cleanup.policy": "delete"})
+            for number in range(30):
+                append(other, "t", [b"%d" % number], key=b"k")
+            other._table.drop("t")
+
+        if moment == "before":
+            alter()
+            assert store.compact() == {}
+        else:
+            opening = store._table._open
+
+            def alter_and_open(*arguments: Any, **words: Any) -> Log:
+                alter()
+                return opening(*arguments, **words)
+
+            monkeypatch.setattr(store._table, "_open", alter_and_open)
+            with pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
+                store.compact()
+        assert len(read(store, "t")) == 30
+
+
+def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
+        store.create_topic("t", partitions=1)
+        opening = store._table._open
+
+        def open_and_damage(*arguments: Any, **words: Any) -> Log:
+            (tmp_path / "store" / names.TOPICS).write_bytes(b"{")
+            return opening(*arguments, **words)
+
+        monkeypatch.setattr(store._table, "_open", open_and_damage)
+        whole = (tmp_path / "store" / names.TOPICS).read_bytes()
+        with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), patience_s=0):
+            pass
+        (tmp_path / "store" / names.TOPICS).write_bytes(whole)
+        append(other, "t", [b"not locked"])
 
 
 def test_maintenance_compacts_what_is_due(tmp_path: Path) -> None:

@@ -533,6 +533,66 @@ def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: 
     store.close()
 
 
+class LosingFiles(GatedFiles):
+    """A disk that loses the pages of a failed sync at once, as one does that is short of memory."""
+
+    synced: dict[str, int]
+
+    def sync(self, handle: int) -> None:
+        path = self._paths[handle]
+        try:
+            super().sync(handle)
+        except OSError:
+            self.sync_errors.clear()
+            self.truncate(handle, self.synced.get(path, 0))
+            raise
+        self.synced[path] = self.size(handle)
+
+
+@pytest.mark.parametrize("way", ["flush", "close"])
+def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(tmp_path: Path, way: str) -> None:
+    """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
+    had cut. The record was acknowledged, and the next one got its offset.
+    """
+    files = LosingFiles()
+    files.synced = {}
+    with open_store(tmp_path, files=files, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        with store.producer(linger_ms=0) as producer:
+            assert producer.send("t", b"first").result().offset == 0
+            (lane,) = producer._lanes.values()
+            append = lane.destination.append_records
+
+            def append_and_lose(records: list[Record]) -> Any:
+                offsets = append(records)
+                files.sync_errors["t-0"] = errno.EIO
+                with pytest.raises(LogFailed):
+                    getattr(store._table.open_writers()[0], way)()
+                return offsets
+
+            lane.destination.append_records = append_and_lose
+            assert isinstance(producer.send("t", b"second").exception(PATIENCE_S), LogFailed)
+        assert values_of(store, "t") == [b"first"]
+
+
+def test_a_record_is_acknowledged_where_its_log_was_closed_before_its_sync(tmp_path: Path) -> None:
+    with open_store(tmp_path, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        with store.producer(linger_ms=0) as producer:
+            producer.send("t", b"first").result()
+            (lane,) = producer._lanes.values()
+            append = lane.destination.append_records
+
+            def append_and_close(records: list[Record]) -> Any:
+                offsets = append(records)
+                store._table.drop("t")
+                return offsets
+
+            lane.destination.append_records = append_and_close
+            assert producer.send("t", b"second").result().offset == 1
+        assert values_of(store, "t") == [b"first", b"second"]
+
+
 def test_a_producer_goes_on_when_a_topic_was_deleted_and_made_again(store: Store) -> None:
     with store.producer(linger_ms=NEVER_MS) as producer:
         lost = producer.send("events", b"lost", partition=0)

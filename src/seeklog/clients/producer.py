@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.errors import InvalidRecord, LogFailed, TopicNotFound, UsageError
+from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record, make_record, record_bound
 from seeklog.storage.log import Log
@@ -62,16 +62,29 @@ class _PartitionDestination:
     def __init__(self, table: PartitionTable, partition: TopicPartition) -> None:
         self._table = table
         self._partition = partition
-        self.syncs_each = False
+        self._unsynced: Log | None = None
+        self._end = 0
+
+    @property
+    def syncs_each(self) -> bool:
+        # The policy is that of the log as it was open for the last append: the topic may have been altered.
+        return self._unsynced is not None
 
     def append_records(self, records: list[Record]) -> range:
-        # The policy is that of the log as it is open now: the topic may have been altered.
-        offsets, self.syncs_each = self._table.append(self._partition, records)
+        offsets, self._unsynced = self._table.append(self._partition, records)
+        self._end = offsets.stop
         return offsets
 
     def flush(self) -> None:
-        with self._table.writing(self._partition) as log:
+        """Sync the very log that was appended to: one that was opened anew since may have lost what was not synced."""
+        log = self._unsynced
+        assert log is not None
+        try:
             log.flush()
+        except LogClosed:
+            # Whoever closed it has synced it, unless that failed.
+            if log.recovery_point < self._end:
+                raise LogFailed(f"{self._partition} was closed, and what was appended before is not synced") from None
 
 
 class _NumberedDestination:

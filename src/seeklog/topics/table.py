@@ -173,11 +173,11 @@ class PartitionTable:
                 if not log.is_closed:
                     raise
 
-    def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, bool]:
-        """Append records as one batch; return their offsets, and whether the caller must sync: `flush="batch"`."""
+    def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, Log | None]:
+        """Append records as one batch; return their offsets, and the log that the caller must sync: `flush="batch"`."""
         entry, log = self._pin(partition)
         try:
-            return log.append_many(records, wait=False), log.config.flush == "batch"
+            return log.append_many(records, wait=False), log if log.config.flush == "batch" else None
         finally:
             self._unpin(entry)
 
@@ -241,13 +241,15 @@ class PartitionTable:
 
     @contextlib.contextmanager
     def lent(self, partition: TopicPartition, *, patience_s: float) -> Iterator[Log]:
-        """Give a log for one commit: its lock is taken, its end is found anew, and it is let go of afterwards.
+        """Give a log for one commit: its lock is taken, and it is let go of afterwards.
 
-        Waits while another process holds it, as it does for a commit of its own. A log that this process has open
-        for writing is given as it is. All that was appended is durable at the end.
+        Its end and its configuration are found anew. Waits while another process holds it, as it does for a commit of
+        its own. A log that this process has open for writing is given as it is. All that was appended is durable at
+        the end.
         """
         entry = self._entry(partition)
         with entry.lock:
+            self._topics.refresh()
             if entry.version != self._topics.version:
                 self._hold_against_topics(entry)
             writer = self._usable_writer(entry)
@@ -255,13 +257,29 @@ class PartitionTable:
                 yield writer
                 writer.flush()
                 return
-            log = patiently(self._clock, patience_s, lambda: self._open(partition, read_only=False))
+            log = patiently(self._clock, patience_s, lambda: self._open_as_configured(partition))
             try:
                 yield log
             finally:
                 log.close()
                 with self._lock:
                     self._changed[partition] = (entry.topic_id, _offsets_of(log))
+
+    def _open_as_configured(self, partition: TopicPartition) -> Log:
+        """Open a log as the catalog has it while it is locked.
+
+        Another process may have altered the topic just before, and written: what an older configuration deletes or
+        compacts of that is gone for good.
+        """
+        while True:
+            log = self._open(partition, read_only=False)
+            try:
+                if not self._topics.refresh() or self._topics.config_of(self._topics.check(partition)) == log.config:
+                    return log
+            except BaseException:
+                log.close()
+                raise
+            log.close()
 
     def _entry(self, partition: TopicPartition) -> _Entry:
         self._topics.check(partition)
