@@ -95,6 +95,24 @@ def damaged_disk(damage: Damage) -> Disk:
     return damage(files.disk())
 
 
+def killed_log(damage: Damage) -> SimFiles:
+    """Return a log whose writer was killed: of its segments only the first record was synced, the rest is pending."""
+    files = SimFiles(Disk.of({}, directories=["/data"]))
+    log = Log(PATH, config=CONFIG, files=files, clock=FakeClock(), background=False)
+    for number in range(RECORDS):
+        log.append(b"value %02d" % number, key=b"key")
+        if number == 0:
+            log.flush()
+    files.process_crash()
+    before = files.disk()
+    for path, data in damage(before).files.items():
+        if data != before.files[path]:
+            handle = files.open(path, write=True)
+            files.write(handle, data, 0)
+            files.close(handle)
+    return files
+
+
 def errors(files: Files) -> list[str]:
     found = inspect_partition(PATH, config=CONFIG, files=files)
     return [f"{each.kind} {each.path} {each.detail}" for each in found if each.severity is not Severity.NOTE]
@@ -103,6 +121,12 @@ def errors(files: Files) -> list[str]:
 def kept_aside(disk: Disk) -> dict[str, bytes]:
     """Return what a repair has put aside of the damage."""
     return {path: data for path, data in disk.files.items() if path.endswith(names.DAMAGED)}
+
+
+def lost_offsets(disk: Disk) -> set[int]:
+    """Return the offsets that are listed as lost."""
+    lines = disk.files.get(f"{PATH}/{names.LOSSES}", b"").decode().splitlines()[1:-1]
+    return {offset for line in lines for offset in range(*map(int, line.split()[1:3]))}
 
 
 @dataclass(slots=True)

@@ -10,19 +10,27 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from crash.recorder import FakeClock
 from crash.repair_work import (
+    CONFIG,
     DAMAGES,
     PATH,
     RepairPromise,
     append_all,
+    damage_inside,
+    damage_the_checkpoint,
     damaged_disk,
     flipped,
+    killed_log,
+    lost_offsets,
     mend,
     read_all,
 )
 from crash.sim import Detail, Disk, FaultyFiles, SimFiles
 from faults.children import KillingFiles
-from seeklog.errors import NotAccessible
+from seeklog import Log
+from seeklog.errors import CorruptionError, NotAccessible
+from seeklog.storage.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from crash.repair_work import Damage
@@ -54,6 +62,33 @@ def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) ->
     assert len(seen) >= STATES_LEAST, len(seen)
     for disk in seen.values():
         assert promise.violations(disk) == []
+
+
+@pytest.mark.parametrize("damage", [damage_inside, damage_the_checkpoint])
+def test_no_repair_promises_what_only_the_page_cache_holds(damage: Damage) -> None:
+    """Goal: the writer was killed before a sync; a power loss while its log is repaired, or then, leaves no hole."""
+    files = killed_log(damage)
+    seen: dict[bytes, Disk] = {}
+
+    def watch(sim: SimFiles) -> None:
+        for _, disk in sim.crash_states(DETAIL):
+            seen.setdefault(disk.digest(), disk)
+
+    files.on_boundary = watch
+    mend(PATH, files)
+    files.on_boundary = None
+    assert read_all(PATH, SimFiles(files.durable_disk())) == read_all(PATH, files)
+    promised = 0
+    for disk in seen.values():
+        left = SimFiles(disk)
+        with contextlib.suppress(CorruptionError):
+            read_checkpoint(left, PATH)
+            mend(PATH, left)
+            with Log(PATH, config=CONFIG, files=left, clock=FakeClock(), background=False) as log:
+                there = {record.offset for record in log.scan()} | lost_offsets(left.disk())
+                assert there == set(range(log.log_end_offset))
+            promised += 1
+    assert promised >= STATES_LEAST, promised
 
 
 @pytest.mark.parametrize("is_before", [True, False])

@@ -9,9 +9,9 @@ to another record: where the end is lost, the log goes on behind it.
 What no CRC covers can often be put right instead: a batch's offset, length and magic, which its CRC proves, and its
 leader epoch and the CRC itself, which the seal's CRC of the whole file proves.
 
-First a plan is made, by reading alone. Then it is done, each step durable before the next: evidence, the checkpoint
-that makes the gaps lawful, and each segment by the three names that compaction uses. After a crash the next repair
-finds what is left to do.
+First a plan is made, by reading alone. Then it is done, each step durable before the next: what may not be synced yet,
+evidence, the checkpoint that makes the gaps lawful, and each segment by the three names that compaction uses. After a
+crash the next repair finds what is left to do.
 """
 
 from __future__ import annotations
@@ -116,6 +116,8 @@ class RepairPlan:
 
     directory: str
     segments: tuple[SegmentRepair, ...] = ()
+    unsynced: tuple[str, ...] = ()
+    """Paths of segments that may be in the page cache alone: neither a seal nor the checkpoint says otherwise."""
     resealed: tuple[int, ...] = ()
     """Segments whose logs are whole, and whose indexes and seals are made anew, by their base offsets."""
     quarantines: tuple[Quarantine, ...] = ()
@@ -216,6 +218,7 @@ class _Planner:
         self._contiguous_from = INT64_MAX if self._checkpoint is None else self._checkpoint.contiguous_from
         self._promised = 0 if self._checkpoint is None else self._checkpoint.recovery_point
         self._segments: list[SegmentRepair] = []
+        self._unsynced: list[str] = []
         self._resealed: list[int] = []
         self._quarantines: list[Quarantine] = []
         self._losses: list[Loss] = []
@@ -247,6 +250,7 @@ class _Planner:
         plan = RepairPlan(
             directory=self._shared.directory,
             segments=tuple(self._segments),
+            unsynced=tuple(self._unsynced),
             resealed=tuple(dict.fromkeys(self._resealed)),
             quarantines=tuple(self._quarantines),
             losses=tuple(self._losses),
@@ -314,6 +318,9 @@ class _Planner:
                     ]
                 work.pieces = [(0, subject.size)]
         end = work.end
+        is_synced = seal is not None or (self._checkpoint is not None and end <= self._checkpoint.recovery_point)
+        if self._is_ours and not is_synced:
+            self._unsynced.append(subject.path)
         if subject.next_base_offset is not None and end < subject.next_base_offset:
             if (is_contiguous or end >= contiguous_from) and subject.gap_from is None:
                 # What the damage of the end has lost is told by it.
@@ -659,6 +666,10 @@ class _Act:
 
     def run(self) -> None:
         plan = self._plan
+        if plan.unsynced:
+            for path in plan.unsynced:
+                self._sync(path)
+            self._files.sync_directory(self._directory)
         self._keep_evidence()
         if plan.checkpoint is not None:
             write_checkpoint(self._files, self._directory, plan.checkpoint)
@@ -678,6 +689,20 @@ class _Act:
         except OSError:
             swap.drop_cleaned(self._shared)
             raise
+
+    def _sync(self, path: str) -> None:
+        """Make a segment durable before anything is said of it: that it is, that a gap is lawful, what was lost.
+
+        It is written once more, as in recovery: pages of a sync that failed read back fine and are lost later.
+        """
+        files = self._files
+        handle = files.open(path, write=True)
+        try:
+            for at in range(0, files.size(handle), SCAN_CHUNK):
+                files.write(handle, files.read(handle, SCAN_CHUNK, at), at)
+            files.sync(handle)
+        finally:
+            files.close(handle)
 
     def _keep_evidence(self) -> None:
         for each in self._plan.quarantines:
