@@ -268,6 +268,26 @@ def test_whole_batches_come_back_from_what_recovery_cut(tmp_path: Path) -> None:
     assert not repair(str(path), config=CONFIG, from_torn=True).is_needed
 
 
+def test_what_comes_back_stays_though_the_end_of_the_log_is_torn(tmp_path: Path) -> None:
+    """Goal: recovery would cut at the torn end, and all behind it once more; so the repair takes the end off."""
+    path = tmp_path / "log"
+    values = torn_log(path)
+    (file,) = logs(path)
+    position, _, base = batches_of(file)[6]
+    flip(file, position + 65)
+    read(path)
+    torn = b"half a batch"
+    file.write_bytes(file.read_bytes() + torn)
+    assert not plan_repair(str(path), config=CONFIG).is_needed
+
+    done = repair(str(path), config=CONFIG, from_torn=True)
+
+    assert sum(each.record_count for each in done.returning) == 10 - base - 1
+    assert [each.read_bytes() for each in path.glob("*.damaged")] == [torn]
+    assert read(path) == {offset: value for offset, value in values.items() if offset != base}
+    assert errors(path) == []
+
+
 def test_batches_whose_offsets_were_given_again_do_not_come_back(tmp_path: Path) -> None:
     path = tmp_path / "log"
     torn_log(path)

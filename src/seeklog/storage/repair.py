@@ -233,7 +233,7 @@ class _Planner:
     def plan(self, *, from_torn: bool) -> RepairPlan:
         end = self._start()
         for subject in self._subjects:
-            end = self._segment(subject)
+            end = self._segment(subject, is_cut_here=from_torn and self._is_ours)
         roll_at = None
         if self._promised > end:
             self._losses.append(Loss(first_offset=end, next_offset=self._promised, reason="the end of the log is lost"))
@@ -276,8 +276,11 @@ class _Planner:
 
     # ------------------------------------------------------------ one segment
 
-    def _segment(self, subject: Subject) -> int:
-        """Decide what becomes of a segment; return the offset behind what stays of it."""
+    def _segment(self, subject: Subject, *, is_cut_here: bool) -> int:
+        """Decide what becomes of a segment; return the offset behind what stays of it.
+
+        With `is_cut_here` a torn end is not left to recovery, which would cut with it what comes behind.
+        """
         files, directory = self._shared.files, self._shared.directory
         seal = None
         if not subject.is_last and self._is_ours and not subject.path.endswith(names.SWAP):
@@ -293,7 +296,7 @@ class _Planner:
                 f"{subject.path}: too much of it is damaged to be mended; restore it from a copy. Nothing was changed"
             )
         work = _Work(segment, subject, contiguous_from, self._promised)
-        if salvage.damages and not self._is_left_to_recovery(subject, salvage):
+        if salvage.damages and (is_cut_here or not self._is_left_to_recovery(subject, salvage)):
             work.take(salvage, crc=self._file_crc(subject, seal))
         else:
             work.end = salvage.state.next_offset
