@@ -332,16 +332,12 @@ def names_one_partition_only() -> Mutation:
 
 
 def appends_a_part_without_looking_what_is_there() -> Mutation:
-    return replaced(storage_transaction, "_found", lambda _: lambda partition, part: 0)
+    return replaced(storage_transaction, "_found", lambda _: lambda partition, part: {})
 
 
 def looks_at_offsets_alone() -> Mutation:
     """Takes a part for appended whose offsets are taken, though power loss left only some of it."""
-    return replaced(
-        storage_transaction,
-        "_found",
-        lambda _: lambda partition, part: part.record_count if partition.log_end_offset > part.base_offset else 0,
-    )
+    return replaced(storage_transaction, "_is_among", lambda _: lambda found, staged: True)
 
 
 def forgets_versions() -> Mutation:

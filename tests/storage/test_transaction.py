@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -12,6 +14,7 @@ from seeklog.errors import CorruptionError, LostRecords
 from seeklog.names import app_key
 from seeklog.record.framed import encode_framed
 from seeklog.storage.partition import Partition
+from seeklog.storage.repair import repair
 from seeklog.storage.staging import Stager
 from seeklog.storage.transaction import Part, Transaction, decode_transaction, encode_transaction, finish_part
 from storage.workbench import START_MS, QuickFiles, fill, open_log, value_of, values
@@ -60,6 +63,53 @@ def test_what_is_missing_is_appended_whatever_was_done_before(tmp_path: Path, ap
         found = [value for value in values(log.scan()) if value != b"other"]
         assert found == [value_of(number) for number in range(7)]
         assert staged_names(tmp_path, part) == []
+
+
+@pytest.mark.parametrize("left", [left for count in range(5) for left in itertools.combinations(range(4), count)])
+@pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
+def test_what_a_repair_took_out_comes_back_and_nothing_else(
+    tmp_path: Path, left: tuple[int, ...], stamped: Literal["CreateTime", "LogAppendTime"]
+) -> None:
+    """Goal: any of the batches that were appended may have been damaged since; none of the others comes twice."""
+    with open_log(tmp_path, message_timestamp_type=stamped) as log:
+        fill(log, 3)
+        part = staged_part(tmp_path, base_offset=3)
+        for number in left:
+            log.append_batches(batch(3 + number))
+        finish(log, part)
+
+        gone = [number for number in range(4) if number not in left]
+        assert values(log.scan()) == [value_of(number) for number in (0, 1, 2, *(3 + each for each in (*left, *gone)))]
+        assert staged_names(tmp_path, part) == []
+
+
+@pytest.mark.parametrize("applied", range(5))
+def test_batches_that_are_alike_are_counted(tmp_path: Path, applied: int) -> None:
+    with open_log(tmp_path) as log:
+        stager = Stager(QuickFiles(), str(tmp_path), key=app_key("app"), now_ms=START_MS)
+        for _ in range(4):
+            stager.add(batch(0), record_count=1)
+        part = Part(partition="orders-0", topic_id="id", base_offset=0, files=(stager.finish(),))
+        for _ in range(applied):
+            log.append_batches(batch(0))
+        finish(log, part)
+
+        assert values(log.scan()) == [value_of(0)] * 4
+
+
+def test_a_part_is_finished_behind_an_end_that_a_repair_gave_up(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    with open_log(path) as log:
+        for number in range(4):
+            log.append_batches(batch(number))
+    (file,) = path.glob("*.log")
+    file.write_bytes(file.read_bytes()[: len(batch(0)) + 1])
+    assert repair(path).roll_at == 4
+
+    with open_log(path) as log:
+        finish(log, staged_part(path, base_offset=0))
+        assert [record.offset for record in log.scan()] == [0, 4, 5, 6]
+        assert values(log.scan()) == [value_of(number) for number in range(4)]
 
 
 def test_a_part_whose_files_are_gone_is_done(tmp_path: Path) -> None:

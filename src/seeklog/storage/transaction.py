@@ -12,9 +12,9 @@ kept in a file of its own in the root of the store, `seeklog-transaction-<key>`,
 (in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
 state "committing" is the moment of the commit: before it nothing is in any log, after it everything will be. It is
 synced before the first batch is appended, and whoever opens a partition for writing appends what is still missing of
-such a part before anything else. The batches found from the base offset on tell what is not missing. A part is
-finished when its staged files are gone; the transaction is "done" when all parts are, and that it was done is kept
-until the next one.
+such a part before anything else. The batches found from the base offset on tell what is not missing, each for itself:
+one that was damaged since, and that a repair has taken out, comes back behind the others. A part is finished when its
+staged files are gone; the transaction is "done" when all parts are, and that it was done is kept until the next one.
 """
 
 from __future__ import annotations
@@ -225,35 +225,39 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
 
 def append_part(partition: Partition, part: Part) -> None:
     """Append the batches of a part that are not in the log yet, and make all of them durable."""
-    applied = _found(partition, part)
+    found = _found(partition, part)
     for file in part.files:
         for piece in staging.read_staged(partition.files, partition.directory, file):
-            if applied:
-                sizes = [batch.header.size for batch in split_batches(piece)]
-                piece = piece[sum(sizes[:applied]) :]
-                applied -= min(applied, len(sizes))
+            if found:
+                piece = b"".join(batch.raw for batch in split_batches(piece) if not _is_among(found, batch.raw))
             if piece:
                 partition.append_staged(piece)
     partition.flush()
 
 
-def _found(partition: Partition, part: Part) -> int:
-    """Return how many of a part's batches are in the log already.
+def _found(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
+    """Return the batches in the log, from a part's base offset on, that may be the part's own, by their sizes.
 
-    They are looked for from the base offset on, in their order. Before and between them there may be others: of who
-    appends without asking for transactions, as a broker does that took over the directory.
+    There may be others among them: of who appends without asking for transactions, as a broker does that took over
+    the directory.
     """
-    count = 0
-    missing = _staged_batches(partition, part)
-    batch = b""
+    if partition.log_end_offset == part.base_offset:
+        return {}
+    found: dict[int, list[BatchHeader]] = {len(batch): [] for batch in _staged_batches(partition, part)}
     for header in _headers_in_log(partition, part.base_offset):
-        batch = batch or next(missing, b"")
-        if not batch:
-            break
-        if _is_same(header, batch):
-            count += 1
-            batch = b""
-    return count
+        if header.size in found:
+            found[header.size].append(header)
+    return found
+
+
+def _is_among(found: Mapping[int, list[BatchHeader]], staged: bytes) -> bool:
+    """Tell whether a staged batch was found, and take it out: another one like it must have been found as well."""
+    headers = found[len(staged)]
+    for place, header in enumerate(headers):
+        if _is_same(header, staged):
+            del headers[place]
+            return True
+    return False
 
 
 def _staged_batches(partition: Partition, part: Part) -> Iterator[bytes]:
@@ -266,15 +270,15 @@ def _headers_in_log(partition: Partition, offset: int) -> Iterator[BatchHeader]:
     offset = max(offset, partition.log_start_offset)
     while offset < partition.log_end_offset:
         end = partition.log_end_offset
-        for batch in reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES):
-            yield batch.header
-            offset = batch.next_offset
+        batches = list(reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES))
+        if not batches:
+            return  # the end was lost: a repair has left nothing but an empty segment behind it
+        yield from (batch.header for batch in batches)
+        offset = batches[-1].next_offset
 
 
 def _is_same(header: BatchHeader, staged: bytes) -> bool:
-    """Tell whether a batch in the log is one that was staged. No CRC covers its offset and epoch."""
-    if header.size != len(staged):
-        return False
+    """Tell whether a batch in the log, of the same size, is the one that was staged. No CRC covers offset and epoch."""
     if header.is_log_append_time:
         # The log has put its own time in, which the CRC covers.
         staged = stamp_append_time(staged, header.max_timestamp_ms)
