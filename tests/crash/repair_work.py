@@ -78,6 +78,10 @@ def damage_the_checkpoint(disk: Disk) -> Disk:
     return disk.with_file(path, flipped(disk.files[path], 30))
 
 
+def damage_the_checkpoint_and_lose_the_end(disk: Disk) -> Disk:
+    return damage_the_checkpoint(lose_the_end(disk))
+
+
 Damage: TypeAlias = "Callable[[Disk], Disk]"
 DAMAGES: Final[tuple[Damage, ...]] = (
     damage_inside,
@@ -86,6 +90,7 @@ DAMAGES: Final[tuple[Damage, ...]] = (
     lose_a_segment,
     change_an_epoch,
     damage_the_checkpoint,
+    damage_the_checkpoint_and_lose_the_end,
 )
 
 

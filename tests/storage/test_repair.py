@@ -10,12 +10,15 @@ from pathlib import Path
 import pytest
 
 from seeklog import Log, LogConfig, Record, names
+from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, NotAccessible, NotALog, UsageError
 from seeklog.files import Buffer, OsFiles
+from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.finding import Severity
 from seeklog.storage.inspection import inspect_partition
 from seeklog.storage.repair import plan_repair, repair
 from seeklog.storage.salvage import DAMAGES_MOST
+from seeklog.storage.watermark import EXPLICIT, encode_watermark
 
 CONFIG = LogConfig(segment_bytes=2000, index_interval_bytes=300, retention_ms=-1)
 RECORDS = 56
@@ -218,6 +221,83 @@ def test_a_damaged_checkpoint_is_kept_and_made_anew(tmp_path: Path) -> None:
 
     assert (path / f"{names.CHECKPOINT}.damaged").read_bytes() == damaged
     assert errors(path) == []
+    assert read(path) == values
+
+
+def lose_the_end(path: Path, *, word: bytes) -> None:
+    """Damage a line of the checkpoint, too."""
+    logs(path)[-1].write_bytes(b"")
+    checkpoint = path / names.CHECKPOINT
+    flip(checkpoint, checkpoint.read_bytes().index(b"\n" + word) + 1)
+
+
+@pytest.mark.parametrize("word", [b"recovery_point", b"high_watermark", b"active", b"generation"])
+def test_what_was_promised_is_known_though_the_checkpoint_is_damaged(tmp_path: Path, word: bytes) -> None:
+    """Goal: of the numbers that say so in a log that was closed, any two are enough."""
+    path = tmp_path / "log"
+    make_log(path)
+    lose_the_end(path, word=word)
+    end = int(logs(path)[-1].stem)
+
+    done = repair(str(path), config=CONFIG)
+
+    assert [(loss.first_offset, loss.next_offset) for loss in done.losses] == [(end, RECORDS)]
+    assert errors(path) == []
+    with Log(path, config=CONFIG, background=False) as log:
+        assert log.append(b"next") == RECORDS
+
+
+def without_numbers(path: Path) -> None:
+    (path / names.CHECKPOINT).write_bytes(b"seeklog-checkpoint 1\nrecovery_point 7\n")
+
+
+def test_a_damaged_checkpoint_is_not_believed_in_what_nothing_else_in_it_says(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values = make_log(path, batches=3)
+    without_numbers(path)
+
+    assert repair(str(path), config=CONFIG).losses == ()
+    assert read(path) == values
+
+
+@pytest.mark.parametrize("teller", ["seal", "snapshot", "watermark", "root"])
+def test_what_was_promised_is_known_by_what_was_written_behind_a_sync(tmp_path: Path, teller: str) -> None:
+    """Goal: nothing of the checkpoint is left, and the last segments are gone; one file at a time still tells."""
+    path = tmp_path / "log"
+    values = make_log(path)
+    *whole, second, last = logs(path)
+    without_numbers(path)
+    last.unlink()
+    promised = RECORDS
+    if teller == "seal":
+        promised = int(last.stem)
+        second.write_bytes(b"")
+    else:
+        second.with_suffix(".seal").unlink()
+    if teller == "snapshot":
+        (path / names.segment_name(RECORDS, names.SNAPSHOT)).write_bytes(b"")
+    if teller == "watermark":
+        (path / names.WATERMARK).write_bytes(encode_watermark(EXPLICIT, RECORDS))
+    root = Checkpoint(RECORDS, 0, RECORDS, contiguous_from=INT64_MAX, foreign=True) if teller == "root" else None
+
+    done = repair(str(path), config=CONFIG, inherited=root)
+
+    assert (done.roll_at, done.losses[-1].next_offset) == (promised, promised)
+    assert errors(path) == []
+    assert read(path).items() <= values.items()
+    assert read(path).keys() >= {base for file in whole for _, _, base in batches_of(file)}
+    with Log(path, config=CONFIG, background=False) as log:
+        assert log.append(b"next") == promised
+
+
+def test_damaged_tellers_tell_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    values = make_log(path)
+    without_numbers(path)
+    (path / names.WATERMARK).write_bytes(b"")
+    flip(logs(path)[0].with_suffix(".seal"), 20)
+
+    assert repair(str(path), config=CONFIG).losses == ()
     assert read(path) == values
 
 

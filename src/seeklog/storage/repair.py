@@ -35,6 +35,7 @@ from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file
 from seeklog.storage.deep_inspection import read_batches, whole_ranges
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.evidence import promised_offset
 from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.inspection import Subject, inspect_segment, plan_inspection
@@ -217,6 +218,8 @@ class _Planner:
         self._checkpoint = None if self._has_damaged_checkpoint else checkpoint
         self._contiguous_from = INT64_MAX if self._checkpoint is None else self._checkpoint.contiguous_from
         self._promised = 0 if self._checkpoint is None else self._checkpoint.recovery_point
+        if self._has_damaged_checkpoint:
+            self._promised = promised_offset(shared.files, shared.directory, inherited=checkpoint)
         self._segments: list[SegmentRepair] = []
         self._unsynced: list[str] = []
         self._resealed: list[int] = []
