@@ -1,8 +1,10 @@
 """Where archives are put: a directory, or a place at a URL. A file gets its name when it is whole, where that can be.
 
-In a directory it is written under a temporary name, synced and renamed. An object store shows an object when it is
-complete. Other file systems behind a URL may show half a file after a kill: whoever archives holds what it finds
-against what it has, and names in its manifest only what it has checked.
+In a directory it is written under a temporary name, synced and renamed. That name is nobody else's: a task that is
+tried again writes a file of its own, however late the first attempt ends. What a kill leaves is removed by whoever
+holds the place next. An object store shows an object when it is complete. Other file systems behind a URL may show half
+a file after a kill: whoever archives holds what it finds against what it has, and names in its manifest only what it
+has checked.
 
 Of two that archive to one place at once, one is told. A directory is locked for as long as it takes. S3 is asked to
 write only over what was read (`If-Match`), or over nothing (`If-None-Match`); elsewhere, what is there is looked at
@@ -14,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
@@ -128,23 +131,35 @@ class DirectoryDepot:
         directory = target.rpartition("/")[0]
         if directory not in self._made:
             self._make(directory)
-        temporary = target + names.TEMPORARY
-        handle = files.open(temporary, write=True, create=True)
+        temporary = names.temporary_name(target, uuid.uuid4().hex)
         try:
-            files.truncate(handle, 0)
-            position = 0
-            for part in parts:
-                files.write(handle, part, position)
-                position += len(part)
-            files.sync(handle)
+            self._write(temporary, parts)
+            if is_new and self._is_there(target):
+                raise _exists(target)
+            files.rename(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 files.remove(temporary)
             raise
-        finally:
-            files.close(handle)
-        files.rename(temporary, target)
         files.sync_directory(directory)
+
+    def _write(self, path: str, parts: Iterable[bytes]) -> None:
+        handle = self._files.open(path, write=True, create=True)
+        try:
+            position = 0
+            for part in parts:
+                self._files.write(handle, part, position)
+                position += len(part)
+            self._files.sync(handle)
+        finally:
+            self._files.close(handle)
+
+    def _is_there(self, path: str) -> bool:
+        try:
+            self._files.kind(path)
+        except FileNotFoundError:
+            return False
+        return True
 
     def version(self, path: str) -> Version | None:
         try:
@@ -171,9 +186,19 @@ class DirectoryDepot:
                 owner = int(self._files.read_file(lock))
             raise LogLocked(self.location, owner, advice=_TAKEN) from None
         try:
+            self._sweep("")
             yield
         finally:
             self._files.close(handle)
+
+    def _sweep(self, directory: str) -> None:
+        """Remove what a kill has left half written, in a directory and in those of partitions below it."""
+        path = f"{self.location}/{directory}".rstrip("/")
+        for name, kind in self._files.kinds(path).items():
+            if kind == "file" and names.is_temporary(name):
+                self.remove(f"{directory}/{name}".lstrip("/"))
+            elif kind == "directory" and not directory and names.parse_partition_name(name) is not None:
+                self._sweep(name)
 
     def _make(self, directory: str) -> None:
         """Make a directory, its name durable, and those of parents that may be as new."""

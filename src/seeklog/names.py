@@ -104,6 +104,7 @@ _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
 _STAGED_NAME: Final = re.compile(r"seeklog-staged-([0-9a-f]{16})-([0-9a-f]{12})-[0-9a-f]{32}\Z", re.ASCII)
 _TRANSACTION_NAME: Final = re.compile(r"seeklog-transaction-([0-9a-f]{16})\Z", re.ASCII)
+_TEMPORARY_NAME: Final = re.compile(r".+\.[0-9a-f]{32}\.tmp\Z", re.ASCII)
 _DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete\Z", re.ASCII)
 _KNOWN_NAME: Final = re.compile(
     r"(\d{20}\..+"
@@ -124,6 +125,16 @@ def is_url(path: str) -> bool:
 def segment_name(base_offset: int, suffix: str) -> str:
     """Return a segment file's name: the base offset in 20 digits, and the suffix."""
     return f"{base_offset:020d}{suffix}"
+
+
+def temporary_name(path: str, unique: str) -> str:
+    """Return what a file is called while one of several that may be at it writes it; `unique` is 32 hex digits."""
+    return f"{path}.{unique}{TEMPORARY}"
+
+
+def is_temporary(name: str) -> bool:
+    """Tell whether a name is one that `temporary_name` gave."""
+    return _TEMPORARY_NAME.match(name) is not None
 
 
 def torn_name(base_offset: int, position: int, attempt: int = 0) -> str:

@@ -581,6 +581,10 @@ def test_a_copy_that_arrives_damaged_is_noticed(store: Store, tmp_path: Path) ->
     with pytest.raises(ArchiveIncomplete):
         seeklog.open(tmp_path / "archive", read_only=True)
     archive_to(Flipping(tmp_path / "other"), store, verify="size")
+    # It has not kept the name of the good one, which the next archiving puts there.
+    store.archive(tmp_path / "archive")
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        check_same(cold, store)
 
 
 def test_files_that_the_manifest_names_and_that_are_not_there_are_refused_or_copied_again(
@@ -817,6 +821,58 @@ def test_a_kill_while_an_archive_grows_leaves_the_one_that_was(store: Store, roo
     store.archive(archive)
     with seeklog.open(archive, read_only=True) as cold:
         check_same(cold, store)
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> DirectoryDepot:
+    """A directory to which two attempts of one task copy."""
+    return DirectoryDepot(str(tmp_path / "archive"), files=QuickFiles())
+
+
+def test_an_attempt_that_another_overtakes_does_not_write_into_its_file(twice: DirectoryDepot) -> None:
+    def late() -> Iterator[bytes]:
+        yield b"late"
+        twice.put("orders-0/x.log", [b"in time, and read back"])
+        yield b"and goes on"
+        raise OSError(5, "killed at last")
+
+    with pytest.raises(OSError, match="killed at last"):
+        twice.put("orders-0/x.log", late())
+    assert b"".join(twice.read("orders-0/x.log")) == b"in time, and read back"
+    assert os.listdir(f"{twice.location}/orders-0") == ["x.log"]
+
+
+def test_an_attempt_that_ends_while_another_writes_takes_nothing_away_from_it(twice: DirectoryDepot) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"x"
+        raise OSError(5, "the network went away")
+
+    def slow() -> Iterator[bytes]:
+        yield b"first, "
+        with pytest.raises(OSError, match="went away"):
+            twice.put("orders-0/x.log", failing())
+        yield b"second"
+
+    twice.put("orders-0/x.log", slow())
+    assert b"".join(twice.read("orders-0/x.log")) == b"first, second"
+
+
+def test_a_new_file_does_not_take_the_place_of_one_that_came_first(twice: DirectoryDepot) -> None:
+    twice.put("orders-0/x.log", [b"first"], is_new=True)
+    with pytest.raises(FileExistsError):
+        twice.put("orders-0/x.log", [b"other"], is_new=True)
+    assert snapshot(Path(twice.location, "orders-0")) == {"x.log": b"first"}
+
+
+def test_what_killed_attempts_left_is_removed_and_other_names_are_not(store: Store, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    store.archive(archive)
+    before = snapshot(archive)
+    for left in (archive / names.ARCHIVE, archive / "orders-0" / f"{0:020d}.log"):
+        Path(names.temporary_name(str(left), "0123456789abcdef" * 2)).write_bytes(b"half")
+    (archive / "orders-0" / "mine.tmp").write_bytes(b"mine")
+    store.archive(archive)
+    assert snapshot(archive) == {**before, "orders-0/mine.tmp": b"mine"}
 
 
 # ---------------------------------------------------------------- a bucket

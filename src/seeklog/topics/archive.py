@@ -758,6 +758,8 @@ def _check_arrived(path: str, sent: _Meter, depot: Depot, rules: Rules) -> None:
         if crc == sent.crc:
             return
         what = f"the CRC {crc:08x}, not {sent.crc:08x}"
+    # It lies under the name of a good one: the next archiving would take it for somebody else's file.
+    depot.remove(path)
     raise ManifestMismatch(
         f"what was copied there has {what} when it is read back; archive again. The manifest is as it was",
         path=f"{depot.location}/{path}",
