@@ -6,9 +6,9 @@ refused here, before anything is written. `copy_segment` copies the files of one
 batch on the way and reads back what was written. `finish_archive` writes the manifest, which makes it all count.
 
 Nothing at the source is locked or changed: it may be written meanwhile, by this or another process. Nothing in the
-archive is overwritten but what an earlier run left half copied. Where compaction has rewritten a segment, the new one
-is stored under a name of its own beside the old one, which the next archiving removes: readers that opened the archive
-before have that long.
+archive is overwritten but what an earlier run left half copied. Where compaction has rewritten a segment, and this is
+proved by what both hold (`replacement`), the new one is stored under a name of its own beside the old one, which the
+next archiving removes: readers that opened the archive before have that long.
 
 Of two archivings to one place at once, one gets an error, and the manifest never drops what the other has named: a
 directory is locked (`alone`), and elsewhere the manifest is written over the one that the plan was made by, or not at
@@ -21,6 +21,7 @@ import contextlib
 import errno
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -41,7 +42,7 @@ from seeklog.errors import (
 )
 from seeklog.files import Files, ReadOnlyFiles
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.record.kernel import Record, SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.pages import PageSums
@@ -62,6 +63,7 @@ from seeklog.topics.manifest import (
     decode_manifest,
     encode_manifest,
 )
+from seeklog.topics.replacement import between, check_compacted, read_losses, records_in
 
 logger = logging.getLogger("seeklog")
 
@@ -166,8 +168,8 @@ def archive(
     """Do all three steps in this process; `progress` is told how many bytes of how many are copied."""
     with alone(depot):
         for look in range(LOOKS_MOST):
-            plan = begin_archive(plan_archive(files, root, topics, depot, rules), depot)
             try:
+                plan = begin_archive(plan_archive(files, root, topics, depot, rules), depot)
                 entries = _copy_all(plan.copies, files, depot, rules, progress)
             except SourceChanged as error:
                 if look + 1 == LOOKS_MOST:
@@ -278,10 +280,11 @@ class _Planner:
             )
             steps = merge.merged(sealed, listing)
             gaps = {*(known.gaps if known is not None else ()), *merge.gap_before(sealed)}
+            kept = [step for step in steps if isinstance(step, SegmentEntry)]
+            _check_stored(kept if self.rules.repair else old, there, f"{self.depot.location}/{partition}")
+            self._check_replaced(merge, partition, shared)
         finally:
             shared.clear()
-        kept = [step for step in steps if isinstance(step, SegmentEntry)]
-        _check_stored(kept if self.rules.repair else old, there, f"{self.depot.location}/{partition}")
         start = checkpoint.log_start_offset if checkpoint is not None else 0
         return PartitionPlan(
             partition=partition,
@@ -292,10 +295,44 @@ class _Planner:
             gaps=frozenset(gaps.union(checkpoint.gaps if checkpoint is not None else ())),
         )
 
+    def _check_replaced(self, merge: _Merge, partition: TopicPartition, shared: Shared) -> None:
+        """Have nothing of an archive replaced by anything but what compaction has left of it."""
+        if not merge.replaced:
+            return
+        limit = shared.config.max_decompressed_bytes
+        bounds = [(entry.base_offset, entry.next_offset) for entry in merge.replaced]
+        check_compacted(
+            (record for entry in merge.replaced for record in self._records_of(entry, partition, limit=limit)),
+            between(bounds, (record for one in merge.replacing for record in _records(one, limit=limit))),
+            lost=read_losses(self.files, shared.directory),
+            place=f"{partition} in {self.depot.location}",
+        )
+
+    def _records_of(self, entry: SegmentEntry, partition: TopicPartition, *, limit: int) -> Iterator[Record]:
+        """Yield the records of an archived segment; raise if it is not the one that the manifest names."""
+        path = f"{partition}/{entry.stem}{names.LOG}"
+        meter = _Meter()
+        try:
+            yield from records_in(meter.passing(self.depot.read(path)), limit=limit)
+        except CorruptionError as error:
+            raise error.located(f"{self.depot.location}/{path}") from error
+        if StoredFile(meter.size, meter.crc) != entry.log:
+            raise ManifestMismatch(
+                f"it has {meter.size} bytes and the CRC {meter.crc:08x}, and the manifest names it with "
+                f"{entry.log.size} and {entry.log.crc:08x}; archive to another place. Nothing was changed",
+                path=f"{self.depot.location}/{path}",
+            )
+
     def _taken(self, partition: TopicPartition, old: Sequence[SegmentEntry]) -> set[str]:
         """Return the stems that other segments have, or had until lately: readers may still want those."""
         lately = (path.partition("/") for path in self.manifest.replaced)
         return {one.stem for one in old} | {name.partition(".")[0] for at, _, name in lately if at == str(partition)}
+
+
+def _records(segment: Segment, *, limit: int) -> Iterator[Record]:
+    """Yield the records of a segment of the source."""
+    state = segment.shared.new_state(segment.base_offset)
+    return records_in(_log_parts(segment, state, PageSums()), limit=limit)
 
 
 def _first(steps: Sequence[SegmentEntry | Copy]) -> int:
@@ -423,6 +460,10 @@ class _Merge:
         self._taken = taken
         self._place = place
         self._allow_gaps = allow_gaps
+        self.replaced: list[SegmentEntry] = []
+        """What is whole in the archive, and not named any more when this is done."""
+        self.replacing: list[Segment] = []
+        """What is copied, and may take its place."""
 
     def merged(self, sealed: Sequence[Segment], listing: Sequence[str]) -> list[SegmentEntry | Copy]:
         if not sealed:
@@ -434,12 +475,19 @@ class _Merge:
         self._check_covers(since, sealed)
         suffixes = _suffixes(listing)
         steps: list[SegmentEntry | Copy] = [*before]
+        gone = dict(since)
         for segment in sealed:
             entry = since.get(segment.base_offset)
-            if entry is not None and self._is_same(entry, segment) and not self._is_lost(entry):
+            is_same = entry is not None and self._is_same(entry, segment)
+            if is_same:
+                del gone[segment.base_offset]
+            else:
+                self.replacing.append(segment)
+            if entry is not None and is_same and not self._is_lost(entry):
                 steps.append(entry)
             else:
                 steps.append(self._copy(segment, entry, suffixes[segment.base_offset]))
+        self.replaced = [entry for entry in gone.values() if not self._is_lost(entry)]
         return steps
 
     def gap_before(self, sealed: Sequence[Segment]) -> list[tuple[int, int]]:
@@ -452,9 +500,15 @@ class _Merge:
         return [(before[-1].next_offset, first)]
 
     def _check_follows(self, before: Sequence[SegmentEntry], sealed: Sequence[Segment]) -> None:
-        first = sealed[0].base_offset
-        if before and before[-1].next_offset > first and not self._compacts:
-            raise ArchiveMismatch(f"{self._place} holds offset {first} inside of another segment; {_ELSEWHERE}")
+        # Compaction joins segments and divides none: also in a compacted log no new one begins inside of an old one.
+        bases = [one.base_offset for one in self._old]
+        for base_offset in (segment.base_offset for segment in sealed):
+            at = bisect_left(bases, base_offset)
+            if at and self._old[at - 1].next_offset > base_offset:
+                raise ArchiveMismatch(
+                    f"{self._place} holds offset {base_offset} inside of another segment, and the source begins one "
+                    f"there: its log was cut, or is another one; {_ELSEWHERE}"
+                )
         # A broker's cleaner may leave out the last offsets of a segment: nothing tells them from lost ones.
         is_lawful = self._allow_gaps or (self._compacts and bool(before) and before[-1].seal_bytes is None)
         for end, behind in () if is_lawful else self.gap_before(sealed):
@@ -544,14 +598,21 @@ def begin_archive(plan: Plan, depot: Depot) -> Plan:
     if plan.manifest is not None:
         return plan
     manifest = Manifest(is_complete=False)
-    return replace(plan, manifest=manifest, version=_write_manifest(manifest, depot, over=None))
+    return replace(plan, manifest=manifest, version=_write_manifest(encode_manifest(manifest), depot, over=None))
 
 
-def _write_manifest(manifest: Manifest, depot: Depot, *, over: Version | None) -> Version:
+def _write_manifest(data: bytes, depot: Depot, *, over: Version | None) -> Version:
     try:
-        return depot.swap(names.ARCHIVE, encode_manifest(manifest), over=over)
+        return depot.swap(names.ARCHIVE, data, over=over)
     except FileExistsError as error:
         raise _overtaken(depot) from error
+
+
+def _encoded(manifest: Manifest, depot: Depot) -> bytes:
+    """Return a manifest's bytes; raise `ManifestMismatch`, while nothing is changed, if nobody could read them."""
+    data = encode_manifest(manifest)
+    decode_manifest(data, path=f"{depot.location}/{names.ARCHIVE}")
+    return data
 
 
 def _overtaken(depot: Depot) -> ArchiveMismatch:
@@ -811,8 +872,6 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
             segments=segments,
             gaps=tuple(gap for gap in _holes(segments) if gap in one.gaps),
         )
-        for name, data in one.files.items():
-            depot.put(f"{one.partition}/{name}", [data])
     topics = []
     for one_topic in plan.topics:
         known = before.topics.get(one_topic.name)
@@ -826,12 +885,17 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
         )
     after = replace(before, is_complete=True, replaced=()).with_topics(topics)
     named = after.paths()
+    replaced = sorted(path for path in before.paths() if path not in named)
+    manifest = _encoded(replace(after, replaced=tuple(replaced)), depot)
+    for one in plan.partitions:
+        # Nothing is put beside what has no segment yet.
+        for name, data in one.files.items() if one.steps else ():
+            depot.put(f"{one.partition}/{name}", [data])
     # The manifest that is there does not name these any more, and lists them until they are gone.
     removed = [path for path in before.replaced if path not in named]
     for path in removed:
         depot.remove(path)
-    replaced = sorted(path for path in before.paths() if path not in named)
-    _write_manifest(replace(after, replaced=tuple(replaced)), depot, over=plan.version)
+    _write_manifest(manifest, depot, over=plan.version)
     copies = plan.copies
     logger.info("%s: archived %d segments, %d were there", depot.location, len(copies), kept)
     return Archived(

@@ -6,6 +6,7 @@ all of it has arrived. What `Store.archive` promises holds here, too.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
@@ -74,19 +75,17 @@ def archive(
         try:
             with alone(depot):
                 for _ in range(LOOKS_MOST):
-                    plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
-                    entries = _copied(spark, plan, store.origin, to, is_shown=progress)
-                    if entries is not None:
+                    with contextlib.suppress(SourceChanged):
+                        plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
+                        entries = _copied(spark, plan, store.origin, to, is_shown=progress)
                         return finish_archive(plan, entries, depot)
         except OSError as error:
             raise NotAccessible(f"{store.location} cannot be archived to {depot.location}: {error}") from error
     raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
 
 
-def _copied(
-    spark: SparkSession, plan: Plan, source: Origin, to: _Target, *, is_shown: bool
-) -> list[SegmentEntry] | None:
-    """Copy what a plan says, and return the entries in its order; None if the source has changed meanwhile."""
+def _copied(spark: SparkSession, plan: Plan, source: Origin, to: _Target, *, is_shown: bool) -> list[SegmentEntry]:
+    """Copy what a plan says, and return the entries in its order."""
     packs = pack(list(enumerate(plan.copies)), _size)
     shown = Progress(
         "archive",
@@ -96,11 +95,9 @@ def _copied(
     )
     results = dict(run_tasks(spark, packs, partial(_copy, source, to), progress=shown))
     failures = [result for result in results.values() if isinstance(result, Exception)]
-    for failure in failures:
-        if not isinstance(failure, SourceChanged):
-            raise failure
     if failures:
-        return None
+        # A source that has only changed is looked at again: first what is wrong.
+        raise min(failures, key=lambda failure: isinstance(failure, SourceChanged))
     size = sum(copy.size for copy in plan.copies)
     shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s")
     return [entry for _, entry in sorted(results.items()) if isinstance(entry, SegmentEntry)]

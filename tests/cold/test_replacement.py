@@ -1,0 +1,269 @@
+"""What may take the place of an archived segment: what compaction has left of it, and nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import seeklog
+from cold.test_archive import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
+from seeklog import Record, Store, TopicPartition, names
+from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError, ManifestMismatch
+from seeklog.topics import archive as archiving
+from seeklog.topics.replacement import records_in
+from storage.workbench import START_MS, segment_bases
+from store.workbench import open_store, snapshot
+
+PARTITION = TopicPartition("orders", 0)
+# Each key comes about three times in what is archived first, so that compaction takes records out of most batches.
+KEYS = 300
+
+
+def fill(store: Store, count: int, *, word: bytes = b"first") -> None:
+    """Append batches of ten records; some twenty batches are a segment."""
+    with store._table.writing(PARTITION) as log:
+        for first in range(log.log_end_offset, log.log_end_offset + count, 10):
+            log.append_many(
+                [
+                    Record(b"%s%0100d" % (word, one), key=b"%d" % (one % KEYS), timestamp_ms=START_MS + one)
+                    for one in range(first, first + 10)
+                ]
+            )
+        log.flush()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def store(root: Path, archive: Path) -> Iterator[Store]:
+    """A store with a compacted topic that was archived before anything of it was compacted."""
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        store.create_topic("orders", partitions=1, config={"cleanup.policy": "compact"})
+        fill(store, 1_000)
+        store.archive(archive)
+        yield store
+
+
+def offsets_in(archive: Path) -> list[int]:
+    with seeklog.open(archive, read_only=True) as cold:
+        return [record.offset for record in cold.log("orders", 0).scan()]
+
+
+def refused(store: Store, archive: Path, match: str, error: type[Exception] = ArchiveMismatch) -> None:
+    """Goal: the archive is as it was."""
+    before = snapshot(archive)
+    with pytest.raises(error, match=match):
+        store.archive(archive)
+    assert snapshot(archive) == before
+
+
+def test_what_compaction_has_left_takes_the_place_of_what_was_there(store: Store, archive: Path) -> None:
+    there = len(offsets_in(archive))
+    for _ in range(3):
+        store.compact("orders")
+        store.archive(archive)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, store)
+        fill(store, 600)
+    assert len(offsets_in(archive)) < there
+
+
+# ---------------------------------------------------------------- repaired
+
+
+def rotten(root: Path) -> tuple[Path, int]:
+    """Change a byte of a record in the second segment; return its log, and its base offset."""
+    base_offset = segment_bases(root / "orders-0")[1]
+    path = root / "orders-0" / names.segment_name(base_offset, names.LOG)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x40
+    path.write_bytes(data)
+    return path, base_offset
+
+
+@pytest.fixture
+def repaired(store: Store, root: Path) -> range:
+    """What a repair has given up of a segment that is whole in the archive."""
+    store.close()
+    rotten(root)
+    (loss,) = seeklog.repair(root / "orders-0").losses
+    return range(loss.first_offset, loss.next_offset)
+
+
+def test_a_repaired_segment_does_not_take_the_place_of_the_whole_one(
+    repaired: range, root: Path, archive: Path
+) -> None:
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        refused(store, archive, f"holds offset {repaired[0]}, which a repair of the source has given up")
+        fill(store, 600)
+        refused(store, archive, "may be the last copy")
+        store.compact("orders")
+        refused(store, archive, "Copy the segment back from there")
+    assert set(repaired) <= set(offsets_in(archive))
+
+
+def test_a_segment_that_is_copied_back_from_the_archive_is_no_loss_any_more(
+    repaired: range, root: Path, archive: Path
+) -> None:
+    base_offset = segment_bases(root / "orders-0")[1]
+    for path in (archive / "orders-0").glob(f"{base_offset:020d}.*"):
+        shutil.copy(path, root / "orders-0" / path.name)
+    (root / "orders-0" / names.LOSSES).unlink()
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        assert store.archive(archive).copied_segments == 0
+        store.compact("orders")
+        store.archive(archive)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, store)
+
+
+def test_an_archive_that_never_had_what_was_lost_goes_on(repaired: range, root: Path, tmp_path: Path) -> None:
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        store.archive(tmp_path / "later")
+        store.compact("orders")
+        store.archive(tmp_path / "later")
+        with seeklog.open(tmp_path / "later", read_only=True) as cold:
+            check_same(cold, store)
+    assert not set(repaired).intersection(offsets_in(tmp_path / "later"))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda data: data.replace(b"lost ", b"kept "), "the list of lost offsets fails its CRC"),
+        (lambda _: seeklog.record.framed.encode_framed("seeklog-losses 1", ["lost some"]), "tells no lost offsets"),
+    ],
+)
+def test_a_list_of_lost_offsets_that_is_damaged_is_not_taken_for_an_empty_one(
+    repaired: range, root: Path, archive: Path, change: object, told: str
+) -> None:
+    path = root / "orders-0" / names.LOSSES
+    path.write_bytes(change(path.read_bytes()))  # type: ignore[operator]
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        refused(store, archive, told, CorruptionError)
+
+
+# ---------------------------------------------------------------- cut
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_a_compacted_log_that_was_cut_and_written_otherwise_is_refused(
+    store: Store, root: Path, archive: Path, is_compacted: bool
+) -> None:
+    with store._table.writing(PARTITION) as log:
+        log.truncate_to(segment_bases(root / "orders-0")[2])
+    # So few that compaction leaves some of them below the archive's end.
+    fill(store, 800, word=b"other")
+    if is_compacted:
+        store.compact("orders")
+    refused(store, archive, "inside of another segment|and compaction changes none")
+
+
+def test_records_of_other_content_between_the_same_offsets_are_refused(store: Store, root: Path, archive: Path) -> None:
+    """Goal: values of the same size make segments of the same offsets; only the records tell."""
+    with store._table.writing(PARTITION) as log:
+        log.truncate_to(segment_bases(root / "orders-0")[2])
+    fill(store, 1_000, word=b"FIRST")
+    assert segment_bases(root / "orders-0")[: len(segment_bases(archive / "orders-0"))] == segment_bases(
+        archive / "orders-0"
+    )
+    refused(store, archive, "is not the one that the source has, and compaction changes none")
+
+
+def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store, root: Path, archive: Path) -> None:
+    """Goal: no manifest names segments that lie over each other, which nobody could read."""
+    last = segment_bases(root / "orders-0")[-1]
+    with store._table.writing(PARTITION) as log:
+        log.truncate_to(last - 50)
+    fill(store, 100, word=b"longer" * 10)
+    fill(store, 1_000)
+    begun = next(base for base in segment_bases(root / "orders-0") if base >= last - 50)
+    assert begun < last
+    with store._table.writing(PARTITION) as log:
+        log.delete_before(begun)
+    refused(store, archive, f"holds offset {begun} inside of another segment")
+
+
+def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive: Path) -> None:
+    fill(store, 600)
+    depot, rules = CountingDepot(archive), archiving.Rules()
+    plan = archiving.plan_archive(store._files, store.location, store.archivable(), depot, rules)
+    entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
+    depot.puts.clear()
+    before = snapshot(archive)
+    with pytest.raises(ManifestMismatch, match="segments lie over each other"):
+        archiving.finish_archive(plan, [replace(one, next_offset=10**6) for one in entries], depot)
+    assert depot.puts == depot.removed == []
+    assert snapshot(archive) == before
+
+
+# ---------------------------------------------------------------- what is compared
+
+
+@pytest.mark.parametrize(
+    ("position", "told", "error"),
+    [
+        (5_000, "stored CRC", CorruptBatch),
+        # The leader epoch of the first batch, which no batch's CRC covers.
+        (15, "the manifest names it with", ManifestMismatch),
+    ],
+)
+def test_an_archived_segment_that_is_damaged_proves_nothing(
+    store: Store, archive: Path, position: int, told: str, error: type[Exception]
+) -> None:
+    path = archive / "orders-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[position] ^= 1
+    path.write_bytes(data)
+    store.compact("orders")
+    refused(store, archive, f"{path.name}.*{told}", error)
+
+
+def test_batches_are_found_however_their_bytes_are_parted(store: Store, root: Path) -> None:
+    log = (root / "orders-0" / f"{0:020d}.log").read_bytes()
+    for size in (1, 1_000, len(log)):
+        parts = (log[at : at + size] for at in range(0, len(log), size))
+        assert [record.offset for record in records_in(parts, limit=len(log))] == list(
+            range(segment_bases(root / "orders-0")[1])
+        )
+
+
+def test_what_is_lost_in_the_archive_is_replaced_by_what_compaction_left(store: Store, archive: Path) -> None:
+    """Goal: an archive is repaired with what there is; the segments that it still has are compared all the same."""
+    store.compact("orders")
+    (archive / "orders-0" / f"{0:020d}.log").unlink()
+    refused(store, archive, "is not there; archive with repair=True", ManifestMismatch)
+    store.archive(archive, repair=True)
+    with seeklog.open(archive, read_only=True) as cold:
+        check_same(cold, store)
+
+
+def test_a_segment_that_is_compacted_while_it_is_compared_is_looked_at_again(
+    store: Store, root: Path, archive: Path
+) -> None:
+    class Compacting(CountingDepot):
+        def read(self, path: str) -> Iterator[bytes]:
+            if path.endswith(names.LOG) and not self.puts:
+                self.puts.append("compacted")
+                fill(store, 600)
+                store.compact("orders")
+            yield from super().read(path)
+
+    store.compact("orders")
+    with seeklog.open(root, read_only=True) as onlooker:
+        archive_to(Compacting(archive), onlooker)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, store)
+    assert manifest_of(archive).replaced
