@@ -209,6 +209,16 @@ def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive:
     assert snapshot(archive) == before
 
 
+def test_a_file_beside_the_segments_that_the_source_has_no_more_does_not_spoil_the_manifest(
+    store: Store, root: Path, archive: Path
+) -> None:
+    (root / "orders-0" / names.PARTITION_METADATA).unlink()
+    store.archive(archive)
+    with seeklog.open(archive, read_only=True) as cold:
+        check_same(cold, store)
+    assert manifest_of(archive).replaced == ()
+
+
 # ---------------------------------------------------------------- what is compared
 
 

@@ -885,7 +885,9 @@ def finish_archive(plan: Plan, entries: Iterable[SegmentEntry], depot: Depot) ->
         )
     after = replace(before, is_complete=True, replaced=()).with_topics(topics)
     named = after.paths()
-    replaced = sorted(path for path in before.paths() if path not in named)
+    # Only segments have readers that come back for their files; what else is not named any more may stay.
+    others = [path for path in before.paths() if path not in named]
+    replaced = sorted(path for path in others if path.rpartition("/")[2] not in PARTITION_FILES)
     manifest = _encoded(replace(after, replaced=tuple(replaced)), depot)
     for one in plan.partitions:
         # Nothing is put beside what has no segment yet.
