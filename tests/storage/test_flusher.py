@@ -1,4 +1,4 @@
-"""The background thread: whenever it is told to stop, it ends."""
+"""The background thread: whenever it is told to stop, it ends, and not before."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 import pytest
 
 from seeklog import LogConfig
-from seeklog.errors import LogClosed, LogFailed, SeeklogError
+from seeklog.errors import BatchTooLarge, LogClosed, LogFailed, SeeklogError
 from seeklog.storage.flusher import Flusher
-from storage.workbench import PATIENCE_S
+from storage.workbench import PATIENCE_S, wait_until
 
 
 class TwoFlushes:
     """A log with work for two rounds of its thread; the second round finds it closed. Once stopped it has none."""
 
     directory = "log"
+    is_over = False
 
     def __init__(self, config: LogConfig) -> None:
         self.flusher = Flusher(self, config)
@@ -107,6 +108,7 @@ class Ended:
     """A log that ends when it is flushed."""
 
     directory = "log"
+    is_over = True
 
     def __init__(self, error: SeeklogError) -> None:
         self.error = error
@@ -136,6 +138,24 @@ def test_a_log_that_has_ended_ends_its_thread(
     assert not thread.is_alive()
     assert log.flushes == 1
     assert caplog.messages == told
+
+
+class Stumbles(Ended):
+    """A log whose flush raises what the log survives."""
+
+    is_over = False
+
+
+def test_a_log_that_goes_on_is_synced_on(caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: no append is left unsynced for good because of something that did not stop the log."""
+    log = Stumbles(BatchTooLarge("a bomb"))
+    for number in (1, 2):
+        log.flusher.appended()
+        wait_until(lambda number=number: len(caplog.messages) == number, "the background sync")  # type: ignore[misc]
+    log.flusher.stop()
+
+    assert log.flushes == 2
+    assert caplog.messages == ["log: the background sync failed: a bomb"] * 2
 
 
 def test_a_log_that_was_dropped_ends_its_thread() -> None:

@@ -17,13 +17,14 @@ import pytest
 from record.batches import Row, Sketch, batch_of
 from record.test_key_table import TWINS
 from seeklog import Log, Record
-from seeklog.errors import CorruptBatch, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
+from seeklog.errors import BatchTooLarge, CorruptBatch, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
 from seeklog.files import Buffer
+from seeklog.record.batch import encode_batch
 from seeklog.record.kernel import KeyTable, crc32c, hash_key
 from seeklog.storage import keys as keys_module
 from seeklog.storage.keyindex import collect_keys, encode_key_index, open_key_index
 from seeklog.storage.seal import read_seal
-from storage.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log
+from storage.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log, wait_until
 
 SEGMENT_BYTES = 700
 KEYS = [b"", b"a", b"b", b"c" * 40]
@@ -243,6 +244,41 @@ def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: P
         assert log.recovery_point < log.log_end_offset
         log.make_key_indexes()
         assert log.recovery_point == log.log_end_offset
+
+
+def append_unreadable(log: Log) -> None:
+    """Append a batch that expands past `max_decompressed_bytes`, of which no index can be made, and roll."""
+    log.append_batches(encode_batch([Record(bytes(300_000), key=b"big", timestamp_ms=1)], codec=1))
+    fill(log, 20)
+    assert log.segment_count > 1
+
+
+UNREADABLE = {"key_index": "seal", "max_decompressed_bytes": 100_000, "segment_bytes": SEGMENT_BYTES}
+
+
+def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: what is wrong with one segment ends no sync; it is told once, and to whoever asks for a key."""
+    with open_log(tmp_path, flush="interval", flush_interval_ms=1, background=True, **UNREADABLE) as log:
+        append_unreadable(log)
+        for _ in range(3):
+            log.append(b"later")
+            wait_until(lambda: log.recovery_point == log.log_end_offset, "the background sync")
+        log.flush()
+        assert len(key_files(tmp_path)) == log.segment_count - 2
+        with pytest.raises(BatchTooLarge):
+            log.latest_for_key(b"stranger")
+    (told,) = caplog.messages
+    assert told.startswith(f"{tmp_path}/{0:020d}.log: there is no key index: ")
+
+
+def test_a_writer_acknowledges_what_was_synced_though_an_index_cannot_be_made(tmp_path: Path) -> None:
+    with open_log(tmp_path, flush="batch", **UNREADABLE) as log:
+        append_unreadable(log)
+        with log.writer() as writer:
+            later = writer.append(b"later")
+        assert later.result() == log.recovery_point - 1 == log.log_end_offset - 1
 
 
 def test_a_table_kept_in_memory_becomes_the_side_file(tmp_path: Path) -> None:

@@ -59,9 +59,9 @@ class Flusher:
             except LogClosed:
                 return
             except SeeklogError as error:
-                # The log has noted it; the next append raises. There is nothing left to do here.
                 logger.error("%s: the background sync failed: %s", log.directory, error)
-                return
+                if log.is_over:
+                    return  # the next append raises; there is nothing left to do here
             del log
 
     def stop(self) -> None:

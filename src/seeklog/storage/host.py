@@ -53,6 +53,11 @@ class Flushes(Protocol):
 
     directory: str
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing will be appended any more."""
+        ...
+
     def flush(self) -> None: ...
 
 

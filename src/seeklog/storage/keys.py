@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from seeklog.config import LogConfig
+from seeklog.errors import CorruptionError
 from seeklog.files import ReadOnlyFiles
 from seeklog.record.kernel import KeyEntries, KeyTable, Record, SegmentState, hash_key
 from seeklog.remote import is_remote
@@ -81,7 +82,7 @@ class KeyLookup:
         self._proved: set[_Identity] = set()
         """Whose files were seen to hold their CRC."""
         self._present: set[_Identity] = set()
-        """Whose files need not be made."""
+        """Whose files need not be made, or cannot be."""
         self._view: View | None = None
         _lookups.add(self)
 
@@ -256,7 +257,11 @@ class KeyLookup:
             del self._tails[segment]
 
     def make_missing(self, view: View, between: Callable[[], None]) -> int:
-        """Make the key indexes that sealed segments lack; return how many. `between` is called every few ms."""
+        """Make the key indexes that sealed segments lack; return how many. `between` is called every few ms.
+
+        A segment that is damaged, or too large to be read, is passed over and told once: who syncs or rolls has nothing
+        to do with it, and who asks for a key is told.
+        """
         made = 0
         for segment in view.segments[:-1]:
             seal = segment.seal
@@ -268,11 +273,13 @@ class KeyLookup:
                     try:
                         self._made(segment, seal, _identity(seal), between)
                     except OSError as error:
-                        # Who syncs or rolls has nothing to do with it, and who asks for a key is told.
                         logger.warning("%s: the key index waits for the disk: %s", segment.path, error)
                         continue
-                    self._drop_table(segment)
-                    made += 1
+                    except CorruptionError as error:
+                        logger.error("%s: there is no key index: %s", segment.path, error)
+                    else:
+                        self._drop_table(segment)
+                        made += 1
                 self._present.add(_identity(seal))
         return made
 
