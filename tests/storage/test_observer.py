@@ -465,6 +465,32 @@ def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> N
     log.close()
 
 
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was_synced(
+    tmp_path: Path, moment: str
+) -> None:
+    """Goal: neither a checkpoint nor a watermark from before a cut vouches for what was appended behind it."""
+    make_log(tmp_path, 10, flush="batch")
+    files = Meanwhile()
+    with (
+        open_log(tmp_path, flush="batch") as log,
+        open_log(tmp_path, read_only=True, files=files) as reader,
+    ):
+
+        def cut_and_append() -> None:
+            log.truncate_to(4)
+            # Past the end that the reader knew, so that the size of the file does not tell of the cut.
+            log._writing.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)  # type: ignore[union-attr]
+
+        getattr(files, moment)("read", "seeklog-watermark", cut_and_append)
+
+        assert reader.high_watermark == log.high_watermark == 4
+        assert files.is_over
+        assert offsets(reader.scan()) == [0, 1, 2, 3]
+        log.flush()
+        assert offsets(reader.scan()) == [0, 1, 2, 3, 4]
+
+
 def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_path: Path) -> None:
     with open_log(tmp_path, flush="batch", **SMALL) as log, open_log(tmp_path, read_only=True, **SMALL) as reader:
         for number in range(12):

@@ -223,6 +223,11 @@ class Observer:
         self._tail.notice_growth()
         stop = self._published(checkpoint)
         self._tail.walk()
+        if stop is not None and not self.is_over and self._is_overtaken_by(self._read_checkpoint()):
+            # Cut meanwhile: what lies below `stop` by now may be other records, which were not synced. A truncation
+            # replaces the checkpoint before it cuts, so one that is the same behind the walk proves what was walked.
+            self._load()
+            return
         end = self._tail.next_offset
         if checkpoint is not None and end < checkpoint.recovery_point:
             self._check_lost(checkpoint, end)
