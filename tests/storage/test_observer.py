@@ -4,8 +4,9 @@ up to the published watermark, and changes nothing on disk.
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -438,6 +439,50 @@ def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path
         with pytest.raises(CorruptionError) as caught:
             list(reader.scan())
     assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST), 2 * BATCH_BYTES)
+
+
+def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_loss(tmp_path: Path) -> None:
+    """Goal: at every step of a swap the segments behind the one it knew last are merged, not lost."""
+
+    class Watched(QuickFiles):
+        look: Callable[[], object] | None = None
+
+        def sync_directory(self, path: str) -> None:
+            if self.look is not None:
+                self.look()
+
+    words: dict[str, Any] = {"cleanup_policy": "compact", "key_index": "none", **SMALL}
+    files = Watched()
+    with open_log(tmp_path, files=files, **words) as log, contextlib.ExitStack() as stack:
+        for number in range(4):
+            log.append(b"v", key=b"%d" % number)
+        log.flush()
+        # One for each step: whoever has looked knows the segments that followed.
+        sleepers = [stack.enter_context(open_log(tmp_path, read_only=True, **words)) for _ in range(10)]
+        for number in range(20):
+            log.append(b"v%d" % number, key=b"%d" % (number % 4))
+        log.flush()
+        assert log.segment_count > 3
+        newest = {key: log.latest_for_key(key) for key in (b"0", b"1", b"2", b"3")}
+        steps: list[dict[bytes | None, Record]] = []
+        files.look = lambda: steps.append({record.key: record for record in sleepers.pop().scan()})
+        log.compact()
+        files.look = None
+
+    assert len(steps) > 3
+    assert all(step == newest for step in steps)
+
+
+def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_path: Path) -> None:
+    files = Meanwhile()
+    with open_log(tmp_path, **SMALL) as log, open_log(tmp_path, read_only=True, files=files, **SMALL) as reader:
+        fill(log, 12)
+        log.flush()
+        # The reader, whose segment has ended, has read the checkpoint anew, and not yet seen which others there are.
+        files.after("list", tmp_path.name, lambda: log.truncate_to(4))
+
+        assert offsets(reader.scan()) == [0, 1, 2, 3]
+        assert files.is_over
 
 
 # ---------------------------------------------------------------- the published watermark

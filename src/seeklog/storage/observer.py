@@ -188,7 +188,7 @@ class Observer:
         own = read_checkpoint(self.files, self.directory)
         return own if own is not None else self._inherited
 
-    def _load(self) -> None:
+    def _load(self, *, is_second_look: bool = False) -> None:
         self._checkpoint = self._read_checkpoint()
         _, segments = list_beside_writer(self._shared)
         if not segments:
@@ -215,10 +215,10 @@ class Observer:
             if len(saved) == 16 and saved[0] == last.base_offset and saved[2] == last.size:
                 self._tail.close_at(saved)
         self.view = View([*segments[:-1], self._tail])
-        self._look()
+        self._look(is_second_look=is_second_look)
 
-    def _look(self) -> None:
-        """Find out how far the log may be read."""
+    def _look(self, *, is_second_look: bool = False) -> None:
+        """Find out how far the log may be read. What seems to be lost is looked for a second time."""
         checkpoint = self._checkpoint
         self._tail.notice_growth()
         stop = self._published(checkpoint)
@@ -230,6 +230,10 @@ class Observer:
             return
         end = self._tail.next_offset
         if checkpoint is not None and end < checkpoint.recovery_point:
+            if not is_second_look:
+                # Compaction may have merged what followed into another file, and not yet replaced the checkpoint.
+                self._load(is_second_look=True)
+                return
             self._check_lost(checkpoint, end)
         self.log_end_offset = end
         self.high_watermark = end if stop is None else min(end, stop)
