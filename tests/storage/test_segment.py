@@ -349,3 +349,26 @@ def test_a_file_that_has_the_name_of_the_next_segment_is_not_written_over(tmp_pa
             log.append(b"v")
 
     assert stranger.read_bytes() == b"who knows"
+
+
+def test_a_segment_that_is_cut_away_while_its_indexes_are_rebuilt_leaves_no_seal_to_the_next_one(
+    tmp_path: Path,
+) -> None:
+    """Goal: the segment that a roll begins at the same offset is not told to be the old one, which was sealed."""
+    files = Meanwhile()
+    make_log(tmp_path, 9, segment_bytes=3 * BATCH_BYTES)
+    (tmp_path / f"{3:020d}.index").unlink()
+    with open_log(tmp_path, files=files, segment_bytes=3 * BATCH_BYTES) as log:
+
+        def cut_and_roll() -> None:
+            log.truncate_to(2)
+            fill(log, 2)
+
+        segment = log.view.segments[1]
+        files.after("read", f"{3:020d}.log", cut_and_roll)
+        segment.load_indexes()
+
+        assert files.is_over
+        assert segment_bases(tmp_path) == [0, 3]
+        assert not (tmp_path / f"{3:020d}.seal").exists()
+        assert not time_entries(tmp_path, 3)

@@ -419,7 +419,8 @@ class Segment:
         )
         if self.shared.writable and self.seal is not None and state.problem is None:
             with self.shared.replacing:
-                if not self.is_replaced:
+                # A truncation may have removed the segment, and a roll made another at the same offset.
+                if not self.is_replaced and self._lies_there(self.seal):
                     self._try_to_write(partial(self.write_sealed_again, state, self.seal, sums=sums))
         self.loaded = indexes
         return indexes
