@@ -145,7 +145,7 @@ class GroupInUse(SeeklogError):
 
 
 class CommitRefused(SeeklogError):
-    """The partition belongs to another member of the group: its offset is not this one's to commit."""
+    """The offset is not this one's to commit: another member has the partition, or its topic was made anew since."""
 
 
 class NoOffset(SeeklogError, LookupError):

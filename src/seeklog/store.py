@@ -521,10 +521,11 @@ class Store:
         if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
         self._check_writable("offsets are written")
+        self._topics.refresh()
         self._groups.check_idle(self._groups.find(group))
-        chosen = self._topics.find(topic).partitions if partitions is None else tuple(partitions)
+        found = self._topics.find(topic)
         offsets: dict[TopicPartition, int] = {}
-        for number in chosen:
+        for number in found.partitions if partitions is None else partitions:
             partition = TopicPartition(topic, number)
             log = self._table.reading(partition)
             if to_time_ms is not None:
@@ -533,7 +534,7 @@ class Store:
                 offsets[partition] = to
             else:
                 offsets[partition] = log.log_start_offset if to == "earliest" else log.high_watermark
-        self._groups.commit(group, offsets)
+        self._groups.commit(group, offsets, topic_ids=dict.fromkeys(offsets, found.topic_id))
         return offsets
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -542,7 +543,6 @@ class Store:
         Makes the group if it is not there.
         """
         self._check_writable("offsets are written")
-        self._topics.refresh()
         self._groups.commit(group, offsets)
 
     def delete_group(self, group: str) -> None:

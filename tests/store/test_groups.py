@@ -6,8 +6,9 @@ import contextlib
 import logging
 import signal
 import struct
+import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import (
+    CommitRefused,
     GroupInUse,
     GroupNotFound,
     InvalidName,
@@ -380,6 +382,125 @@ def test_a_topic_that_is_deleted_takes_its_commits_along(store: Store) -> None:
 
     assert store.describe_group("both").offsets == {TopicPartition("others", 0): 0}
     assert store.groups() == ["both"]
+
+
+# ---------------------------------------------------------------- topics that are made anew
+
+
+def make_anew(store: Store, topic: str, count: int) -> None:
+    """Delete a topic and make it again, with other records in its first partition."""
+    store.delete_topic(topic)
+    store.create_topic(topic, partitions=3)
+    append(store, topic, [b"new %d" % number for number in range(count)])
+
+
+@pytest.mark.parametrize("count", [5, 30], ids=["shorter", "longer"])
+@pytest.mark.parametrize("by", ["this store", "another store"])
+def test_offsets_of_a_topic_that_was_made_anew_are_not_kept_for_the_new_one(
+    store: Store, clock: FakeClock, by: str, count: int
+) -> None:
+    """A group that kept them would pass over the first records of the new topic, and nobody would know."""
+    store.create_topic("others", partitions=1)
+    append(store, "others", [b"value"] * 3)
+    consumer = store.consumer(["events", "others"], group="group", auto_offset_reset="earliest")
+    assert sum(len(consumer.poll()) for _ in range(4)) == 63
+    store._table.drop("events")
+    with open_store(store.path, clock=clock) as another:
+        make_anew(store if by == "this store" else another, "events", count)
+
+    with pytest.raises(CommitRefused, match="'events' was deleted and made anew since events-0 was read"):
+        consumer.commit({ZERO: 10})
+    consumer.close()
+    assert store.describe_group("group").offsets == {TopicPartition("others", 0): 3}
+    with store.consumer(["events"], group="group", auto_offset_reset="earliest") as consumer:
+        assert [record.value for record in consumer.poll()] == [b"new %d" % number for number in range(count)]
+
+
+def test_a_consumer_commits_again_when_it_has_begun_the_new_topic(store: Store, clock: FakeClock) -> None:
+    with store.consumer(["events"], group="group", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.poll()
+        make_anew(store, "events", 30)
+        with pytest.raises(CommitRefused):
+            consumer.commit()
+        clock.advance(5000)
+        assert len(consumer.poll()) == 30
+        consumer.commit()
+    assert store.describe_group("group").offsets == {ZERO: 30, ONE: 0, TWO: 0}
+
+
+def test_an_automatic_commit_that_learns_of_a_new_topic_lets_it_be_read_from_its_start(
+    store: Store, clock: FakeClock
+) -> None:
+    with open_store(store.path, clock=clock) as reader:
+        consumer = reader.consumer(
+            ["events"],
+            group="group",
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=1000,
+            heartbeat_interval_ms=60_000,
+        )
+        consumer.poll()
+        make_anew(store, "events", 30)
+        clock.advance(2000)
+        assert [record.value for record in consumer.poll()] == [b"new %d" % number for number in range(30)]
+
+
+@pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda store: store.commit_offsets("group", {ZERO: 10}),
+        lambda store: store.reset_offsets("group", "events", to=10, partitions=[0]),
+    ],
+    ids=["commit", "reset"],
+)
+def test_a_commit_that_a_deletion_overtakes_is_refused(
+    store: Store, monkeypatch: pytest.MonkeyPatch, change: Any, is_made_anew: bool
+) -> None:
+    """The deletion returns when the commit has found its offsets good, and before it is written."""
+    commit(store, "group", {ZERO: 1})
+    checked = store._groups._checked
+
+    def check_and_delete(partition: TopicPartition, value: Any) -> CommittedOffset:
+        good = checked(partition, value)
+        make_anew(store, "events", 30)
+        if not is_made_anew:
+            store.delete_topic("events")
+        return good
+
+    monkeypatch.setattr(store._groups, "_checked", check_and_delete)
+    with pytest.raises(CommitRefused if is_made_anew else TopicNotFound):
+        change(store)
+    assert store.groups() == []
+
+
+def test_a_deletion_forgets_what_another_process_is_committing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commit has found the topic there, and is not written yet, when the deletion comes to the group."""
+    commit(store, "another group", {ZERO: 1})
+    store._table.drop("events")
+    check = store._groups._check_topics
+    comes = threading.Event()
+    with Store(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
+        lent = another._table.lent
+
+        def tell_and_lend(partition: TopicPartition, *, patience_s: float) -> Any:
+            if partition == store._groups.partition_of("group"):
+                comes.set()
+            return lent(partition, patience_s=patience_s)
+
+        monkeypatch.setattr(another._table, "lent", tell_and_lend)
+
+        def check_and_delete(topic_ids: Any) -> None:
+            check(topic_ids)
+            if topic_ids:  # the second time, while the group is held
+                deletions.append(pool.submit(another.delete_topic, "events"))
+                assert comes.wait(10)  # if it never comes here, it will not forget what is committed now
+
+        deletions: list[Future[None]] = []
+        monkeypatch.setattr(store._groups, "_check_topics", check_and_delete)
+        store.commit_offsets("group", {ZERO: 10})
+        deletions[0].result()
+    assert store.groups() == []
 
 
 @pytest.mark.parametrize("name", ["", " ", "a\tb", "x" * 1025, "ü" * 513, "\ud800", "a\x7f"], ids=repr)

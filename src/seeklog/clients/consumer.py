@@ -257,12 +257,13 @@ class Consumer:
         added = sorted(partitions - self._positions.keys())
         if not added:
             return
+        # Before the group is asked: an offset of a topic that is made anew in between must not count for the new one.
+        topic_ids = {partition: self._topics.check(partition).topic_id for partition in added}
         group = self._groups.look(self._group) if self._group is not None else None
         for partition in added:
             committed = group.offsets.get(partition) if group is not None else None
             start = committed.offset if committed is not None else self._reset(partition, why="")
-            topic_id = self._topics.check(partition).topic_id
-            self._positions[partition] = _Position(partition, start, topic_id=topic_id)
+            self._positions[partition] = _Position(partition, start, topic_id=topic_ids[partition])
         if self._on_assign is not None:
             self._on_assign(frozenset(added))
 
@@ -503,11 +504,12 @@ class Consumer:
         self._check_open()
         if self._membership is not None:
             self._membership.heartbeat()
+        if self._auto_commits and self._clock.monotonic() >= self._next_commit:
+            self._commit_positions(self._positions.keys())
+        # After the commit, which may be the first to learn of it.
         if self._checked_version != self._topics.version:
             self._checked_version = self._topics.version
             self._drop_what_is_gone()
-        if self._auto_commits and self._clock.monotonic() >= self._next_commit:
-            self._commit_positions(self._positions.keys())
         self._follow_assignment()
         self._polled_by = threading.get_ident()
 
@@ -527,12 +529,24 @@ class Consumer:
         if first_error is not None and self._membership is None:
             raise first_error
 
+    def _is_gone(self, position: _Position) -> bool:
+        """Tell whether the topic that was read is not there any more, though one of its name may be."""
+        try:
+            return self._topics.check(position.partition).topic_id != position.topic_id
+        except TopicNotFound:
+            return True
+
     def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
         """Commit automatically. A failure is no reason to stop reading: the next commit makes up for it."""
         self._next_commit = self._clock.monotonic() + self._commit_interval_s
-        # One that could not be begun has no position.
-        offsets = {known: self._positions[known].next_offset for known in partitions if known in self._positions}
         try:
+            self._topics.refresh()
+            # One that could not be begun has no position, one of a topic that is gone none worth keeping.
+            offsets = {
+                known: self._positions[known].next_offset
+                for known in partitions
+                if known in self._positions and not self._is_gone(self._positions[known])
+            }
             self._commit(self._changed(offsets))
         except SeeklogError as error:
             logger.warning("group %s: the automatic commit failed: %s", self._group, error)
@@ -550,7 +564,8 @@ class Consumer:
     def commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]] | None = None) -> None:
         """Keep the positions, or the given offsets, for the group; durable on return.
 
-        An offset is that of the record to be read next; with a text beside it that is kept as its metadata.
+        An offset is that of the record to be read next; with a text beside it that is kept as its metadata. Of a topic
+        that was deleted (`TopicNotFound`), or made anew since it was read (`CommitRefused`), it is not: then none is.
         """
         self._check_open()
         self._check_group("commit")
@@ -563,7 +578,9 @@ class Consumer:
 
     def _commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]]) -> None:
         assert self._group is not None
-        self._groups.commit(self._group, offsets, member_id=self.member_id)
+        # Partitions that are committed by hand need not be read here.
+        read = {partition: self._positions[partition].topic_id for partition in offsets if partition in self._positions}
+        self._groups.commit(self._group, offsets, member_id=self.member_id, topic_ids=read)
 
     def committed(self, topic: str, partition: int) -> int | None:
         """Return the offset that the group has committed for a partition, or None."""

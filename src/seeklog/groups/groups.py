@@ -241,11 +241,8 @@ class Groups:
         if self._read_only:
             raise UsageError(f"{self._topics.root} is open read-only: a group cannot be changed")
         self._make_topic()
-        partition = self.partition_of(name)
-        offsets = self._offsets_partition(partition)
         try:
-            with offsets.lock, self._table.lent(partition, patience_s=PATIENCE_S) as log:
-                offsets.read_on(log)
+            with self._holding(self.partition_of(name)) as (offsets, log):
                 change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
                 yield change
                 if change.pending:
@@ -254,18 +251,38 @@ class Groups:
         except OSError as error:
             raise NotAccessible(f"group {name!r} cannot be changed: {error}") from error
 
+    @contextlib.contextmanager
+    def _holding(self, partition: TopicPartition) -> Iterator[tuple[_OffsetsPartition, Log]]:
+        """Hold all groups of a partition still, in this and in other processes, with all that was committed before."""
+        offsets = self._offsets_partition(partition)
+        with offsets.lock, self._table.lent(partition, patience_s=PATIENCE_S) as log:
+            offsets.read_on(log)
+            yield offsets, log
+
     def _make_topic(self) -> None:
         if not self._topics.has(CONSUMER_OFFSETS):
             with contextlib.suppress(TopicExists):
                 self._topics.create(CONSUMER_OFFSETS, partitions=OFFSETS_PARTITIONS, config=OFFSETS_CONFIG)
 
     def commit(
-        self, name: str, offsets: Mapping[TopicPartition, int | tuple[int, str]], *, member_id: str | None = None
+        self,
+        name: str,
+        offsets: Mapping[TopicPartition, int | tuple[int, str]],
+        *,
+        member_id: str | None = None,
+        topic_ids: Mapping[TopicPartition, str] | None = None,
     ) -> None:
-        """Set a group's offsets. A member may commit for its own partitions, others only for an idle group."""
-        committed = {partition: self._checked(partition, value) for partition, value in offsets.items()}
-        if not committed:
+        """Set a group's offsets. A member may commit for its own partitions, others only for an idle group.
+
+        `topic_ids` are of the topics that the offsets were read from; where none is given, it is the topic of now.
+        """
+        if not offsets:
             return
+        read = dict(topic_ids or {})
+        self._check_topics(read)
+        # Before the logs are asked: a topic that is made anew in between must not pass for the one that was asked.
+        asked = {partition: self._topics.check(partition).topic_id for partition in offsets} | read
+        committed = {partition: self._checked(partition, value) for partition, value in offsets.items()}
         with self.changing(name) as change:
             members = change.group.state.members
             if member_id is None:
@@ -278,7 +295,22 @@ class Groups:
                         f"{', '.join(map(str, strange))} is no longer this member's in group {name!r}: it was given "
                         "to another, who reads on from the last commit"
                     )
+            self._check_topics(asked)
             change.put_offsets(committed)
+
+    def _check_topics(self, topic_ids: Mapping[TopicPartition, str]) -> None:
+        """Refuse offsets of topics that are gone, or others by now.
+
+        It counts while the group is held still. A deletion is in the catalog before it holds the group to make it
+        forget: so either it is seen here, or it sees what was committed.
+        """
+        self._topics.refresh()
+        for partition, topic_id in topic_ids.items():
+            if self._topics.check(partition).topic_id != topic_id:
+                raise CommitRefused(
+                    f"topic {partition.topic!r} was deleted and made anew since {partition} was read: an offset of the "
+                    "old one says nothing of the new one. Nothing was committed; the next poll begins the new one"
+                )
 
     def _checked(self, partition: TopicPartition, value: int | tuple[int, str]) -> CommittedOffset:
         offset, metadata = value if isinstance(value, tuple) and len(value) == 2 else (value, "")
@@ -316,12 +348,23 @@ class Groups:
             change.drop_state()
 
     def forget_topic(self, topic: str) -> None:
-        """Take away what all groups have committed for a topic."""
-        for name in self.names():
-            group = self.look(name)
-            if group is not None and any(partition.topic == topic for partition in group.offsets):
-                with self.changing(name) as change:
-                    change.put_offsets({tp: None for tp in change.group.offsets if tp.topic == topic})
+        """Take away what all groups have committed for a topic.
+
+        Each partition is held, whatever was found in it before: another process may be committing just now.
+        """
+        if not self._topics.has(CONSUMER_OFFSETS):
+            return
+        for number in self._topics.find(CONSUMER_OFFSETS).partitions:
+            with self._holding(TopicPartition(CONSUMER_OFFSETS, number)) as (offsets, log):
+                forgotten = [
+                    Record(None, key=records.encode_offset_key(group.name, partition))
+                    for group in offsets.groups.values()
+                    for partition in group.offsets
+                    if partition.topic == topic
+                ]
+                if forgotten:
+                    log.append_many(forgotten)
+                    offsets.read_on(log)
 
 
 def check_text(what: str, text: object, *, most: int) -> None:
