@@ -590,6 +590,26 @@ def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
     assert store.groups() == []
 
 
+def test_what_was_taken_away_stays_away_when_compaction_has_dropped_the_tombstones(
+    store: Store, clock: FakeClock
+) -> None:
+    """A store that has looked at the groups, and then not for days, never sees the tombstones."""
+    commit(store, "group", {ZERO: 5, ONE: 6})
+    commit(store, "other", {ZERO: 7})
+    assert store.groups() == ["group", "other"]
+    with open_store(store.path, clock=clock) as another:
+        another.delete_group("group")
+        partition = another._groups.partition_of("group")
+        for days in (8, 2):  # more than segment.ms, and than delete.retention.ms
+            clock.advance(days * 24 * 3600 * 1000)
+            another.maintain()
+            another.compact(CONSUMER_OFFSETS)
+        assert not [record for record in another.log(*partition).scan() if record.value is None]
+
+    assert store.groups() == ["other"]
+    assert store.reset_offsets("other", "events", to=8, partitions=[0]) == {ZERO: 8}
+
+
 # ---------------------------------------------------------------- many at once
 
 

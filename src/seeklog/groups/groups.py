@@ -71,8 +71,11 @@ class _OffsetsPartition:
     def read_on(self, log: Log) -> None:
         """Take in the records that were added since."""
         start, end = log.log_start_offset, log.high_watermark
-        if not start <= self._next_offset <= end:
-            # The log was made anew, or a broker's cleaner took its beginning away: start over.
+        # Compaction, ours or a broker's, leaves the last segment alone. Out of those before it a tombstone that was not
+        # read here may be gone by now, and what it took away would stay.
+        first_whole_offset = max(start, log.view.bases[-1])
+        if not first_whole_offset <= self._next_offset <= end:
+            # That, or the log was made anew, or lost its beginning: start over.
             self.groups, self._next_offset = {}, start
         if self._next_offset < end:
             for record in log.scan(self._next_offset, end):
