@@ -132,6 +132,25 @@ def test_a_producer_that_resumes_goes_on_behind_what_is_written(store: Store) ->
     assert values(store) == NUMBERS
 
 
+@pytest.mark.parametrize("by", ["this store", "another store"])
+def test_records_of_a_topic_that_was_deleted_are_not_counted_in_the_one_made_anew(store: Store, by: str) -> None:
+    """One that resumes would leave out as many records of the new topic as it had written to the old one."""
+    with store.producer(name="loader", resume=True) as producer:
+        for number in NUMBERS[:7]:
+            producer.send("t", number, partition=0).result()
+        store._table.drop("t")  # as when room was needed for another
+        with open_store(store.path) as another:
+            changed = store if by == "this store" else another
+            changed.delete_topic("t")
+            changed.create_topic("t", partitions=2)
+        producer.send("t", NUMBERS[0], partition=0).result()
+        assert producer.written("t", 0) == 1
+    with store.producer(name="loader", resume=True) as producer:
+        for number in NUMBERS[producer.written("t", 0) :]:
+            producer.send("t", number, partition=0)
+    assert values(store) == NUMBERS
+
+
 def test_one_at_a_time_resumes(store: Store) -> None:
     with store.producer(name="loader", resume=True):
         for resume in (True, False):

@@ -95,6 +95,8 @@ class _NumberedDestination:
         self._partition = partition
         self._identity = identity
         self._next: ProducerSequence | None = None
+        self._topic_id = ""
+        """Of the topic that the place is in: one made anew under its name has none of these records."""
         self.syncs_each = False
 
     def append_records(self, records: list[Record]) -> range:
@@ -105,7 +107,9 @@ class _NumberedDestination:
         for attempt in range(ATTEMPTS):
             try:
                 with self._table.writing(self._partition) as log:
-                    place = place or self._place_in(log)
+                    topic_id = self._table.topic_id(self._partition)
+                    if place is None or topic_id != self._topic_id:
+                        place, self._topic_id = self._place_in(log), topic_id
                     offsets = log.append_many(records, producer=place)
                 self._next = place.behind(len(records))
                 break

@@ -159,6 +159,10 @@ class PartitionTable:
         except SeeklogError as error:
             logger.warning("%s: it was not closed cleanly and is not recovered: %s", partition, error)
 
+    def topic_id(self, partition: TopicPartition) -> str:
+        """Return the id of the topic that the open log of a partition is of, for who has it just now."""
+        return self._entries[partition].topic_id
+
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
         """Return what a broker's checkpoints in the root say of a partition."""
         return self._root_offsets.of(partition)
@@ -305,6 +309,9 @@ class PartitionTable:
         reader, entry.reader = entry.reader, None
         if reader is not None:
             reader.close()
+        # From here on nobody deletes it; until then another process may have made it anew, unknown to this one.
+        self._topics.refresh()
+        entry.topic_id = self._topics.check(entry.partition).topic_id
         return log
 
     def _check_open(self) -> None:
