@@ -384,6 +384,19 @@ def test_a_topic_that_is_deleted_takes_its_commits_along(store: Store) -> None:
     assert store.groups() == ["both"]
 
 
+def test_a_topic_is_deleted_though_its_commits_together_are_more_than_a_batch_holds(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store", max_message_bytes=300) as store:
+        store.create_topic("events", partitions=20)
+        for number in range(20):
+            store.commit_offsets("group", {TopicPartition("events", number): 0})
+        store.delete_topic("events")
+
+        assert store.groups() == []
+        store.create_topic("events", partitions=1)
+    with open_store(tmp_path / "store") as store:
+        assert store.groups() == []
+
+
 # ---------------------------------------------------------------- topics that are made anew
 
 

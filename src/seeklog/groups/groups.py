@@ -25,6 +25,7 @@ from seeklog.errors import (
     LogClosed,
     NotAccessible,
     OffsetOutOfRange,
+    RecordTooLarge,
     TopicExists,
     UsageError,
 )
@@ -365,9 +366,24 @@ class Groups:
                     for partition in group.offsets
                     if partition.topic == topic
                 ]
-                if forgotten:
-                    log.append_many(forgotten)
-                    offsets.read_on(log)
+                _append_apart(log, forgotten)
+                offsets.read_on(log)
+
+
+def _append_apart(log: Log, tombstones: list[Record]) -> None:
+    """Append tombstones, which need not come together, in as many batches as it takes.
+
+    Each of what a topic's deletion takes away was committed in time; all of it may be more than a batch holds.
+    """
+    try:
+        if tombstones:
+            log.append_many(tombstones)
+    except RecordTooLarge:
+        half = len(tombstones) // 2
+        if not half:
+            raise
+        _append_apart(log, tombstones[:half])
+        _append_apart(log, tombstones[half:])
 
 
 def check_text(what: str, text: object, *, most: int) -> None:
