@@ -269,14 +269,14 @@ class PartitionTable:
                 with self._lock:
                     self._changed[partition] = (entry.topic_id, _offsets_of(log))
 
-    def _open_as_configured(self, partition: TopicPartition) -> Log:
+    def _open_as_configured(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
         """Open a log as the catalog has it while it is locked.
 
         Another process may have altered the topic just before, and written: what an older configuration deletes or
         compacts of that is gone for good.
         """
         while True:
-            log = self._open(partition, read_only=False)
+            log = self._open(partition, read_only=False, background=background)
             try:
                 if not self._topics.refresh() or self._topics.config_of(self._topics.check(partition)) == log.config:
                     return log
@@ -302,15 +302,14 @@ class PartitionTable:
         log = patiently(
             self._clock,
             patience_s,
-            lambda: self._open(entry.partition, read_only=False, background=self._background),
+            lambda: self._open_as_configured(entry.partition, background=self._background),
         )
         entry.was_locked = False
         entry.writer, entry.config = log, log.config
         reader, entry.reader = entry.reader, None
         if reader is not None:
             reader.close()
-        # From here on nobody deletes it; until then another process may have made it anew, unknown to this one.
-        self._topics.refresh()
+        # It may be one that another process has made anew; from here on nobody deletes it.
         entry.topic_id = self._topics.check(entry.partition).topic_id
         return log
 
