@@ -238,6 +238,27 @@ def test_a_part_whose_topic_is_gone_keeps_nobody_from_finishing_the_others(root:
         assert staged_files(root) == []
 
 
+def test_a_part_for_a_topic_that_another_process_made_anew_is_not_taken_for_gone(root: Path) -> None:
+    """Goal: whoever finishes goes by the catalog on disk, not by a copy from before the topic that was committed to."""
+    with open_store(root) as store:
+        store.create_topic("audit", partitions=1)
+        with open_store(root) as other:
+            other.delete_topic("audit")
+            other.create_topic("audit", partitions=1)
+        assert commit_in_child(root, 1, [(0, [b"a", b"b"])], die_after=names.TRANSACTION, topic="audit")
+
+        assert not store.transactions.commit(APP, 1, [])
+        assert values_of(store, 0, topic="audit") == [b"a", b"b"]
+
+
+def test_a_commit_to_a_topic_that_another_process_made_anew_succeeds(root: Path) -> None:
+    with open_store(root) as store, open_store(root) as other:
+        other.delete_topic("alerts")
+        other.create_topic("alerts", partitions=1)
+        assert store.transactions.commit(APP, 0, [stage(other, 0, [b"a"])])
+        assert values_of(store, 0) == [b"a"]
+
+
 def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -> None:
     with open_store(root) as store:
         staged = [dataclasses.replace(stage(store, 0, [b"a"]), topic_id="another")]

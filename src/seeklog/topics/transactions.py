@@ -136,6 +136,8 @@ class Transactions:
             self._files.sync_directory(self._root)
             self._remove(staged)
             return False
+        # Another process may have made a topic anew; a copy of the catalog from before would refuse what is right.
+        self._topics.refresh()
         begun: list[TopicPartition] = []
         try:
             with contextlib.ExitStack() as held:
@@ -249,6 +251,8 @@ class Transactions:
 
         A partition whose topic was deleted since has taken its part along.
         """
+        # A topic may be newer than this process's copy of the catalog: its part is not gone, and must not be skipped.
+        self._topics.refresh()
         for part in transaction.parts:
             place = names.parse_partition_name(part.partition)
             if place is not None and self._is_same_topic(place, part.topic_id) and self._left_of(part):
