@@ -300,6 +300,48 @@ def test_a_growth_that_was_interrupted_can_be_tried_again(root: Path) -> None:
         assert len(store.add_partitions("orders", partitions=4).partitions) == 4
 
 
+class Killed(BaseException):
+    """Ends a process, as far as its files are concerned."""
+
+
+class UnsyncedCatalog(QuickFiles):
+    """A disk that cannot sync the root when the catalog has a topic whole; its process never writes another catalog."""
+
+    is_on = False
+    has_failed = False
+
+    def rename(self, source: str, target: str) -> None:
+        if self.has_failed and target.endswith(names.TOPICS):
+            raise Killed
+        super().rename(source, target)
+
+    def sync_directory(self, path: str) -> None:
+        catalog = Path(path, names.TOPICS)
+        if self.is_on and not self.has_failed and catalog.exists() and b'"change"' not in catalog.read_bytes():
+            self.has_failed = True
+            raise OSError(errno.EIO, "broken")
+        super().sync_directory(path)
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_the_catalog_on_disk_calls_whole_is_not_undone_though_its_sync_failed(root: Path, grows: bool) -> None:
+    """Goal: an undo by the copy in memory would take directories away that the catalog on disk has, for good."""
+    files = UnsyncedCatalog()
+    with open_store(root) as store:
+        store.create_topic("orders" if grows else "payments", partitions=1)
+    store = open_store(root, files=files)
+    make = store.add_partitions if grows else store.create_topic
+    files.is_on = True
+    with pytest.raises((NotAccessible, Killed)):
+        make("orders", partitions=3)
+    assert files.has_failed
+
+    with open_store(root) as store:
+        assert len(store.describe_topic("orders").partitions) == 3
+        append(store, "orders", [b"a"], partition=2)
+        assert read(store, "orders", 2) == [b"a"]
+
+
 @pytest.mark.parametrize("grows", [False, True])
 def test_what_was_interrupted_is_undone_by_the_next_open(root: Path, grows: bool) -> None:
     files = FailingFiles("orders-2", KeyboardInterrupt())

@@ -293,7 +293,7 @@ class Topics:
                 )
 
     def _make(self, topic: Topic, partitions: Collection[int]) -> None:
-        """Make partitions that the catalog has as changing, then show the topic; undo it if that fails."""
+        """Make partitions that the catalog has as changing, and undo it if that fails; then show the topic."""
         config = self.config_of(topic)
         try:
             for number in partitions:
@@ -306,13 +306,15 @@ class Topics:
                     config=config,
                 )
             self._files.sync_directory(self.root)
-            self._put(topic)
         except (OSError, SeeklogError):
             # Where this fails too, the note in the catalog stays, and the next open undoes it.
             with contextlib.suppress(OSError, SeeklogError):
                 self._undo(self._catalog[topic.name])
                 self._remove_discarded()
             raise
+        # If this fails, the catalog on disk has the note still, or the topic, whole, and only a sync is missing. So
+        # nothing is undone by the copy in memory: the next change, or the next open, goes by what it finds there.
+        self._put(topic)
 
     def grow(self, name: str, *, partitions: int) -> Topic:
         """Give a topic more partitions, so that it has `partitions` in all."""
