@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
-from seeklog.errors import CorruptBatch, CorruptionError, LogLocked, NotAccessible, TopicNotFound, UsageError
+from seeklog.errors import (
+    CorruptBatch,
+    CorruptionError,
+    InvalidRecord,
+    LogLocked,
+    NotAccessible,
+    TopicNotFound,
+    UsageError,
+)
 from seeklog.record.batch import encode_batch
 from seeklog.storage.transaction import (
     Part,
@@ -266,6 +274,23 @@ def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -
             store.transactions.commit(APP, 0, staged)
         assert values_of(store, 0) == [b"before"]
         assert store.transactions.last_version(APP) is None
+
+
+@pytest.mark.parametrize("by", ["this process", "another"])
+def test_records_without_key_are_refused_if_the_topic_is_compacted_since_they_were_staged(root: Path, by: str) -> None:
+    with open_store(root) as store, open_store(root) as other:
+        staged = [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])]
+        (store if by == "this process" else other).alter_topic("alerts", {"cleanup.policy": "compact"})
+
+        with pytest.raises(InvalidRecord, match=r"alerts-0 is compacted: .* no key; nothing was committed"):
+            store.transactions.commit(APP, 0, staged)
+        assert values_of(store, 0) == [b"before"]
+        assert store.transactions.last_version(APP) is None
+
+        keyed = store.transactions.stager(APP, TopicPartition("alerts", 1))
+        keyed.add(encode_batch([Record(b"c", key=b"key")]), record_count=1)
+        assert store.transactions.commit(APP, 0, [dataclasses.replace(staged[1], file=keyed.finish())])
+        assert values_of(store, 1) == [b"c"]
 
 
 def test_a_staged_file_that_is_gone_or_short_before_the_commit_changes_nothing(root: Path) -> None:

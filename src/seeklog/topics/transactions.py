@@ -16,10 +16,19 @@ from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.config import LogConfig
-from seeklog.errors import DiskFull, LogLocked, NotAccessible, SeeklogError, TopicNotFound, UsageError
+from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
+from seeklog.errors import (
+    DiskFull,
+    InvalidRecord,
+    LogLocked,
+    NotAccessible,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
 from seeklog.files import Files
 from seeklog.names import TopicPartition
+from seeklog.record import kernel
 from seeklog.storage import staging
 from seeklog.storage.directory import take_lock
 from seeklog.storage.handle import Lock
@@ -34,7 +43,6 @@ from seeklog.topics.topics import Topics
 logger = logging.getLogger("seeklog")
 
 PATIENCE_S = 30.0
-INT64_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +144,7 @@ class Transactions:
             self._files.sync_directory(self._root)
             self._remove(staged)
             return False
-        # Another process may have made a topic anew; a copy of the catalog from before would refuse what is right.
+        # Another process may have changed the topics: their logs are opened as they are configured now.
         self._topics.refresh()
         begun: list[TopicPartition] = []
         try:
@@ -182,15 +190,19 @@ class Transactions:
                 self._table.drop(topic)
 
     def _parts(self, staged: Sequence[Staged], logs: dict[TopicPartition, Log]) -> Iterator[Part]:
+        # The locks may have taken long: the topics must be what was staged for as they are with them held.
+        self._topics.refresh()
         for place, log in logs.items():
             mine = [each for each in staged if each.place == place]
-            topic_id = self._topics.check(place).topic_id
-            if any(each.topic_id != topic_id for each in mine):
+            topic = self._topics.check(place)
+            if any(each.topic_id != topic.topic_id for each in mine):
                 raise TopicNotFound(f"topic {place.topic!r} was deleted and made anew while records were staged for it")
-            directory = partition_path(self._root, place)
+            directory, config = partition_path(self._root, place), self._topics.config_of(topic)
             for each in mine:
                 self._check_size(directory, each.file)
-            yield Part(str(place), topic_id, log.log_end_offset, tuple(each.file for each in mine))
+                if config.compacts:
+                    self._check_keyed(directory, each.file, config)
+            yield Part(str(place), topic.topic_id, log.log_end_offset, tuple(each.file for each in mine))
 
     def _check_size(self, directory: str, file: StagedFile) -> None:
         try:
@@ -202,6 +214,15 @@ class Transactions:
                 f"{directory}/{file.name} {'is gone' if size < 0 else f'has {size} bytes, not {file.size}'}: what the "
                 "tasks staged must be on a file system that they share with the driver; nothing was committed"
             )
+
+    def _check_keyed(self, directory: str, file: StagedFile, config: LogConfig) -> None:
+        """Refuse records without key; the topic may be compacted only since they were staged."""
+        for piece in staging.read_staged(self._files, directory, file):
+            kernel.check_batches(piece, INT32_MAX)
+            try:
+                kernel.check_keyed(piece, config.max_decompressed_bytes)
+            except InvalidRecord as error:
+                raise InvalidRecord(f"{directory} is compacted: {error}; nothing was committed") from None
 
     @contextlib.contextmanager
     def _locked(self, app: str, patience_s: float, *, keep: bool) -> Iterator[None]:
