@@ -124,6 +124,16 @@ def test_an_import_with_an_id_is_there_once_however_often_it_is_tried(store: Pat
     assert len(records_of(store)) == 200
 
 
+def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_made_anew(
+    store: Path, payments: DataFrame
+) -> None:
+    for _ in range(2):
+        assert jobs.load_into(payments, store, "again", import_id="january", create_partitions=2).is_new
+        assert len(records_of(store, "again")) == 100
+        with open_store(store) as opened:
+            opened.delete_topic("again")
+
+
 @pytest.mark.parametrize(
     ("words", "kind", "told"),
     [

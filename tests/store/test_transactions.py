@@ -127,6 +127,44 @@ def test_applications_count_for_themselves(root: Path) -> None:
         assert values_of(store, 0) == [b"before", b"a", b"b"]
 
 
+def made_anew(store: Store, topic: str = "alerts") -> None:
+    store.delete_topic(topic)
+    store.create_topic(topic, partitions=2)
+
+
+def test_a_topic_made_anew_gets_the_versions_that_its_forerunner_had(root: Path) -> None:
+    """Goal: that a version is there is true of the topic that it was committed to, and ends with it."""
+    with open_store(root) as store:
+        store.transactions.commit(APP, 7, [stage(store, 0, [b"a"])])
+        store.transactions.commit(APP, 8, [])  # wrote nothing, so the topic of version 7 is still the last
+        made_anew(store)
+
+        assert store.transactions.commit(APP, 6, [stage(store, 1, [b"6"])])
+        assert store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
+        assert not store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
+        assert values_of(store, 0) == [b"7"]
+        assert values_of(store, 1) == [b"6"]
+
+
+def test_a_version_is_refused_if_only_some_of_its_topics_were_made_anew(root: Path) -> None:
+    """Goal: neither is a topic's part left out in silence, nor does another topic get its part twice."""
+    with open_store(root) as store:
+        store.create_topic("audit", partitions=1)
+        store.transactions.commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
+        store.transactions.commit(APP, 7, [stage(store, 0, [b"7"])])
+        made_anew(store)
+
+        for staged in ([stage(store, 0, [b"7"])], [stage(store, 0, [b"7"]), stage(store, 0, [b"7"], topic="audit")]):
+            with pytest.raises(UsageError, match=r"alerts, made anew .* audit may have"):
+                store.transactions.commit(APP, 7, staged)
+        assert store.transactions.last_version(APP) == 7
+        assert not store.transactions.commit(APP, 6, [stage(store, 0, [b"6"], topic="audit")])
+
+        assert store.transactions.commit(APP, 8, [stage(store, 0, [b"8"]), stage(store, 0, [b"8"], topic="audit")])
+        assert values_of(store, 0) == [b"8"]
+        assert values_of(store, 0, topic="audit") == [b"6", b"8"]
+
+
 def test_an_empty_transaction_is_remembered(root: Path) -> None:
     with open_store(root) as store:
         assert store.transactions.commit(APP, 3, [])

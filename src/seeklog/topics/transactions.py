@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -139,31 +139,62 @@ class Transactions:
         last = read_transaction(self._files, self._root, names.app_key(app))
         if last is not None and last.is_open:
             self._finish(last, patience_s)
-        if last is not None and last.version >= version:
+        # Another process may have changed the topics: they are held against what is staged as they are now.
+        self._topics.refresh()
+        before = () if last is None else _traces(last.parts)
+        if last is not None and last.version >= version and not self._is_for_new_topics(app, version, staged, before):
             # Whoever wrote that may have been killed before it was durable, and the caller will rely on it.
             self._files.sync_directory(self._root)
             self._remove(staged)
             return False
-        # Another process may have changed the topics: their logs are opened as they are configured now.
-        self._topics.refresh()
         begun: list[TopicPartition] = []
         try:
             with contextlib.ExitStack() as held:
                 logs = self._hold(staged, held, patience_s)
-                transaction = Transaction(app, version, "committing", tuple(self._parts(staged, logs)), keep)
-                for part in transaction.parts:
+                parts = tuple(self._parts(staged, logs))
+                transaction = Transaction(app, version, "committing", (*before, *parts), keep)
+                for part in parts:
                     self._files.sync_directory(f"{self._root}/{part.partition}")
                 begun.extend(logs)
-                if transaction.parts:
+                if parts:
                     write_transaction(self._files, self._root, transaction)
-                for part, log in zip(transaction.parts, logs.values(), strict=True):
+                for part, log in zip(parts, logs.values(), strict=True):
                     log.append_part(part)
                     self._sweep(app, part.partition)
         except BaseException:
             self._let_go(begun)
             raise
-        end_transaction(self._files, self._root, transaction)
+        self._end(transaction)
         return True
+
+    def _is_for_new_topics(self, app: str, version: int, staged: Sequence[Staged], before: Sequence[Part]) -> bool:
+        """Tell whether what is staged is for topics that were made anew since the application wrote to them.
+
+        They lack what the old ones had, so they may be written to again. Refuses if others still have it: one version
+        counts for all of an application's topics, and cannot be both there and missing.
+        """
+        ids = {_topic_of(part): part.topic_id for part in before}
+        anew = {each.topic for each in staged if ids.get(each.topic, each.topic_id) != each.topic_id}
+        there = {
+            topic
+            for topic, topic_id in ids.items()
+            if self._topics.has(topic) and self._topics.find(topic).topic_id == topic_id
+        }
+        others = ({each.topic for each in staged} | there) - anew
+        if anew and others:
+            raise UsageError(
+                f"version {version} of {app!r} is for {', '.join(sorted(anew))}, made anew since it was written to; "
+                f"but {', '.join(sorted(others))} may have it. Write under another name; nothing was committed"
+            )
+        return bool(anew)
+
+    def _end(self, transaction: Transaction) -> None:
+        """Note that all of a transaction is in the logs, and of which topics; or forget it if it is not kept."""
+        if transaction.is_kept:
+            done = replace(transaction, state="done", parts=_traces(transaction.parts))
+            write_transaction(self._files, self._root, done)
+        else:
+            end_transaction(self._files, self._root, transaction)
 
     def _hold(
         self, staged: Sequence[Staged], held: contextlib.ExitStack, patience_s: float
@@ -281,7 +312,7 @@ class Transactions:
                     # A log that was open for writing here was not opened anew.
                     if len(self._left_of(part)) == len(part.files):
                         log.append_part(part)
-        end_transaction(self._files, self._root, transaction)
+        self._end(transaction)
 
     def _left_of(self, part: Part) -> list[str]:
         """Return which staged files of a part are there. They are removed when all of them are appended, and synced."""
@@ -333,3 +364,12 @@ class Transactions:
         directory, prefix = f"{self._root}/{partition}", f"{names.STAGED}{names.app_key(app)}-"
         left = [name for name in self._files.list(directory) if name.startswith(prefix) and name not in but]
         staging.remove_staged(self._files, directory, left)
+
+
+def _topic_of(part: Part) -> str:
+    return part.partition.rpartition("-")[0]
+
+
+def _traces(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the last part of each topic, without files: by its id a topic is known that was made anew since."""
+    return tuple({_topic_of(part): replace(part, files=()) for part in parts}.values())

@@ -80,7 +80,7 @@ def load_into(
     # What is wrong with them is told before a topic is made.
     parsed = parse_write_options(written, streaming=False)
     _provide(root, topic, create_partitions, config)
-    if import_id is not None and _is_there(root, app_name(parsed)):
+    if import_id is not None and _is_there(root, app_name(parsed), topic):
         return Imported(topic, 0, is_new=False)
     return Imported(topic, _write(records, written), is_new=True)
 
@@ -225,8 +225,12 @@ def _provide(path: str, topic: str, create_partitions: int | None, config: Mappi
             store.create_topic(topic, partitions=create_partitions, config=config)
 
 
-def _is_there(path: str, app: str) -> bool:
-    """Tell whether this import was committed before. Opening the store finishes one that a kill interrupted."""
-    with open_store(path, background=False):
+def _is_there(path: str, app: str, topic: str) -> bool:
+    """Tell whether this import was committed before, and to this very topic: one made anew since has lost it.
+
+    Opening the store finishes an import that a kill interrupted.
+    """
+    with open_store(path, background=False) as store:
         last = read_transaction(OsFiles(), path, names.app_key(app))
-        return last is not None and not last.is_open
+        topic_id = store.transactions.target(topic).topic_id
+        return last is not None and not last.is_open and all(part.topic_id == topic_id for part in last.parts)
