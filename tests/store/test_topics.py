@@ -26,6 +26,7 @@ from seeklog.errors import (
     UnsafePath,
     UsageError,
 )
+from seeklog.files import Kind
 from storage.workbench import QuickFiles, fill, open_log
 from store.workbench import (
     Holder,
@@ -630,6 +631,25 @@ def test_a_read_only_store_sees_what_a_writer_beside_it_does(store: Store, root:
         assert read(reader, "payments", 2) == [b"new"]
         store.delete_topic("orders")
         assert reader.topics() == ["payments"]
+
+
+def test_a_read_only_store_takes_no_topic_that_is_just_being_made_for_a_brokers(store: Store, root: Path) -> None:
+    class Meanwhile(QuickFiles):
+        """A disk on which another process begins to make a topic between a look at the catalog and one at the root."""
+
+        def kinds(self, path: str) -> dict[str, Kind]:
+            if writing.fails and not (root / "orders-0").exists():
+                with pytest.raises(KeyboardInterrupt):
+                    other.create_topic("orders", partitions=4)
+            return super().kinds(path)
+
+    writing = FailingFiles("orders-2", KeyboardInterrupt())
+    with open_store(root, files=writing) as other, open_store(root, files=Meanwhile(), read_only=True) as reader:
+        other.create_topic("audit", partitions=1)  # so that the reader looks again
+        writing.fails = True
+        assert reader.topics() == ["audit", "payments"]
+        assert (root / "orders-1").is_dir()
+        writing.fails = False
 
 
 # ---------------------------------------------------------------- what is no store

@@ -110,7 +110,11 @@ class Topics:
             self._files.sync_directory(self.root)
         if self._read_only:
             kinds = layout.check_root(self._files, self.root, create=False)
-            catalog |= layout.find_topics(self._files, self.root, kinds, known=catalog)
+            found = layout.find_topics(self._files, self.root, kinds, known=catalog)
+            if found and read_catalog_bytes(self._files, self.root) != data:
+                # A topic that is being made has its note in the catalog before its first directory: it is no broker's.
+                return self._look()
+            catalog |= found
         return catalog, data
 
     def _take_in(self, catalog: Catalog, data: bytes | None) -> None:
