@@ -131,14 +131,15 @@ class Promise:
             for offset, content in seen.items():
                 if content not in self.possible.get(offset, ()):
                     yield f"offset {offset} holds what was never there, or is deleted: {content}"
-        for offset in range(max(start, self.start_at_least), min(end, kept_end)):
+        # Beyond what is promised there is a beginning of what was appended, never a selection.
+        for offset in range(max(start, self.start_at_least), end):
             if offset not in outcome.records:
                 if offset in self.absent:
                     continue
                 key = self.superseded.get(offset, b"never")
                 if not any(at > offset and content.key == key for at, content in outcome.records.items()):
                     yield f"offset {offset} is gone, and no later record of its key is there"
-            elif outcome.records[offset] != self.possible[offset][-1]:
+            elif offset < kept_end and outcome.records[offset] != self.possible[offset][-1]:
                 yield f"offset {offset} holds an older record than the one promised"
         if self.watermark_at_most is not None and outcome.high_watermark > max(self.watermark_at_most, start):
             yield f"high watermark {outcome.high_watermark}, only {self.watermark_at_most} was asked for"
@@ -382,6 +383,11 @@ class Recorder:
         end = max((start for start in self._batch_starts if start <= offset), default=offset)
         if offset == promise.acknowledged_end:
             end = offset
+        if self.config.compacts:
+            # A hole before the batch goes with it, and so may the later record that another one went for.
+            end = self.log.plan_truncate_to(offset).first_offset
+            promise.absent |= promise.superseded.keys()
+            promise.superseded = {}
         promise.durable_end = min(promise.durable_end, end)
         promise.acknowledged_end = min(promise.acknowledged_end, end)
         promise.start_at_least = min(promise.start_at_least, end)
@@ -390,6 +396,8 @@ class Recorder:
         promise.producers = {each: last for each, last in promise.producers.items() if last < end}
         assert self.log.truncate_to(offset) == end
         promise.possible = {at: found for at, found in promise.possible.items() if at < end}
+        promise.absent = {at for at in promise.absent if at < end}
+        self._aborted = {at for at in self._aborted if at < end}
         promise.producers = producers_of(self.log)
         if promise.watermark_at_most is not None:
             promise.watermark_at_most = min(promise.watermark_at_most, end)
@@ -638,9 +646,12 @@ def read_batches(log: Log) -> Iterator[Batch]:
     """Yield every batch of a log, past the high watermark too."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
+        before = offset
         for batch in log.read_batches(offset, uncommitted=True):
             yield batch
             offset = batch.next_offset
+        if offset == before:
+            return
 
 
 def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms: int = START_MS) -> Outcome:

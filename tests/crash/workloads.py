@@ -643,6 +643,23 @@ def compaction(on: Recorder) -> None:
     on.close()
 
 
+@workload("truncate_to what was compacted", flush="os", cleanup_policy="compact", **SMALL)
+@workload("truncate_to what was compacted, flush=batch", flush="batch", cleanup_policy="compact", **SMALL)
+def truncate_to_what_was_compacted(on: Recorder) -> None:
+    """Offsets may be missing where compaction was, but not of what is appended in its place."""
+    on.is_observed = False
+    on.open()
+    for number in range(16):
+        on.append(on.chance.randbytes(240), key=b"%d" % (number % 3) if number % 5 else b"once %d" % number)
+    on.flush()
+    on.compact()
+    on.is_observed = True
+    on.truncate_to(on.chance.choice((0, 3, 7)))
+    for number in range(7):  # over a roll
+        on.append(on.chance.randbytes(240), key=b"new %d" % number)
+    on.close()
+
+
 @workload("compaction after a kill", flush="os", cleanup_policy="compact", **SMALL)
 def compaction_after_a_kill(on: Recorder) -> None:
     """Killed at a boundary of a compaction; then power may go at each boundary of what completes it."""

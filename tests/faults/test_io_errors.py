@@ -309,6 +309,43 @@ def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: 
     assert number > 1
 
 
+@pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
+@pytest.mark.parametrize("flush", POLICIES)
+def test_a_sync_without_room_refuses_nothing_that_others_have_seen(flush: str, call: str) -> None:
+    """Goal: ENOSPC from every sync n; after DiskFull a reader finds what it found before, else the log has stopped."""
+    config = config_of(flush)
+    stopped = 0
+    for number in itertools.count(1):
+        sim = SimFiles(NEW_DISK)
+        files = FaultyFiles(sim, methods={"sync", "sync_directory"}, error=errno.ENOSPC)
+        with open_on(files, config=config) as log:
+            log.append_many([Record(value_of(0))], producer=PRODUCER)
+            for at in range(1, APPENDS):
+                log.append(value_of(at))
+            log.flush()
+            before = seen_on(sim.disk(), config)
+            files.calls = 0
+            files.fail_at = number
+            try:
+                getattr(log, call)(4)
+            except DiskFull:
+                assert seen_on(sim.disk(), config) == before, number
+            except LogFailed:
+                stopped += 1
+                with pytest.raises(LogFailed):
+                    log.append(b"after the failure")
+            failures = files.failures
+            files.heal()
+        if failures == 0:
+            break
+    assert stopped > 0
+
+
+def seen_on(disk: Disk, config: LogConfig) -> tuple[int, ...]:
+    with open_on(SimFiles(disk), config=config, read_only=True) as reader:
+        return (*offsets_of(reader), reader.recovery_point)
+
+
 CHANGING = frozenset({"write", "truncate", "rename", "remove", "sync", "sync_directory"})
 PRODUCER = ProducerSequence(producer_id=7, epoch=0, sequence=0)
 

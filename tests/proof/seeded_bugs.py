@@ -128,8 +128,8 @@ BUGS: Final = (
         1,
         "records that were appended during a sync are taken for synced",
         _STORAGE + "partition.py",
-        "                self.recovery_point = end\n                if self._syncs_each",
-        "                self.recovery_point = self.log_end_offset\n                if self._syncs_each",
+        "                self._note_synced(end)\n            if sealed",
+        "                self._note_synced(self.log_end_offset)\n            if sealed",
         ("tests/storage/test_commit.py", "tests/storage/test_log.py", "tests/storage/test_writer.py"),
     ),
     Bug(
@@ -161,8 +161,8 @@ BUGS: Final = (
         1,
         "a watermark that a truncation lowers is not durable before others have those offsets",
         _STORAGE + "partition.py",
-        "self._publisher.publish(EXPLICIT, offset, durable=True)",
-        "self._publisher.publish(EXPLICIT, offset)",
+        "self._publisher.publish(EXPLICIT, high_watermark, durable=True)",
+        "self._publisher.publish(EXPLICIT, high_watermark)",
         state_of("a manual high watermark falls", "a manual high watermark falls, flush=batch"),
     ),
     Bug(
@@ -302,8 +302,8 @@ BUGS: Final = (
         5,
         "a log goes on below the start that is on a full disk",
         _STORAGE + "partition.py",
-        "self._try_checkpoint(is_needed=starts_lower)",
-        "self._try_checkpoint()",
+        "                self._write_checkpoint()\n            except OSError as error:\n",
+        "                self._try_checkpoint()\n            except OSError as error:\n",
         (_LOG + "test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_finds_no_room",),
     ),
     # ---------------------------------------------------------------- 6: kills

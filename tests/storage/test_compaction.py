@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from crash.sim import FaultyFiles
 from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import (
     CorruptionError,
@@ -513,6 +515,44 @@ def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, 
             assert everything(log) == after
 
 
+@pytest.mark.parametrize(
+    ("call", "suffix"),
+    [("read", ".log"), ("open", ".log.cleaned"), ("remove", ".log.cleaned"), ("open", ".seal.cleaned")],
+)
+def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_that_were_cut(
+    tmp_path: Path, call: str, suffix: str
+) -> None:
+    """Goal: the newest record of a key stays, though the map knows a higher offset of it, of a record that is cut."""
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        while len(segment_bases(tmp_path)) < 2:
+            put(log, f"own {log.log_end_offset}", b"")
+        second = active_base(tmp_path)
+        while len(segment_bases(tmp_path)) < 3:
+            put(log, "changed", bytes(20))
+        log.flush()
+        third = active_base(tmp_path)
+        expected: list[Record] = []
+
+        def rewrite() -> None:
+            assert log.truncate_to(second) == second
+            put(log, "changed", b"newest")
+            while active_base(tmp_path) == second:
+                put(log, f"new {log.log_end_offset}", bytes(60))
+            while log.log_end_offset <= third:
+                put(log, f"new {log.log_end_offset}", b"")
+            log.flush()
+            expected.extend(everything(log))
+
+        files.before(call, suffix, rewrite)
+        done = log.compact()
+
+        assert files.is_over
+        assert everything(log) == expected
+        assert done.first_dirty_offset == active_base(tmp_path)
+        assert not [*tmp_path.glob("*.cleaned"), *tmp_path.glob("*.swap")]
+
+
 def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
     """Goal: compaction notes in a seal that it has seen a segment; that of one which has changed is not its own."""
     files = Meanwhile()
@@ -647,6 +687,27 @@ def test_truncation_into_the_compacted_part_and_on(tmp_path: Path) -> None:
             log.append(bytes(600), key=b"roll")
             log.compact()
             assert {record.key for record in expected} <= {record.key for record in everything(log)}
+
+
+def test_gaps_are_no_more_lawful_where_a_truncation_has_cut_them_away(tmp_path: Path) -> None:
+    """Goal: so also where it was interrupted, and the next open finds how far it came."""
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
+    with open_compacted(tmp_path / "log", files=files) as log:
+        churn(log, 120)
+        log.compact()
+        assert log.contiguous_from == active_base(log.path)
+        whole = crashed_copy(log.path, tmp_path / "whole")
+        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one behind it is not
+        with pytest.raises(LogFailed):
+            log.truncate_to(50)
+    with open_compacted(tmp_path / "log") as log:
+        assert log.contiguous_from == log.log_end_offset <= 50
+    with open_compacted(whole) as log:
+        end = log.truncate_to(50)
+        put(log, "new", b"")
+        assert log.contiguous_from == end
+    with open_compacted(whole) as log:
+        assert log.contiguous_from == end
 
 
 def test_compaction_and_retention_go_together(tmp_path: Path) -> None:

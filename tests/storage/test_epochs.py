@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
+from crash.sim import FaultyFiles
 from seeklog import names
-from seeklog.errors import UsageError
+from seeklog.errors import LogFailed, UsageError
 from seeklog.record.batch import read_header
 from seeklog.storage.epochs import LeaderEpochs, decode_epochs, encode_epochs
 from storage.workbench import QuickFiles, crashed_copy, fill, open_log
@@ -199,6 +201,27 @@ def test_a_truncation_takes_epochs_with_it_and_the_current_one_goes_on(tmp_path:
         assert [log.end_offset_for_epoch(epoch) for epoch in (0, 2, 7)] == [(0, 3), (2, 4), (7, 4)]
         log.append(b"next")
         assert [batch.header.leader_epoch for batch in log.read_batches(0)] == [0, 0, 0, 2, 7]
+
+
+def test_a_truncation_stops_where_its_epochs_find_no_room(tmp_path: Path) -> None:
+    """What would be appended has another epoch than the one that is on disk for its offsets."""
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
+    with open_log(tmp_path, files=files) as log:
+        fill(log, 3)
+        log.begin_epoch(2)
+        fill(log, 3)
+        log.begin_epoch(7)
+        fill(log, 3)
+        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one behind it is not
+
+        with pytest.raises(LogFailed):
+            log.truncate_to(2)
+        with pytest.raises(LogFailed):
+            log.append(b"next")
+
+    with open_log(tmp_path) as log:
+        fill(log, 5)
+        assert [log.end_offset_for_epoch(epoch) for epoch in (0, 2, 7)] == [(0, 2), (0, 2), (7, 7)]
 
 
 def test_a_reader_knows_the_epochs_too(tmp_path: Path) -> None:

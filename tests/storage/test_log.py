@@ -1005,6 +1005,23 @@ def test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_f
         assert log.append(b"new") == 0
 
 
+def test_what_a_truncation_keeps_and_syncs_is_shown_with_flush_batch(tmp_path: Path) -> None:
+    """Who waits for a sync meanwhile finds the work done: nothing else would show the record until the next append."""
+    with open_log(tmp_path, flush="batch") as log:
+        log.append(b"shown")
+        log.append_many([Record(b"kept")], wait=False)
+        log.append_many([Record(b"cut")], wait=False)
+        follower = Follower(log, 1, count=1)
+        wait_until(lambda: log._writing is not None and log._writing._waiting > 0, "a follower")
+
+        log.truncate_to(2)
+        assert log.high_watermark == log.recovery_point == 2
+        assert follower.has_ended()
+        assert follower.found == [1]
+        with open_log(tmp_path, read_only=True) as reader:
+            assert values(reader.scan()) == [b"shown", b"kept"]
+
+
 @pytest.mark.parametrize("offset", [-1, 6, 34, 10**9])
 def test_truncate_outside_of_the_log_is_refused(filled: Log, offset: int) -> None:
     filled.delete_before(7)

@@ -42,6 +42,7 @@ from seeklog.record.kernel import (
 from seeklog.storage import swap
 from seeklog.storage.ended import EndedTransactions, Verdicts
 from seeklog.storage.pages import PageSums
+from seeklog.storage.partition import Partition, Truncated
 from seeklog.storage.reading import ADVICE, locate, located
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import Segment, check_fits, seal_of
@@ -49,7 +50,6 @@ from seeklog.storage.view import View
 
 if TYPE_CHECKING:
     from seeklog.storage.observer import Observer
-    from seeklog.storage.partition import Partition
 
 logger = logging.getLogger("seeklog")
 
@@ -206,7 +206,8 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     with partition.compacting():
         partition.flush()
         before = _facts(partition)
-        todo = cleanable(partition)
+        run = _Run(partition, buffer_bytes)
+        todo = run.cleanable()
         if only_if_due:
             # A broker's checkpoint may be too high for its log, and then a tombstone would go before what it deletes.
             # So it says whether there is enough to do; what is done begins where seals say.
@@ -216,9 +217,9 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
             if not advised.is_due(partition.config):
                 return Compacted(first_dirty_offset=todo.first_dirty_offset)
         swap.drop_cleaned(partition.shared)
-        run = _Run(partition, buffer_bytes, goal=todo.first_uncleanable_offset)
+        run.goal = todo.first_uncleanable_offset
         while before:
-            reached, view = todo.first_dirty_offset, partition.view
+            reached = todo.first_dirty_offset
             try:
                 run.round(todo)
             except _Unstable:
@@ -227,14 +228,15 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
                 continue
             except FileNotFoundError as error:
                 # Retention may have been quicker; what is left is begun anew.
-                if error.filename in {segment.path for segment in partition.view.segments}:
+                if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
                     raise
-            except CorruptionError as error:
-                # And so may a truncation: what it has cut was read with a hole, and is another segment now.
-                if _is_same(error.path, read=view, now=partition.view):
+            except (CorruptionError, Truncated):
+                # And so may a truncation: what it has cut was read with a hole.
+                if not run.is_void:
                     raise
+            is_void = run.is_void
             todo = run.cleanable()
-            if not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
+            if not is_void and not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
                 break
         after = [facts for facts in _facts(partition) if facts.base_offset < run.goal]
         before = [facts for facts in before if facts.base_offset < run.goal]
@@ -249,11 +251,6 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
             keyless_records=run.keyless,
             first_dirty_offset=todo.first_dirty_offset,
         )
-
-
-def _is_same(path: str | None, *, read: View, now: View) -> bool:
-    """Tell whether the segment of a path that was read is still the one that has it, and was not cut since."""
-    return any(segment.path == path and segment in now.segments for segment in read.segments)
 
 
 def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts], *, stop_offset: int) -> Cleanable:
@@ -316,23 +313,32 @@ class _Unstable(Exception):
 class _Run:
     """The rounds of one compaction."""
 
-    def __init__(self, partition: Partition, buffer_bytes: int, *, goal: int) -> None:
+    def __init__(self, partition: Partition, buffer_bytes: int) -> None:
         self._partition = partition
         self._shared = partition.shared
         self._limit = partition.config.max_decompressed_bytes
         self._slots_most = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
         # Nobody who writes keys can know it, so nobody can make two of one hash.
         self._secret = os.urandom(SECRET_SIZE)
-        self.goal = goal
+        self.goal = 0
         """What is dirty when the compaction begins, and no more, is done in the end: appends do not stop meanwhile."""
         self.rounds = 0
         self.keyless = 0
         self._ended: EndedTransactions | None = None
         self._bound = 0
+        self._truncation_count = partition.truncation_count
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the log was cut since `cleanable`: the map, and how transactions ended, speak of other records."""
+        return self._partition.truncation_count != self._truncation_count
 
     def cleanable(self) -> Cleanable:
-        """Return how much there is still to do, as far as is known by now."""
+        """Return how much there is still to do, as far as is known by now; a round that follows begins with it."""
         partition = self._partition
+        if self.is_void:
+            self._ended = None
+            self._truncation_count = partition.truncation_count
         stop = partition.last_stable_offset
         if self._ended is not None:
             stop = min(stop, self._ended.first_unstable_offset)
@@ -362,6 +368,7 @@ class _Run:
         """Map as much of the dirty part as there is room for, and copy all segments up to there."""
         self._bound = todo.first_uncleanable_offset
         offset_map = self._map(todo)
+        self._partition.check_not_truncated(self._truncation_count)
         end = offset_map.latest_offset + 1
         if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
             raise UsageError(
@@ -479,7 +486,9 @@ class _Run:
         if seal.clean_offset < clean_offset:
             is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
             new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else seal.pages)
-            self._partition.renew_seal(segment, seal, new, page_table=sums.table)
+            self._partition.renew_seal(
+                segment, seal, new, truncation_count=self._truncation_count, page_table=sums.table
+            )
 
     def _put_in_place(
         self,
@@ -503,7 +512,7 @@ class _Run:
             swap.commit(shared, base_offset)
             swap.complete(shared, base_offset, [segment.base_offset for segment in old], has_sides=True)
 
-        if not self._partition.replace_segments(old, new, install=install):
+        if not self._partition.replace_segments(old, new, truncation_count=self._truncation_count, install=install):
             swap.drop_cleaned(shared)
             return
         logger.info(

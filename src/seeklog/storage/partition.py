@@ -34,7 +34,7 @@ from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
 from seeklog.record.kernel import Record, SegmentState, encode_one
 from seeklog.storage import removal, transaction
-from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file, write_checkpoint
+from seeklog.storage.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint, replace_file
 from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
 from seeklog.storage.epochs import LeaderEpochs
@@ -57,6 +57,10 @@ CHECKPOINT_INTERVAL_S = 1.0
 _NO_PRODUCER = (-1, -1, -1)
 
 _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
+
+
+class Truncated(Exception):
+    """What is known of a log by its offsets is void: it was cut, and they may be those of other records."""
 
 
 class Partition:
@@ -108,6 +112,7 @@ class Partition:
         "producers",
         "recovery",
         "recovery_point",
+        "truncation_count",
         "view",
     )
 
@@ -130,6 +135,7 @@ class Partition:
         self._arrived = threading.Condition(threading.Lock())
         self._compacting = threading.Lock()
         self._is_closing = False
+        self.truncation_count = 0
         self._needs_keys = config.compacts
         self._waiting = 0
         self._refusal: SeeklogError | None = None
@@ -202,7 +208,8 @@ class Partition:
         self.log_end_offset = end
         self.recovery_point = end
         if own is not None:
-            self._contiguous_from = own.contiguous_from
+            # A truncation that was interrupted may have cut below it.
+            self._contiguous_from = min(own.contiguous_from, end)
         else:
             self._contiguous_from = end if found.scanned else first
         self.high_watermark = end
@@ -587,15 +594,19 @@ class Partition:
                     self.view = self.view.with_replaced(old, new)
                     self._rolled.remove(old)
                 self._names_dirty = self._names_dirty and self._active is not active
-                self.recovery_point = end
-                if self._syncs_each and self.config.high_watermark == "auto":
-                    self.high_watermark = end
-                    self._publish()
+                self._note_synced(end)
             if sealed or self.clock.monotonic() - self._checkpointed_at >= CHECKPOINT_INTERVAL_S:
                 self._try_checkpoint()
-            if self._waiting and self._syncs_each:
-                self.wake_followers()
             return end
+
+    def _note_synced(self, end: int) -> None:
+        """Move the recovery point, and with it what readers see, if that follows the sync. Holds the lock."""
+        self.recovery_point = end
+        if self._syncs_each and self.config.high_watermark == "auto":
+            self.high_watermark = end
+            self._publish()
+            if self._waiting:
+                self.wake_followers()
 
     def _seal(self, rolled: list[ActiveSegment]) -> list[tuple[ActiveSegment, Segment]]:
         """Write the seals of segments that are synced. A full disk puts that off; an open would redo it."""
@@ -621,27 +632,37 @@ class Partition:
         )
 
     def _write_checkpoint(self, checkpoint: Checkpoint | None = None) -> None:
+        self._replace_checkpoint(checkpoint or self._checkpoint())
+        self.files.sync_directory(self.directory)
+
+    def _replace_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Put a checkpoint in the place of the last. Others see it from then on; the caller syncs the directory."""
         self._epochs.write(self.files, self.directory)
-        checkpoint = checkpoint or self._checkpoint()
-        write_checkpoint(self.files, self.directory, checkpoint)
+        replace_file(self.files, self.directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
         self._saved = checkpoint
         self._checkpointed_at = self.clock.monotonic()
 
-    def _try_checkpoint(self, *, is_needed: bool = False) -> None:
-        """Persist the recovery point; where there is no room, the older one stays true, unless this one is needed."""
+    def _try_checkpoint(self) -> None:
+        """Persist the recovery point; where there is no room, the older one stays true."""
         try:
-            self._write_checkpoint()
-        except OSError as error:
-            if error.errno not in FULL or is_needed:
-                raise self._fail("writing the checkpoint", error) from error
-            logger.warning("%s: the checkpoint waits for room on the disk: %s", self.directory, error)
+            self._must_checkpoint(self._checkpoint())
+        except DiskFull as error:
+            logger.warning("%s: the checkpoint waits for room on the disk: %s", self.directory, error.__cause__)
 
     def _must_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Persist what must be durable before anything changes for a caller."""
         try:
-            self._write_checkpoint(checkpoint)
+            self._replace_checkpoint(checkpoint)
         except OSError as error:
             raise self._refused("the checkpoint", error) from error
+        self._sync_names()
+
+    def _sync_names(self) -> None:
+        """Make durable what was renamed. Others see it already, so a failure is never for want of room."""
+        try:
+            self.files.sync_directory(self.directory)
+        except OSError as error:
+            raise self._fail("a sync", error) from error
 
     def _refused(self, what: str, error: OSError) -> SeeklogError:
         if error.errno in FULL:
@@ -653,14 +674,6 @@ class Partition:
     def _publish_watermark(self, *, durable: bool = False) -> None:
         mode = FOLLOWS_WRITE if self._follows_write else EXPLICIT
         self._publisher.publish(mode, self.high_watermark, durable=durable)
-
-    def _must_lower_watermark(self, offset: int) -> None:
-        """Publish a lower one durably: the higher is believed where it is found after a power loss."""
-        if not self._follows_write:
-            try:
-                self._publisher.publish(EXPLICIT, offset, durable=True)
-            except OSError as error:
-                raise self._refused("the watermark", error) from error
 
     def _publish(self) -> None:
         try:
@@ -721,22 +734,32 @@ class Partition:
             self._must_checkpoint(
                 replace(self._checkpoint(), recovery_point=recovery_point, high_watermark=high_watermark)
             )
-            self._must_lower_watermark(high_watermark)
             self.recovery_point, self.high_watermark = recovery_point, high_watermark
             try:
+                if not self._follows_write:
+                    # The higher one is believed where it is found after a power loss.
+                    self._publisher.publish(EXPLICIT, high_watermark, durable=True)
                 self.producers.forget_beyond(end)
                 self._cut(cut.place, cut.kept)
             except OSError as error:
                 raise self._fail("truncating", error) from error
             self.producers.state = producers
-            self.log_end_offset = self.recovery_point = end
-            # The batch that the log started in may be cut. What is appended now lies below the start that is on disk.
-            starts_lower = end < self.log_start_offset
+            self.log_end_offset = end
+            # Others may have appended what is kept, and wait for this.
+            self._note_synced(end)
+            # The batch that the log started in may be cut, and so may all gaps that compaction has left.
             self.log_start_offset = min(self.log_start_offset, end)
+            self._contiguous_from = min(self._contiguous_from, end)
             self._commit.forget()
             self._epochs.truncate(end)
             self._generation += 1
-            self._try_checkpoint(is_needed=starts_lower)
+            # Last: who has seen this count sees nothing that was cut.
+            self.truncation_count += 1
+            try:
+                # What is appended now may lie below the start that is on disk, among gaps or in epochs that were cut.
+                self._write_checkpoint()
+            except OSError as error:
+                raise self._fail("truncating", error) from error
             return end
 
     def _cut(self, place: int, kept: SegmentState) -> None:
@@ -785,10 +808,11 @@ class Partition:
     def _keep_producers_at(self, base_offset: int) -> None:
         """Make durable what the segments below an offset tell of producers, while they still count."""
         try:
-            if self.producers.keep_at(self.view, base_offset):
-                self.files.sync_directory(self.directory)
+            is_new = self.producers.keep_at(self.view, base_offset)
         except OSError as error:
             raise self._refused("a snapshot of producers", error) from error
+        if is_new:
+            self._sync_names()
 
     def _drop_segments_below(self, offset: int) -> int:
         segments = self.view.segments
@@ -838,13 +862,17 @@ class Partition:
         if self._is_closing:
             raise LogClosed(f"{self.directory} is closed")
 
-    def replace_segments(self, old: Sequence[Segment], new: Segment, *, install: Callable[[], None]) -> bool:
+    def replace_segments(
+        self, old: Sequence[Segment], new: Segment, *, truncation_count: int, install: Callable[[], None]
+    ) -> bool:
         """Put `new`, whose files `install` brings into place, where `old` are, which follow each other.
 
-        False, and nothing was done, if they are no longer all there: retention or a truncation was quicker.
+        False, and nothing was done, if they are no longer all there: retention was quicker. `Truncated` if the log was
+        cut since `truncation_count`: the offsets that `new` was made by may be those of other records.
         """
         with self._sync_lock:
             self.check_usable()
+            self.check_not_truncated(truncation_count)
             if not all(segment in self.view.segments for segment in old):
                 return False
             before, end = self._contiguous_from, old[-1].next_offset
@@ -872,12 +900,18 @@ class Partition:
             self._try_checkpoint()
             return True
 
-    def renew_seal(self, segment: Segment, old: Seal, new: Seal, *, page_table: bytes) -> None:
-        """Put another seal beside a segment, unless that has gone, was cut, or has a third one by now."""
+    def renew_seal(self, segment: Segment, old: Seal, new: Seal, *, truncation_count: int, page_table: bytes) -> None:
+        """Put another seal beside a segment, unless that has gone or has a third one by now; see `replace_segments`."""
         with self._sync_lock, self._shared.replacing:
+            self.check_not_truncated(truncation_count)
             if segment in self.view.segments and segment.seal == old:
                 write_seal(self.files, self.directory, new, page_table)
                 segment.attach(new)
+
+    def check_not_truncated(self, truncation_count: int) -> None:
+        """Raise `Truncated` if the log was cut since its truncations were counted."""
+        if self.truncation_count != truncation_count:
+            raise Truncated(self.directory)
 
     def _remove_files(self, segment: Segment) -> None:
         """Take a segment's name away first, then its files; readers that hold it open read on."""
