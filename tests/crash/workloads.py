@@ -676,6 +676,23 @@ def compaction_after_a_kill(on: Recorder) -> None:
     on.close()
 
 
+@workload("truncate_to the end of a transaction", flush="os", cleanup_policy="compact", **SMALL)
+def truncate_to_the_end_of_a_transaction(on: Recorder) -> None:
+    """The markers of aborted transactions go, and what tells brokers of them with them."""
+    on.is_observed = False
+    on.open()
+    for number in range(6):
+        on.append_transaction(b"%d" % number, b"once %d" % number, commits=number % 2 == 1, producer_id=7 + number)
+    on.append(on.chance.randbytes(1300), key=b"roll")
+    on.compact()
+    on.is_observed = True
+    on.truncate_to(on.chance.choice((8, 12)))
+    on.append_transaction(b"0", b"new", commits=True)
+    on.truncate_to(1)
+    on.append_transaction(b"0", b"newer", commits=True)
+    on.close()
+
+
 @workload("compaction of transactions", flush="os", cleanup_policy="compact", delete_retention_ms=1000, **SMALL)
 def compaction_of_transactions(on: Recorder) -> None:
     """Aborted records go, then their markers and the index of them; each of the three compactions may be cut short."""

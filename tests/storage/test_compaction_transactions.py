@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from seeklog import Log
-from seeklog.errors import CorruptionError
+from crash.sim import FaultyFiles
+from seeklog import Log, names
+from seeklog.errors import CorruptionError, LogFailed
 from storage.histories import (
     ABORT,
     COMMIT,
@@ -27,7 +28,7 @@ from storage.histories import (
     pieces_of,
 )
 from storage.test_compaction import Died, DyingFiles
-from storage.workbench import FakeClock, contents, crashed_copy, open_log, segment_bases
+from storage.workbench import FakeClock, QuickFiles, contents, crashed_copy, open_log, segment_bases
 
 DAY_MS = 24 * 3600 * 1000
 WORDS: dict[str, Any] = {"cleanup_policy": "compact", "segment_bytes": 50_000, "delete_retention_ms": DAY_MS}
@@ -187,6 +188,29 @@ def test_the_index_says_which_aborted_transactions_had_batches(tmp_path: Path, h
         assert aborted_of(tmp_path) == {0: [(1, 1, 3, 2), (2, 2, 6, 5)]} == by_broker
         log.compact()
         assert aborted_of(tmp_path) == {}
+
+
+@pytest.mark.parametrize("is_interrupted", [False, True])
+@pytest.mark.parametrize(("offset", "markers"), [(7, [3, 6]), (6, [3]), (5, [3]), (3, []), (0, [])])
+def test_a_truncation_takes_the_entries_whose_markers_it_cuts(
+    tmp_path: Path, offset: int, markers: list[int], is_interrupted: bool
+) -> None:
+    """Goal: no consumer of a broker skips what is committed in the place of what was cut."""
+    files = FaultyFiles(QuickFiles(), methods={"read_file"}, only=names.TRANSACTION_INDEX)
+    with open_compacted(tmp_path, files=files) as log:
+        # Offsets:           0 1  2  3  4  5  6  7  8  9  10
+        Coordinator(log).do("a 1a 2b 1- 2c 3a 2- 3+ 4+ 4- | d |")
+        log.compact()
+        if is_interrupted:
+            files.fail_at = files.calls + 1
+            with pytest.raises(LogFailed):
+                log.truncate_to(offset)
+        else:
+            log.truncate_to(offset)
+    with open_compacted(tmp_path):
+        left = aborted_of(tmp_path)
+    assert [entry[2] for entry in left.get(0, [])] == markers
+    assert bool(left) == bool(markers)
 
 
 def test_an_index_that_lies_is_replaced_and_never_believed(tmp_path: Path) -> None:

@@ -18,7 +18,8 @@ tells consumers whom to skip; 34 bytes each, big-endian, in the order of the mar
     last_stable_offset  int64   where the oldest transaction began that was open then, or the offset behind the marker
 
 That file has no checksum, and one that is missing looks like one that was never needed. The markers say the same, under
-a CRC, and are there for as long as it matters: so they are what is read here, and the index is only written.
+a CRC, and are there for as long as it matters: so they are what is read here, and the index is only written, and cut
+where the log is.
 """
 
 from __future__ import annotations
@@ -29,9 +30,12 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.record.batch import CONTROL
 from seeklog.record.control import ABORT, COMMIT
+from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.segment import Shared
 
 ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0
@@ -49,6 +53,26 @@ class AbortedTransaction(NamedTuple):
 def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
     """Return the bytes of a `.txnindex` file."""
     return b"".join(ENTRY.pack(VERSION, *entry) for entry in entries)
+
+
+def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
+    """Take the entries out of a segment's `.txnindex` whose markers were cut. The caller syncs the directory.
+
+    Who is told by them whom to skip would skip what is appended, and committed, in the place of what was cut.
+    """
+    name = names.segment_name(base_offset, names.TRANSACTION_INDEX)
+    path = f"{shared.directory}/{name}"
+    try:
+        data = shared.files.read_file(path)
+    except FileNotFoundError:
+        return
+    whole = data[: len(data) - len(data) % ENTRY.size]
+    entries = [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(whole)]
+    kept = encode_aborted(entry for entry in entries if entry.last_offset < end)
+    if not kept:
+        shared.files.remove(path)
+    elif kept != data:
+        replace_file(shared.files, shared.directory, name, kept)
 
 
 class _Aborted:

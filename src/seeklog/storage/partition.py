@@ -37,6 +37,7 @@ from seeklog.storage import removal, transaction
 from seeklog.storage.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint, replace_file
 from seeklog.storage.commit import GroupCommit
 from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
+from seeklog.storage.ended import trim_aborted
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import BackgroundOf, Host
 from seeklog.storage.keyindex import key_index_name
@@ -778,6 +779,7 @@ class Partition:
                     self.files.remove(self._shared.path(target.base_offset, suffix))
             target = ActiveSegment.reopen(target)
         target.truncate(kept)
+        trim_aborted(self._shared, target.base_offset, end=kept.next_offset)
         self.files.sync_directory(self.directory)
         self._rolled = [old for old in self._rolled if old in segments[:place]]
         for old in segments[:place]:

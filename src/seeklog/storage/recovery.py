@@ -22,6 +22,7 @@ from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
 from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, replace_file
+from seeklog.storage.ended import trim_aborted
 from seeklog.storage.epochs import Entry as EpochEntry
 from seeklog.storage.handle import Handle
 from seeklog.storage.pages import PageSums
@@ -440,6 +441,7 @@ def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSe
         for suffix in (names.SEAL, names.KEY_INDEX):
             with contextlib.suppress(FileNotFoundError):
                 shared.files.remove(shared.path(last.segment.base_offset, suffix))
+        trim_aborted(shared, last.segment.base_offset, end=last.state.next_offset)
         return active
     return ActiveSegment.create(shared, initial_offset)
 
