@@ -24,7 +24,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import struct
-from bisect import bisect_right
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
@@ -80,23 +79,30 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
 
 
 class Snapshots:
-    """The snapshot files of one partition. The caller syncs the directory."""
+    """The snapshot files of one partition. The caller syncs the directory.
+
+    A thread that syncs may write one while another, which rolls, writes another; whoever drops any is alone.
+    """
 
     def __init__(self, files: Files, directory: str, listing: Iterable[str]) -> None:
         self._files = files
         self._directory = directory
         parsed = map(names.parse_segment_name, listing)
-        self.offsets = sorted(each[0] for each in parsed if each is not None and each[1] == names.SNAPSHOT)
-        self._unusable: list[int] = []
+        # Sets, which two threads may change at once: none undoes what the other has done.
+        self._offsets = {each[0] for each in parsed if each is not None and each[1] == names.SNAPSHOT}
+        self._unusable: set[int] = set()
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of the snapshots, in order."""
+        return sorted(self._offsets)
 
     def newest(self, *, above: int, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
         """Return the offset of the newest whole snapshot in the range, and what it says.
 
         One that is not whole does not count any more, and is removed with the next that goes.
         """
-        for offset in reversed(self.offsets[: bisect_right(self.offsets, at_most)]):
-            if offset <= above:
-                break
+        for offset in reversed([offset for offset in self.offsets if above < offset <= at_most]):
             try:
                 entries = decode_snapshot(self._files.read_file(self._path(offset)))
             except FileNotFoundError:
@@ -104,15 +110,15 @@ class Snapshots:
             if entries is not None:
                 return offset, entries
             logger.warning("%s: no whole snapshot of producers; the log is read instead", self._path(offset))
-            self.offsets.remove(offset)
-            self._unusable.append(offset)
+            self._offsets.discard(offset)
+            self._unusable.add(offset)
         return None
 
     def write(self, offset: int, data: bytes) -> None:
         """Write the snapshot of the log's producers at `offset`."""
         replace_file(self._files, self._directory, names.segment_name(offset, names.SNAPSHOT), data)
-        self.offsets = sorted({*self.offsets, offset})
-        self._unusable = [each for each in self._unusable if each != offset]
+        self._offsets.add(offset)
+        self._unusable.discard(offset)
 
     def drop_beyond(self, end: int) -> bool:
         """Remove what speaks of a log that went on beyond `end`; tell whether there was anything."""
@@ -123,12 +129,12 @@ class Snapshots:
         return self._drop([offset for offset in self.offsets[:-1] if offset not in bases])
 
     def _drop(self, offsets: Sequence[int]) -> bool:
-        dropped = [*offsets, *self._unusable]
+        dropped = {*offsets, *self._unusable}
         for offset in dropped:
             with contextlib.suppress(FileNotFoundError):
                 self._files.remove(self._path(offset))
-        self.offsets = [offset for offset in self.offsets if offset not in offsets]
-        self._unusable = []
+        self._offsets -= dropped
+        self._unusable.clear()
         return bool(dropped)
 
     def _path(self, offset: int) -> str:
