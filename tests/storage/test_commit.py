@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from seeklog import Record
 from seeklog.errors import LogFailed
 from seeklog.storage.commit import GroupCommit
-from storage.workbench import PATIENCE_S, CountingFiles, open_log, values, wait_until
+from storage.workbench import PATIENCE_S, CountingFiles, QuickFiles, open_log, values, wait_until
 
 
 class Disk:
@@ -185,3 +186,19 @@ def test_a_sync_that_a_truncation_overtakes_vouches_for_nothing(tmp_path: Path) 
         log.append(b"v")
 
         assert log.log_end_offset == log.recovery_point == 6
+
+
+def test_what_is_appended_while_a_sync_runs_is_neither_durable_nor_shown(tmp_path: Path) -> None:
+    class AppendsMeanwhile(QuickFiles):
+        is_due = False
+
+        def sync(self, handle: int) -> None:
+            if self.is_due:
+                self.is_due = False
+                log.append_many([Record(b"meanwhile")], wait=False)
+
+    files = AppendsMeanwhile()
+    with open_log(tmp_path, files=files, flush="batch") as log:
+        files.is_due = True
+        log.append(b"synced")
+        assert (log.recovery_point, log.high_watermark, log.log_end_offset) == (1, 1, 2)

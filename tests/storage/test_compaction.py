@@ -575,6 +575,21 @@ def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_pat
         assert read_seal(files, str(tmp_path), second) is None
 
 
+def test_a_segment_that_is_deleted_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        for number in range(40):
+            put(log, f"own {number}", b"")
+        log.flush()
+        first, second, *_ = segment_bases(tmp_path)
+        files.before("remove", ".log.cleaned", partial(log.delete_before, second))
+        log.compact()
+
+        assert files.is_over
+        assert segment_bases(tmp_path)[0] == second
+        assert read_seal(files, str(tmp_path), first) is None
+
+
 def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
     with open_compacted(tmp_path, max_open_segments=2) as log:
         churn(log, 200)
