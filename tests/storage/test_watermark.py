@@ -18,7 +18,7 @@ from seeklog.storage.watermark import (
     encode_watermark,
     read_watermark,
 )
-from storage.workbench import QuickFiles
+from storage.workbench import CountingFiles, QuickFiles
 
 
 def test_a_watermark_is_a_crc_a_mode_and_an_offset() -> None:
@@ -53,6 +53,14 @@ def test_a_watermark_torn_between_two_values_is_none(cut: int) -> None:
     torn = new[:cut] + old[cut:]
 
     assert decode_watermark(torn) is None or torn in (old, new)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_one_that_may_have_fallen_is_synced(tmp_path: Path, durable: bool) -> None:
+    files = CountingFiles()
+    Publisher(files, str(tmp_path)).publish(EXPLICIT, 3, durable=durable)
+
+    assert files.diary == [("write", names.WATERMARK), ("sync", names.WATERMARK)][: 1 + durable]
 
 
 def test_what_was_published_is_read(tmp_path: Path) -> None:
