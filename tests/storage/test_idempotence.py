@@ -383,30 +383,21 @@ def test_producers_outlive_their_records(tmp_path: Path) -> None:
             assert append(log, 8).start >= 20
 
 
-def test_a_producer_is_known_though_all_was_deleted_and_the_log_rolled_before_a_crash(tmp_path: Path) -> None:
-    """The segment with its records was the active one when all was deleted, so that nothing below it was to be kept.
+@pytest.mark.parametrize("way", ["deleted", "cut"])
+def test_a_producer_is_known_though_a_log_was_emptied_and_rolled_before_a_crash(tmp_path: Path, way: str) -> None:
+    """The segment with its records was the active one when all went, so that nothing below it was to be kept.
 
     With the next roll it lay wholly below the start, and recovery dropped it without a look.
     """
     home = tmp_path / "log"
     with open_log(home, **SEGMENT) as log:
         append(log, 0)
-        log.delete_before(log.log_end_offset)
-        log.append(bytes(SEGMENT["segment_bytes"] - 100))
-        assert segment_bases(home) == [0, 2]
-        left = crashed_copy(home, tmp_path / "left")
-    with open_log(left, **SEGMENT) as log:
-        assert append(log, 0) == range(2)
-
-
-def test_a_producer_is_known_though_all_was_cut_and_the_log_rolled_before_a_crash(tmp_path: Path) -> None:
-    """As above, where a truncation down to the start has emptied the log, not a deletion."""
-    home = tmp_path / "log"
-    with open_log(home, **SEGMENT) as log:
-        append(log, 0)
-        append(log, 2)
-        log.delete_before(2)
-        log.truncate_to(2)
+        if way == "deleted":
+            log.delete_before(2)
+        else:
+            append(log, 2)
+            log.delete_before(2)
+            log.truncate_to(2)
         log.append(bytes(SEGMENT["segment_bytes"] - 100))
         assert segment_bases(home) == [0, 2]
         left = crashed_copy(home, tmp_path / "left")

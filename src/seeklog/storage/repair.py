@@ -28,7 +28,6 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, NotAccessible, NotALog, UsageError
 from seeklog.files import FULL, Files, OsFiles, absolute
 from seeklog.names import TopicPartition
-from seeklog.record.framed import encode_framed
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
 from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file, write_checkpoint
@@ -40,6 +39,7 @@ from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.host import Host, OpenSegments
 from seeklog.storage.inspection import Subject, inspect_segment, plan_inspection
 from seeklog.storage.log import Log
+from seeklog.storage.losses import Loss, add_losses
 from seeklog.storage.pages import PageSums
 from seeklog.storage.recovery import complete_swaps, list_segments
 from seeklog.storage.salvage import Damage, Salvage
@@ -47,7 +47,6 @@ from seeklog.storage.seal import Seal, read_seal
 from seeklog.storage.segment import SCAN_CHUNK, ActiveSegment, Segment, Shared, seal_of
 from seeklog.storage.uncovered import EPOCH_AT, changed_epochs, changed_offsets
 
-_LOSSES_FIRST_LINE: Final = "seeklog-losses 1"
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
@@ -74,15 +73,6 @@ class Quarantine:
     base_offset: int
     start: int
     stop: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """Offsets that no record has any more: from `first_offset` on, below `next_offset`."""
-
-    first_offset: int
-    next_offset: int
     reason: str
 
 
@@ -723,7 +713,7 @@ class _Act:
             data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
             replace_file(self._files, self._directory, names.CHECKPOINT + names.DAMAGED, data)
         if self._plan.losses:
-            self._tell_losses()
+            add_losses(self._files, self._directory, self._plan.losses, now_ms=self._clock.now_ms())
         self._files.sync_directory(self._directory)
 
     def _keep(self, quarantine: Quarantine, data: bytes) -> None:
@@ -738,20 +728,6 @@ class _Act:
                 replace_file(self._files, self._directory, name, data)
                 return
             attempt += 1
-
-    def _tell_losses(self) -> None:
-        """Add to the list of offsets that are lost."""
-        path = f"{self._directory}/{names.LOSSES}"
-        known: list[str] = []
-        with contextlib.suppress(FileNotFoundError):
-            known = self._files.read_file(path).decode("utf-8", "replace").splitlines()[1:-1]
-        ranges = {tuple(line.split()[1:3]) for line in known}
-        now = self._clock.now_ms()
-        for loss in self._plan.losses:
-            if (str(loss.first_offset), str(loss.next_offset)) not in ranges:
-                reason = loss.reason.encode("ascii", "replace").decode().replace("\n", " ")
-                known.append(f"lost {loss.first_offset} {loss.next_offset} {now} {reason}")
-        replace_file(self._files, self._directory, names.LOSSES, encode_framed(_LOSSES_FIRST_LINE, known))
 
     def _rewrite(self, segment: SegmentRepair) -> None:
         state, sums = self._copy(segment.base_offset, segment.path, segment.pieces, segment.patches)

@@ -14,7 +14,8 @@ state "committing" is the moment of the commit: before it nothing is in any log,
 synced before the first batch is appended, and whoever opens a partition for writing appends what is still missing of
 such a part before anything else. The batches found from the base offset on tell what is not missing, each for itself:
 one that was damaged since, and that a repair has taken out, comes back behind the others. A part is finished when its
-staged files are gone; the transaction is "done" when all parts are, and that it was done is kept until the next one.
+staged files are gone; the transaction is "done" when all parts are. That it was done, and with which topics, is kept
+until the next one.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ class Part:
     topic_id: str
     base_offset: int
     files: tuple[StagedFile, ...]
+
+    @property
+    def topic(self) -> str:
+        return self.partition.rpartition("-")[0]
 
     @property
     def record_count(self) -> int:
@@ -162,10 +167,18 @@ def write_transaction(files: Files, root: str, transaction: Transaction) -> None
     files.sync_directory(root)
 
 
+def traces(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the last part of each topic, without files: by its id a topic is known that was made anew since."""
+    return tuple({part.topic: replace(part, files=()) for part in parts}.values())
+
+
 def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
-    """Note that all of a transaction is in the logs, or forget it if it need not be remembered; durable on return."""
+    """Note that all of a transaction is in the logs, and of which topics; or forget it if it need not be remembered.
+
+    Durable on return.
+    """
     if transaction.is_kept:
-        write_transaction(files, root, replace(transaction, state="done", parts=()))
+        write_transaction(files, root, replace(transaction, state="done", parts=traces(transaction.parts)))
         return
     with contextlib.suppress(FileNotFoundError):
         files.remove(f"{root}/{names.transaction_name(names.app_key(transaction.app))}")

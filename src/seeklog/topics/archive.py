@@ -45,6 +45,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record, SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.losses import read_losses
 from seeklog.storage.pages import PageSums
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import list_beside_writer
@@ -63,7 +64,7 @@ from seeklog.topics.manifest import (
     decode_manifest,
     encode_manifest,
 )
-from seeklog.topics.replacement import between, check_compacted, read_losses, records_in
+from seeklog.topics.replacement import between, check_compacted, records_in
 
 logger = logging.getLogger("seeklog")
 
@@ -304,7 +305,7 @@ class _Planner:
         check_compacted(
             (record for entry in merge.replaced for record in self._records_of(entry, partition, limit=limit)),
             between(bounds, (record for one in merge.replacing for record in _records(one, limit=limit))),
-            lost=read_losses(self.files, shared.directory),
+            lost=read_losses(self.files, shared.directory, advice="Archive to another place; nothing was changed."),
             place=f"{partition} in {self.depot.location}",
         )
 

@@ -9,22 +9,14 @@ log that was cut, and of which compaction then took all that was written at the 
 from __future__ import annotations
 
 import heapq
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Final
 
 from seeklog import names
-from seeklog.errors import ArchiveMismatch, CorruptionError
-from seeklog.files import Files
+from seeklog.errors import ArchiveMismatch
 from seeklog.record.batch import split_batches
-from seeklog.record.framed import decode_framed
 from seeklog.record.kernel import Record
-
-_LOSSES_FIRST_LINE: Final = f"{names.LOSSES} 1"
-_LOSS: Final = re.compile(r"lost (\d{1,19}) (\d{1,19}) ", re.ASCII)
-_ADVICE: Final = "Archive to another place; nothing was changed."
 
 
 def check_compacted(
@@ -76,20 +68,3 @@ def records_in(parts: Iterable[bytes], *, limit: int) -> Iterator[Record]:
             taken += len(batch.raw)
             yield from batch.records(limit=limit)
         rest = rest[taken:]
-
-
-def read_losses(files: Files, directory: str) -> list[tuple[int, int]]:
-    """Return what repairs of a partition have given up: first offsets, and those behind the last ones."""
-    path = f"{directory}/{names.LOSSES}"
-    try:
-        data = files.read_file(path)
-    except FileNotFoundError:
-        return []
-    lines = decode_framed(data, _LOSSES_FIRST_LINE, what="the list of lost offsets", path=path, advice=_ADVICE)
-    losses = []
-    for line in lines:
-        match = _LOSS.match(line)
-        if match is None:
-            raise CorruptionError(f"{line!r} tells no lost offsets", path=path, advice=_ADVICE)
-        losses.append((int(match[1]), int(match[2])))
-    return losses

@@ -12,7 +12,7 @@ import errno
 import logging
 import os
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -34,7 +34,14 @@ from seeklog.storage.directory import take_lock
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.storage.staging import StagedFile, Stager
-from seeklog.storage.transaction import Part, Transaction, end_transaction, read_transaction, write_transaction
+from seeklog.storage.transaction import (
+    Part,
+    Transaction,
+    end_transaction,
+    read_transaction,
+    traces,
+    write_transaction,
+)
 from seeklog.topics.layout import partition_path
 from seeklog.topics.patience import patiently
 from seeklog.topics.table import PartitionTable
@@ -141,7 +148,7 @@ class Transactions:
             self._finish(last, patience_s)
         # Another process may have changed the topics: they are held against what is staged as they are now.
         self._topics.refresh()
-        before = () if last is None else _traces(last.parts)
+        before = () if last is None else traces(last.parts)
         if last is not None and last.version >= version and not self._is_for_new_topics(app, version, staged, before):
             # Whoever wrote that may have been killed before it was durable, and the caller will rely on it.
             self._files.sync_directory(self._root)
@@ -164,7 +171,7 @@ class Transactions:
         except BaseException:
             self._let_go(begun)
             raise
-        self._end(transaction)
+        end_transaction(self._files, self._root, transaction)
         return True
 
     def _is_for_new_topics(self, app: str, version: int, staged: Sequence[Staged], before: Sequence[Part]) -> bool:
@@ -173,7 +180,7 @@ class Transactions:
         They lack what the old ones had, so they may be written to again. Refuses if others still have it: one version
         counts for all of an application's topics, and cannot be both there and missing.
         """
-        ids = {_topic_of(part): part.topic_id for part in before}
+        ids = {part.topic: part.topic_id for part in before}
         anew = {each.topic for each in staged if ids.get(each.topic, each.topic_id) != each.topic_id}
         there = {
             topic
@@ -187,14 +194,6 @@ class Transactions:
                 f"but {', '.join(sorted(others))} may have it. Write under another name; nothing was committed"
             )
         return bool(anew)
-
-    def _end(self, transaction: Transaction) -> None:
-        """Note that all of a transaction is in the logs, and of which topics; or forget it if it is not kept."""
-        if transaction.is_kept:
-            done = replace(transaction, state="done", parts=_traces(transaction.parts))
-            write_transaction(self._files, self._root, done)
-        else:
-            end_transaction(self._files, self._root, transaction)
 
     def _hold(
         self, staged: Sequence[Staged], held: contextlib.ExitStack, patience_s: float
@@ -312,7 +311,7 @@ class Transactions:
                     # A log that was open for writing here was not opened anew.
                     if len(self._left_of(part)) == len(part.files):
                         log.append_part(part)
-        self._end(transaction)
+        end_transaction(self._files, self._root, transaction)
 
     def _left_of(self, part: Part) -> list[str]:
         """Return which staged files of a part are there. They are removed when all of them are appended, and synced."""
@@ -364,12 +363,3 @@ class Transactions:
         directory, prefix = f"{self._root}/{partition}", f"{names.STAGED}{names.app_key(app)}-"
         left = [name for name in self._files.list(directory) if name.startswith(prefix) and name not in but]
         staging.remove_staged(self._files, directory, left)
-
-
-def _topic_of(part: Part) -> str:
-    return part.partition.rpartition("-")[0]
-
-
-def _traces(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the last part of each topic, without files: by its id a topic is known that was made anew since."""
-    return tuple({_topic_of(part): replace(part, files=()) for part in parts}.values())
