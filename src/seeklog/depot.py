@@ -114,7 +114,12 @@ class DirectoryDepot:
             kinds = self._files.kinds(path)
         except FileNotFoundError:
             return {}
-        return {name: self._files.file_size(f"{path}/{name}") if kind == "file" else -1 for name, kind in kinds.items()}
+        sizes = {}
+        for name, kind in kinds.items():
+            # What another task writes gets its name meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                sizes[name] = self._files.file_size(f"{path}/{name}") if kind == "file" else -1
+        return sizes
 
     def read(self, path: str) -> Iterator[bytes]:
         handle = self._files.open(f"{self.location}/{path}")

@@ -326,19 +326,19 @@ class _Run:
         self.keyless = 0
         self._ended: EndedTransactions | None = None
         self._bound = 0
-        self._truncation_count = partition.truncation_count
+        self._truncation_count = partition.count_truncations()
 
     @property
     def is_void(self) -> bool:
         """Whether the log was cut since `cleanable`: the map, and how transactions ended, speak of other records."""
-        return self._partition.truncation_count != self._truncation_count
+        return self._partition.count_truncations() != self._truncation_count
 
     def cleanable(self) -> Cleanable:
         """Return how much there is still to do, as far as is known by now; a round that follows begins with it."""
         partition = self._partition
         if self.is_void:
             self._ended = None
-            self._truncation_count = partition.truncation_count
+            self._truncation_count = partition.count_truncations()
         stop = partition.last_stable_offset
         if self._ended is not None:
             stop = min(stop, self._ended.first_unstable_offset)

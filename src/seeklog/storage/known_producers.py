@@ -118,15 +118,15 @@ class KnownProducers:
         if self and end not in self._snapshots.offsets:
             self.write({end: encode_snapshot(self.state.entries())})
 
-    def keep_at(self, view: View, offset: int) -> bool:
+    def keep_at(self, view: View, offset: int, *, end: int) -> bool:
         """Have a snapshot of what was known at an offset, before the log is deleted below it; tell if one was written.
 
         A crash may have kept the one from being written that a roll asks for, and nothing else would tell the same.
-        So a full disk is not passed over here.
+        So a full disk is not passed over here. What is known where the log ends needs no look at what lies below.
         """
         if not self or offset in self._snapshots.offsets:
             return False
-        entries = self.rebuilt(view, end=offset).entries()
+        entries = (self.state if offset == end else self.rebuilt(view, end=offset)).entries()
         if entries:
             self._snapshots.write(offset, encode_snapshot(entries))
         return bool(entries)

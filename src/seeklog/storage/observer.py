@@ -215,17 +215,19 @@ class Observer:
             if len(saved) == 16 and saved[0] == last.base_offset and saved[2] == last.size:
                 self._tail.close_at(saved)
         self.view = View([*segments[:-1], self._tail])
-        self._look(is_second_look=is_second_look)
+        self._look(self._read_checkpoint(), is_second_look=is_second_look)
 
-    def _look(self, *, is_second_look: bool = False) -> None:
-        """Find out how far the log may be read. What seems to be lost is looked for a second time."""
+    def _look(self, latest: Checkpoint | None, *, is_second_look: bool = False) -> None:
+        """Find out how far the log may be read, by the latest checkpoint: the files may have been listed by another.
+
+        What seems to be lost is looked for a second time.
+        """
         checkpoint = self._checkpoint
         self._tail.notice_growth()
-        stop = self._published(checkpoint)
+        stop = self._published(latest)
         self._tail.walk()
-        if stop is not None and not self.is_over and self._is_overtaken_by(self._read_checkpoint()):
-            # Cut meanwhile: what lies below `stop` by now may be other records, which were not synced. A truncation
-            # replaces the checkpoint before it cuts, so one that is the same behind the walk proves what was walked.
+        if stop is not None and not self.is_over and self._was_cut_below(stop, since=latest):
+            # What lies below `stop` by now may be other records, which were not synced.
             self._load()
             return
         end = self._tail.next_offset
@@ -279,7 +281,7 @@ class Observer:
                     self._load()
                 else:
                     self._checkpoint = checkpoint
-                    self._look()
+                    self._look(checkpoint)
             except FileNotFoundError:
                 # The last segment went while it was looked at: one that was cut away, or deleted.
                 self._load()
@@ -302,6 +304,17 @@ class Observer:
             checkpoint.generation != self._checkpoint.generation
             or checkpoint.log_start_offset != self._checkpoint.log_start_offset
         )
+
+    def _was_cut_below(self, stop: int, *, since: Checkpoint | None) -> bool:
+        """Tell whether the log may have been cut below an offset since a checkpoint was read.
+
+        A truncation first replaces the checkpoint by one that promises less. So does not compaction, which replaces it
+        for each segment: to look again each time would last as long as it does.
+        """
+        latest = self._read_checkpoint()
+        if latest is None or since is None:
+            return latest is not since
+        return latest.generation != since.generation and latest.high_watermark < stop
 
     def reload(self) -> None:
         """Forget what was learnt of the files and look at all of them again."""

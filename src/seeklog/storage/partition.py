@@ -43,6 +43,7 @@ from seeklog.storage.host import BackgroundOf, Host
 from seeklog.storage.keyindex import key_index_name
 from seeklog.storage.keys import KeyLookup
 from seeklog.storage.known_producers import KnownProducers
+from seeklog.storage.losses import trim_losses
 from seeklog.storage.producers import ProducerSequence, producer_batches
 from seeklog.storage.recovery import mend, survey
 from seeklog.storage.retention import expired_count, is_roll_due
@@ -741,7 +742,10 @@ class Partition:
                     # The higher one is believed where it is found after a power loss.
                     self._publisher.publish(EXPLICIT, high_watermark, durable=True)
                 self.producers.forget_beyond(end)
-                self._cut(cut.place, cut.kept)
+                with self._shared.replacing:
+                    # Who has found a seal in its place, and replaces it, is through; others find it gone.
+                    self._cut(cut.place, cut.kept)
+                trim_losses(self.files, self.directory, end=end)
             except OSError as error:
                 raise self._fail("truncating", error) from error
             self.producers.state = producers
@@ -810,7 +814,7 @@ class Partition:
     def _keep_producers_at(self, base_offset: int) -> None:
         """Make durable what the segments below an offset tell of producers, while they still count."""
         try:
-            is_new = self.producers.keep_at(self.view, base_offset)
+            is_new = self.producers.keep_at(self.view, base_offset, end=self.log_end_offset)
         except OSError as error:
             raise self._refused("a snapshot of producers", error) from error
         if is_new:
@@ -909,6 +913,11 @@ class Partition:
             if segment in self.view.segments and segment.seal == old:
                 write_seal(self.files, self.directory, new, page_table)
                 segment.attach(new)
+
+    def count_truncations(self) -> int:
+        """Return how often the log was cut. One that is under way ends first: it has cut already, and not counted."""
+        with self._sync_lock:
+            return self.truncation_count
 
     def check_not_truncated(self, truncation_count: int) -> None:
         """Raise `Truncated` if the log was cut since its truncations were counted."""

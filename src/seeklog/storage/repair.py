@@ -234,6 +234,8 @@ class _Planner:
             if self._subjects and not any(each.base_offset == self._last_base for each in self._segments):
                 self._resealed.append(self._last_base)
         returning = tuple(self._returning(end)) if from_torn else ()
+        # What comes back is written last: the checkpoint, which comes before, promises nothing of it.
+        promised = end
         for each in returning:
             if each.base_offset > end:
                 self._losses.append(
@@ -251,7 +253,7 @@ class _Planner:
             returning=returning,
             has_damaged_checkpoint=self._has_damaged_checkpoint,
         )
-        return replace(plan, checkpoint=self._new_checkpoint(end)) if plan.is_needed and self._is_ours else plan
+        return replace(plan, checkpoint=self._new_checkpoint(promised)) if plan.is_needed and self._is_ours else plan
 
     @property
     def _last_base(self) -> int:

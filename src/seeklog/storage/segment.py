@@ -85,7 +85,7 @@ class Shared:
         self.renew: Callable[[], View | None] | None = None
         """Returns the segments as they are by now, for a reader that has met one that was replaced."""
         self.replacing = threading.Lock()
-        """Held while index files of a segment are written anew, and while segments are marked as replaced."""
+        """Held while index files of a segment are written anew, and while segments are marked as replaced or cut."""
 
     def clear(self) -> None:
         """Let every segment go."""
@@ -531,7 +531,7 @@ class ActiveSegment(Segment):
     @classmethod
     def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:
         """Make an empty segment. Its name is durable once the caller has synced the directory."""
-        for suffix in (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.KEY_INDEX):
+        for suffix in names.BESIDE_LOG:
             with contextlib.suppress(FileNotFoundError):
                 shared.files.remove(shared.path(base_offset, suffix))
         handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)

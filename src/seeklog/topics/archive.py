@@ -488,7 +488,8 @@ class _Merge:
                 steps.append(entry)
             else:
                 steps.append(self._copy(segment, entry, suffixes[segment.base_offset]))
-        self.replaced = [entry for entry in gone.values() if not self._is_lost(entry)]
+        # Files beside a log prove nothing of it: one whose log is there is compared, whatever else is lost.
+        self.replaced = [entry for entry in gone.values() if not self._is_log_lost(entry)]
         return steps
 
     def gap_before(self, sealed: Sequence[Segment]) -> list[tuple[int, int]]:
@@ -552,6 +553,9 @@ class _Merge:
     def _is_lost(self, entry: SegmentEntry) -> bool:
         """Tell whether files of an entry are not there as they should, and are to be copied again."""
         return any(self._there.get(f"{entry.stem}{suffix}") != file.size for suffix, file in entry.files.items())
+
+    def _is_log_lost(self, entry: SegmentEntry) -> bool:
+        return self._there.get(f"{entry.stem}{names.LOG}") != entry.log.size
 
     def _copy(self, segment: Segment, entry: SegmentEntry | None, suffixes: tuple[str, ...]) -> Copy:
         own = names.segment_name(segment.base_offset, "")
