@@ -82,6 +82,27 @@ def damage_the_checkpoint_and_lose_the_end(disk: Disk) -> Disk:
     return damage_the_checkpoint(lose_the_end(disk))
 
 
+def cut_by_recovery(disk: Disk) -> Disk:
+    """Return another log: its writer was killed, its end damaged, and recovery has put that aside."""
+    files = SimFiles(Disk.of({}, directories=["/data"]))
+    log = Log(PATH, config=CONFIG, files=files, clock=FakeClock(), background=False)
+    for number in range(RECORDS):
+        log.append(b"value %02d" % number, key=b"key")
+        if number == RECORDS // 2 - 1:
+            log.flush()
+    files.process_crash()
+    disk = files.disk()
+    path = log_paths(disk)[-1]
+    files = SimFiles(disk.with_file(path, flipped(disk.files[path], 70)))
+    with Log(PATH, config=CONFIG, files=files, clock=FakeClock(), background=False) as log:
+        assert log.recovery.records_behind_cut
+    return files.disk()
+
+
+def cut_by_recovery_and_damage_the_checkpoint(disk: Disk) -> Disk:
+    return damage_the_checkpoint(cut_by_recovery(disk))
+
+
 Damage: TypeAlias = "Callable[[Disk], Disk]"
 DAMAGES: Final[tuple[Damage, ...]] = (
     damage_inside,
@@ -91,7 +112,11 @@ DAMAGES: Final[tuple[Damage, ...]] = (
     change_an_epoch,
     damage_the_checkpoint,
     damage_the_checkpoint_and_lose_the_end,
+    cut_by_recovery,
+    cut_by_recovery_and_damage_the_checkpoint,
 )
+FROM_TORN: Final = {cut_by_recovery, cut_by_recovery_and_damage_the_checkpoint}
+"""Of these the repair brings back what recovery has put aside."""
 
 
 def damaged_disk(damage: Damage) -> Disk:
@@ -140,18 +165,19 @@ class RepairPromise:
 
     records: dict[int, bytes]
     kept: dict[str, bytes] = field(default_factory=dict)
+    from_torn: bool = False
 
     @classmethod
-    def of(cls, disk: Disk) -> RepairPromise:
+    def of(cls, disk: Disk, *, from_torn: bool = False) -> RepairPromise:
         files = SimFiles(disk)
-        mend(PATH, files)
-        return cls(read_all(PATH, files), kept_aside(files.disk()))
+        mend(PATH, files, from_torn=from_torn)
+        return cls(read_all(PATH, files), kept_aside(files.disk()), from_torn)
 
     def violations(self, disk: Disk) -> list[str]:
         """Repair what an interrupted repair has left, and say how that is not where one would have ended."""
         left = SimFiles(disk)
         try:
-            mend(PATH, left)
+            mend(PATH, left, from_torn=self.from_torn)
             said = errors(left)
             if read_all(PATH, left) != self.records:
                 said.append("the records are not those of a repair that was not interrupted")
@@ -167,10 +193,10 @@ class RepairRecorder:
 
     def __init__(self, disk_type: Callable[[Disk], Any], damage: Damage) -> None:
         disk = damaged_disk(damage)
-        self.promise = RepairPromise.of(disk)
+        self.promise = RepairPromise.of(disk, from_torn=damage in FROM_TORN)
         self.sim = disk_type(disk)
         self.files: Files = self.sim
         self.door: Callable[[Files], Files] = lambda files: files
 
     def run(self) -> None:
-        mend(PATH, self.door(self.files))
+        mend(PATH, self.door(self.files), from_torn=self.promise.from_torn)

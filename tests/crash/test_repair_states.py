@@ -16,6 +16,7 @@ from crash.repair_work import (
     DAMAGES,
     PATH,
     RepairPromise,
+    RepairRecorder,
     append_all,
     damage_inside,
     damage_the_checkpoint,
@@ -44,9 +45,8 @@ STATES_LEAST: Final = 40
 def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) -> None:
     whole = SimFiles(Disk.of({}, directories=["/data"]))
     values = append_all(PATH, whole)
-    before = damaged_disk(damage)
-    promise = RepairPromise.of(before)
-    files = SimFiles(before)
+    recorder = RepairRecorder(SimFiles, damage)
+    promise, files = recorder.promise, recorder.sim
     seen: dict[bytes, Disk] = {}
 
     def watch(sim: SimFiles) -> None:
@@ -55,7 +55,7 @@ def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) ->
         seen.setdefault(sim.disk().digest(), sim.disk())
 
     files.on_boundary = watch
-    mend(PATH, files)
+    recorder.run()
     files.on_boundary = None
     assert read_all(PATH, files) == promise.records
     assert promise.records.items() <= values.items()

@@ -6,11 +6,10 @@ import itertools
 from typing import TYPE_CHECKING, Final
 
 import crash.transaction_workloads  # enters its workloads  # noqa: F401
-from crash import repair_work
 from crash.archive_work import ArchiveRecorder
 from crash.explore import Tally, explore
 from crash.lake_work import explore_lake
-from crash.repair_work import DAMAGES, RepairPromise, damaged_disk, mend
+from crash.repair_work import DAMAGES, RepairRecorder
 from crash.sim import Detail, Disk, SimFiles
 from crash.store_explore import explore_store
 from crash.store_workloads import STORE_WORKLOADS
@@ -48,11 +47,9 @@ def crash_states_of_compaction_and_retention(run: Run) -> None:
 @part(1, "power is lost at any operation of a repair")
 def crash_states_of_a_repair(run: Run) -> None:
     for damage in run.choose(DAMAGES, short=1):
-        before = damaged_disk(damage)
-        promise = RepairPromise.of(before)
-        files = SimFiles(before)
-        states = states_left_by(files, lambda: mend(repair_work.PATH, files), run)  # noqa: B023
-        judge(run, states, promise.violations, f"{damage.__name__}")
+        recorder = RepairRecorder(SimFiles, damage)
+        states = states_left_by(recorder.sim, recorder.run, run)
+        judge(run, states, recorder.promise.violations, f"{damage.__name__}")
     run.note(f"{len(DAMAGES)} kinds of damage")
 
 
