@@ -114,6 +114,32 @@ def test_a_repaired_segment_does_not_take_the_place_of_the_whole_one(
     assert set(repaired) <= set(offsets_in(archive))
 
 
+def test_nor_does_it_if_a_file_beside_the_whole_one_is_lost(repaired: range, root: Path, archive: Path) -> None:
+    (archive / "orders-0" / names.segment_name(segment_bases(root / "orders-0")[1], names.TIME_INDEX)).unlink()
+    before = snapshot(archive)
+    with (
+        open_store(root, segment_bytes=SEGMENT_BYTES) as store,
+        pytest.raises(ArchiveMismatch, match="may be the last copy"),
+    ):
+        store.archive(archive, repair=True)
+    assert snapshot(archive) == before
+
+
+def test_offsets_that_were_lost_and_are_given_again_after_a_cut_are_no_loss_any_more(
+    repaired: range, root: Path, tmp_path: Path
+) -> None:
+    """Goal: what compaction takes of the new records was not given up by the repair of the old ones."""
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        with store._table.writing(PARTITION) as log:
+            log.truncate_to(0)
+        fill(store, 1_000, word=b"second")
+        for _ in range(2):
+            store.archive(tmp_path / "later")
+            with seeklog.open(tmp_path / "later", read_only=True) as cold:
+                check_same(cold, store)
+            store.compact("orders")
+
+
 def test_a_segment_that_is_copied_back_from_the_archive_is_no_loss_any_more(
     repaired: range, root: Path, archive: Path
 ) -> None:

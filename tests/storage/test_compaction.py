@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import random
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -551,6 +552,49 @@ def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_tha
         assert everything(log) == expected
         assert done.first_dirty_offset == active_base(tmp_path)
         assert not [*tmp_path.glob("*.cleaned"), *tmp_path.glob("*.swap")]
+
+
+@pytest.mark.parametrize("last_seen", ["sync", "sync_directory"])
+def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_path: Path, last_seen: str) -> None:
+    """Goal: files that are cut or gone, though the log does not know it yet, are no damage."""
+    cutting, has_met = threading.Event(), threading.Event()
+
+    class Slow(Meanwhile):
+        def sync(self, handle: int) -> None:
+            self.pause("sync", self._paths.get(handle, ""))
+            super().sync(handle)
+
+        def sync_directory(self, path: str) -> None:
+            self.pause("sync_directory", names.LOG)
+            super().sync_directory(path)
+
+        def pause(self, method: str, path: str) -> None:
+            is_cut = not (tmp_path / names.segment_name(bases[-1], names.LOG)).exists() if bases else False
+            if is_cut and method == last_seen and path.endswith(names.LOG) and not cutting.is_set():
+                cutting.set()
+                has_met.wait(0.5)  # who meets it waits for us; it tells only if it does not
+
+    bases: list[int] = []
+    files = Slow()
+    with open_compacted(tmp_path, files=files, max_open_segments=1) as log:
+        churn(log, 200)
+        log.flush()
+        bases += segment_bases(tmp_path)
+        other = threading.Thread(target=log.truncate_to, args=(bases[1] + 3,))
+
+        def cut() -> None:
+            other.start()
+            assert cutting.wait(10)
+
+        met = bases[-2] if last_seen == "sync_directory" else bases[1]
+        files.before("open", names.segment_name(met, names.LOG), cut)
+        try:
+            log.compact()
+        finally:
+            has_met.set()
+            other.join()
+        assert files.is_over
+        assert log.log_end_offset <= bases[1] + 3
 
 
 def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:

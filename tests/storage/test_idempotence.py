@@ -482,3 +482,18 @@ def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothi
         assert log.place_of(7) == place(1)
     with open_log(tmp_path, files=files, **words) as log:
         assert log.place_of(7) == place(1)
+
+
+def test_an_emptied_log_rolls_without_a_look_at_what_was_deleted(tmp_path: Path) -> None:
+    """Goal: what nobody wants any more may be damaged; what is known of producers is kept all the same."""
+    with open_log(tmp_path / "log", **SEGMENT) as log:
+        append(log, 0)
+        log.delete_before(2)
+        path = tmp_path / "log" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[16] ^= 4  # the batch's version
+        path.write_bytes(data)
+        assert log.append(bytes(220)) == 2
+        path = crashed_copy(tmp_path / "log", tmp_path / "crashed")
+    with open_log(path, **SEGMENT) as log:
+        assert append(log, 0) == range(2)

@@ -591,3 +591,29 @@ def test_a_sealed_segment_that_has_grown_is_not_taken_as_it_is(closed: Path) -> 
 
     assert (caught.value.path, caught.value.position) == (str(first), len(whole))
     assert contents(closed) == before
+
+
+def test_what_recovery_cuts_away_leaves_no_index_of_aborted_transactions_to_the_next_segment(tmp_path: Path) -> None:
+    """Goal: no consumer of a broker skips what is committed in the place of what was cut."""
+    words: dict[str, Any] = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
+    with open_log(tmp_path / "log", **words) as log:
+        fill(log, 9)
+        path = crashed_copy(tmp_path / "log", tmp_path / "crashed")
+    index = path / f"{6:020d}.txnindex"
+    index.write_bytes(bytes(34))
+    second = path / f"{3:020d}.log"
+    second.write_bytes(second.read_bytes()[:-1] + b"?")
+    with open_log(path, **words) as log:
+        assert log.log_end_offset == 5
+        assert not index.exists()
+        fill(log, 3)
+        assert segment_bases(path) == [0, 3, 6]
+
+
+def test_a_new_segment_takes_over_nothing_that_lies_under_its_number(tmp_path: Path) -> None:
+    index = tmp_path / f"{3:020d}.txnindex"
+    with open_log(tmp_path, segment_bytes=3 * BATCH_BYTES) as log:
+        index.write_bytes(bytes(34))
+        fill(log, 4)
+        assert segment_bases(tmp_path) == [0, 3]
+        assert not index.exists()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -372,3 +373,34 @@ def test_a_segment_that_is_cut_away_while_its_indexes_are_rebuilt_leaves_no_seal
         assert segment_bases(tmp_path) == [0, 3]
         assert not (tmp_path / f"{3:020d}.seal").exists()
         assert not time_entries(tmp_path, 3)
+
+
+def test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced(tmp_path: Path) -> None:
+    """Goal: who has found the seal in its place replaces that one, and not the next segment's of the same number."""
+    files = Meanwhile()
+    words = {"segment_bytes": 3 * BATCH_BYTES, "flush": "os"}
+    make_log(tmp_path, 12, **words)
+    (tmp_path / f"{3:020d}.index").unlink()
+    with open_log(tmp_path, files=files, **words) as log:
+
+        def cut_and_roll() -> None:
+            log.truncate_to(2)
+            fill(log, 1)
+            log.append(b"short")
+            log.append(bytes(3 * BATCH_BYTES - 70))
+            log.flush()
+
+        other = threading.Thread(target=cut_and_roll)
+
+        def meet() -> None:
+            other.start()
+            other.join(0.5)  # it waits for us; if it did not, it would be through
+
+        files.before("open", f"{3:020d}.index.tmp", meet)
+        log.view.segments[1].load_indexes()
+        other.join()
+        assert files.is_over
+        assert segment_bases(tmp_path) == [0, 3, 4]
+        after = values(log.scan())
+    with open_log(tmp_path, **words) as log:
+        assert values(log.scan()) == after
