@@ -857,6 +857,17 @@ def test_an_attempt_that_ends_while_another_writes_takes_nothing_away_from_it(tw
     assert b"".join(twice.read("orders-0/x.log")) == b"first, second"
 
 
+def test_a_file_that_gets_its_name_while_a_directory_is_listed_is_no_error(tmp_path: Path) -> None:
+    files = Meanwhile()
+    (tmp_path / "orders-0").mkdir()
+    for name in ("a.log", "b.log.tmp"):
+        (tmp_path / "orders-0" / name).write_bytes(b"abc")
+    files.before("file_size", "a.log", lambda: (tmp_path / "orders-0/b.log.tmp").rename(tmp_path / "orders-0/b.log"))
+
+    assert DirectoryDepot(str(tmp_path), files=files).sizes("orders-0")["a.log"] == 3
+    assert files.is_over
+
+
 def test_a_new_file_does_not_take_the_place_of_one_that_came_first(twice: DirectoryDepot) -> None:
     twice.put("orders-0/x.log", [b"first"], is_new=True)
     with pytest.raises(FileExistsError):

@@ -29,7 +29,7 @@ def test_a_topic_keeps_the_latest_record_of_each_key(tmp_path: Path) -> None:
             store.compact("all")
 
 
-@pytest.mark.parametrize("moment", ["before", "while it is opened"])
+@pytest.mark.parametrize("moment", ["before", "while it is opened", "while it is opened, and somebody learns of it"])
 def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_compacted_by_the_old_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
@@ -52,7 +52,10 @@ def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_comp
 
             def alter_and_open(*arguments: Any, **words: Any) -> Log:
                 alter()
-                return opening(*arguments, **words)
+                log = opening(*arguments, **words)
+                if moment.endswith("learns of it"):
+                    assert store.topics() == ["t"]
+                return log
 
             monkeypatch.setattr(store._table, "_open", alter_and_open)
             with pytest.raises(UsageError, match='its cleanup_policy is "delete"'):

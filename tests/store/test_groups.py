@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import signal
 import struct
@@ -21,6 +22,7 @@ from seeklog.errors import (
     GroupNotFound,
     InvalidName,
     LogClosed,
+    LogFailed,
     OffsetOutOfRange,
     SeeklogError,
     TopicNotFound,
@@ -38,6 +40,7 @@ from seeklog.groups.records import (
 )
 from seeklog.names import CONSUMER_OFFSETS
 from storage.workbench import START_MS, FakeClock, offsets
+from store.test_producer import LosingFiles
 from store.workbench import append, open_store, send, snapshot
 
 ZERO, ONE, TWO = (TopicPartition("events", number) for number in range(3))
@@ -427,6 +430,43 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_kept_for_the_new_one(
     assert store.describe_group("group").offsets == {TopicPartition("others", 0): 3}
     with store.consumer(["events"], group="group", auto_offset_reset="earliest") as consumer:
         assert [record.value for record in consumer.poll()] == [b"new %d" % number for number in range(count)]
+
+
+@pytest.mark.parametrize("who", ["committed in vain", "looked on"])
+def test_nor_are_those_that_took_the_place_of_a_commit_which_a_failed_sync_has_lost(
+    store: Store, who: str, tmp_path: Path
+) -> None:
+    """Who had seen the lost one took the other for it, and did not know of it when it deleted the topic."""
+    watching: list[Store] = []
+
+    class Losing(LosingFiles):
+        def _fail(self, errors: dict[str, int], path: str) -> None:
+            if errors and watching:
+                watching.pop().groups()
+            super()._fail(errors, path)
+
+    files = Losing()
+    files.synced = {}
+    store.create_topic("others", partitions=1)
+    append(store, "others", [b"value"] * 9)
+    store._table.drop("events")
+    other = TopicPartition("others", 0)
+    with open_store(store.path, files=files) as unlucky, open_store(store.path) as onlooker:
+        unlucky.commit_offsets("group", {ZERO: 1, other: 1})
+        place = unlucky._groups.partition_of("group")
+        neighbour = next(name for n in range(99) if unlucky._groups.partition_of(name := f"g{n}") == place)
+        files.synced = {str(path): path.stat().st_size for path in store.path.glob("*/*.log")}
+        watching.append(onlooker)
+        files.sync_errors[str(place)] = errno.EIO
+        with pytest.raises(LogFailed):
+            unlucky.commit_offsets("group", {other: 7})
+        store.commit_offsets(neighbour, {ZERO: 5})
+        if who == "committed in vain":
+            assert unlucky.describe_group("group").offsets[other] == 1
+            assert unlucky.describe_group(neighbour).offsets == {ZERO: 5}
+        make_anew(unlucky if who == "committed in vain" else onlooker, "events", 30)
+    with open_store(store.path) as later:
+        assert neighbour not in later.groups()
 
 
 def test_a_consumer_commits_again_when_it_has_begun_the_new_topic(store: Store, clock: FakeClock) -> None:

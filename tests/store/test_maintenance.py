@@ -9,6 +9,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -506,3 +507,20 @@ def test_a_fork_leaves_the_parents_thread_alone(root: Path) -> None:
         os.waitpid(child, 0)
         append(store, "t", [b"x"])
         wait_until(lambda: store.log("t", 0).recovery_point == 2, "a sync after the fork")
+
+
+def test_a_log_that_somebody_appends_to_is_not_shortened_by_a_configuration_that_another_process_has_altered(
+    tmp_path: Path,
+) -> None:
+    """Goal: what an older configuration would delete is left to the next pass, which has the new one."""
+    place = TopicPartition("t", 0)
+    with open_store(tmp_path) as other, open_store(tmp_path) as store:
+        other.create_topic("t", partitions=1, config={"retention.ms": 1000, "segment.bytes": 1 << 14})
+        with store._table.writing(place) as log:
+            for _ in range(400):
+                log.append(bytes(100), timestamp_ms=1)
+        other.alter_topic("t", {"retention.ms": -1})
+        with store._table.writing(place), ThreadPoolExecutor(1) as another_thread:
+            assert another_thread.submit(store.maintain).result() == 0
+        assert store.maintain() == 0
+        assert len(read(store, "t")) == 400

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
@@ -573,6 +574,56 @@ def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(
             lane.destination.append_records = append_and_lose
             assert isinstance(producer.send("t", b"second").exception(PATIENCE_S), LogFailed)
         assert values_of(store, "t") == [b"first"]
+
+
+def between_two_batches(store: Store, producer: Producer, do: Callable[[], object]) -> list[SendFuture]:
+    """Send two batches in one round; something is done when the first of them was appended."""
+    append = store._table.append
+
+    def append_and_do(*arguments: Any) -> Any:
+        store._table.append = append  # type: ignore[method-assign]
+        appended = append(*arguments)
+        do()
+        return appended
+
+    store._table.append = append_and_do  # type: ignore[method-assign]
+    futures = [producer.send("t", letter * 150) for letter in (b"y", b"z")]
+    with contextlib.suppress(LogFailed):
+        producer.flush()
+    return futures
+
+
+def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(tmp_path: Path) -> None:
+    """Both were acknowledged, with the same offset."""
+    files = LosingFiles()
+    files.synced = {}
+    with open_store(tmp_path, files=files, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        producer = store.producer(linger_ms=NEVER_MS, batch_bytes=200)
+        producer.send("t", b"x" * 150)
+        producer.flush()
+
+        def lose() -> None:
+            files.sync_errors["t-0"] = errno.EIO
+            with pytest.raises(LogFailed):
+                store._table.open_writers()[0].flush()
+
+        first, _ = between_two_batches(store, producer, lose)
+        assert isinstance(first.exception(PATIENCE_S), LogFailed)
+        with contextlib.suppress(LogFailed):
+            producer.close()
+        assert b"y" * 150 not in values_of(store, "t")
+
+
+def test_a_producer_goes_on_where_a_topic_is_altered_between_two_batches(tmp_path: Path) -> None:
+    """One of them is synced and the other is not: the policy was another one by then."""
+    with open_store(tmp_path, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        with store.producer(linger_ms=NEVER_MS, batch_bytes=200) as producer:
+            futures = between_two_batches(store, producer, lambda: store.alter_topic("t", {"flush": "interval"}))
+            assert [future.result(PATIENCE_S).offset for future in futures] == [0, 1]
+            producer.send("t", b"more")
+        assert len(values_of(store, "t")) == 3
 
 
 def test_a_record_is_acknowledged_where_its_log_was_closed_before_its_sync(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import Kind
+from seeklog.topics import topics as topics_module
 from storage.workbench import QuickFiles, fill, open_log
 from store.workbench import (
     Holder,
@@ -880,3 +881,25 @@ def test_of_many_that_make_one_topic_one_makes_it(root: Path) -> None:
         assert made.count(True) == 1
         assert len(second.describe_topic("one").partitions) == 1 + made.index(True)
         assert len(partition_directories(root)) == 1 + made.index(True)
+
+
+def test_a_creation_that_ends_at_its_last_write_leaves_no_directory_once_it_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk was full: what was made in vain is not kept until the next open."""
+    calls = 0
+    write = topics_module.write_catalog
+
+    def write_once(*arguments: Any) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            raise OSError(errno.ENOSPC, "full")
+        write(*arguments)
+
+    with open_store(tmp_path) as store:
+        monkeypatch.setattr(topics_module, "write_catalog", write_once)
+        with pytest.raises(DiskFull):
+            store.create_topic("orders", partitions=2)
+        store.create_topic("orders", partitions=2)
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["orders-0", "orders-1"]

@@ -62,29 +62,32 @@ class _PartitionDestination:
     def __init__(self, table: PartitionTable, partition: TopicPartition) -> None:
         self._table = table
         self._partition = partition
-        self._unsynced: Log | None = None
-        self._end = 0
+        self._unsynced: dict[Log, int] = {}
+        """The logs that were appended to since the last sync, and up to where: one may be opened anew in between."""
 
     @property
     def syncs_each(self) -> bool:
-        # The policy is that of the log as it was open for the last append: the topic may have been altered.
-        return self._unsynced is not None
+        # The policy is that of the logs as they were open for the appends: the topic may have been altered.
+        return bool(self._unsynced)
 
     def append_records(self, records: list[Record]) -> range:
-        offsets, self._unsynced = self._table.append(self._partition, records)
-        self._end = offsets.stop
+        offsets, unsynced = self._table.append(self._partition, records)
+        if unsynced is not None:
+            self._unsynced[unsynced] = offsets.stop
         return offsets
 
     def flush(self) -> None:
-        """Sync the very log that was appended to: one that was opened anew since may have lost what was not synced."""
-        log = self._unsynced
-        assert log is not None
-        try:
-            log.flush()
-        except LogClosed:
-            # Whoever closed it has synced it, unless that failed.
-            if log.recovery_point < self._end:
-                raise LogFailed(f"{self._partition} was closed, and what was appended before is not synced") from None
+        """Sync the very logs that were appended to: one that is opened anew may have lost what was not synced."""
+        unsynced, self._unsynced = self._unsynced, {}
+        for log, end in unsynced.items():
+            try:
+                log.flush()
+            except LogClosed:
+                # Whoever closed it has synced it, unless that failed.
+                if log.recovery_point < end:
+                    raise LogFailed(
+                        f"{self._partition} was closed, and what was appended before is not synced"
+                    ) from None
 
 
 class _NumberedDestination:

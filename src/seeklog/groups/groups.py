@@ -23,6 +23,7 @@ from seeklog.errors import (
     GroupNotFound,
     InvalidName,
     LogClosed,
+    LogFailed,
     NotAccessible,
     OffsetOutOfRange,
     RecordTooLarge,
@@ -82,6 +83,10 @@ class _OffsetsPartition:
             for record in log.scan(self._next_offset, end):
                 self._take(record)
             self._next_offset = end
+
+    def start_over(self) -> None:
+        """Read everything anew the next time."""
+        self.groups, self._next_offset = {}, -1
 
     def _take(self, record: Record) -> None:
         try:
@@ -259,9 +264,15 @@ class Groups:
     def _holding(self, partition: TopicPartition) -> Iterator[tuple[_OffsetsPartition, Log]]:
         """Hold all groups of a partition still, in this and in other processes, with all that was committed before."""
         offsets = self._offsets_partition(partition)
-        with offsets.lock, self._table.lent(partition, patience_s=PATIENCE_S) as log:
-            offsets.read_on(log)
-            yield offsets, log
+        with offsets.lock:
+            try:
+                with self._table.lent(partition, patience_s=PATIENCE_S) as log:
+                    offsets.read_on(log)
+                    yield offsets, log
+            except LogFailed:
+                # What was appended, and read here, may be lost, and its offset given to what another process commits.
+                offsets.start_over()
+                raise
 
     def _make_topic(self) -> None:
         if not self._topics.has(CONSUMER_OFFSETS):
@@ -360,6 +371,9 @@ class Groups:
             return
         for number in self._topics.find(CONSUMER_OFFSETS).partitions:
             with self._holding(TopicPartition(CONSUMER_OFFSETS, number)) as (offsets, log):
+                # By what is in the log now: what was read before may have been lost by another process's failed sync.
+                offsets.start_over()
+                offsets.read_on(log)
                 forgotten = [
                     Record(None, key=records.encode_offset_key(group.name, partition))
                     for group in offsets.groups.values()

@@ -312,9 +312,9 @@ class Observer:
         for each segment: to look again each time would last as long as it does.
         """
         latest = self._read_checkpoint()
-        if latest is None or since is None:
-            return latest is not since
-        return latest.generation != since.generation and latest.high_watermark < stop
+        return (
+            latest is None or since is None or (latest.generation != since.generation and latest.high_watermark < stop)
+        )
 
     def reload(self) -> None:
         """Forget what was learnt of the files and look at all of them again."""

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
@@ -256,6 +257,9 @@ class PartitionTable:
             self._topics.refresh()
             if entry.version != self._topics.version:
                 self._hold_against_topics(entry)
+            # A writer with an older configuration that somebody appends to is closed as soon as they are done.
+            if entry.is_stale and not entry.unpinned.wait_for(lambda: not entry.is_stale, patience_s):
+                raise LogLocked(partition_path(self._root, partition), os.getpid())
             writer = self._usable_writer(entry)
             if writer is not None:
                 yield writer
@@ -278,7 +282,9 @@ class PartitionTable:
         while True:
             log = self._open(partition, read_only=False, background=background)
             try:
-                if not self._topics.refresh() or self._topics.config_of(self._topics.check(partition)) == log.config:
+                # Whether or not it was this thread that learned of it.
+                self._topics.refresh()
+                if self._topics.config_of(self._topics.check(partition)) == log.config:
                     return log
             except BaseException:
                 log.close()

@@ -243,6 +243,7 @@ class Topics:
         for topic in [topic for topic in self._catalog.values() if topic.change is not None]:
             if topic.change != "delete":
                 self._undo(topic)
+                self._remove_discarded()
             elif self.forget is not None:
                 try:
                     with self._locked(topic) as present:
