@@ -192,6 +192,14 @@ BUGS: Final = (
         "    manifest = Manifest(is_complete=True)\n    return replace(plan",
         ("tests/crash/test_archive_states.py",),
     ),
+    Bug(
+        1,
+        "a repair promises what comes back before it is there",
+        _STORAGE + "repair.py",
+        "checkpoint=self._new_checkpoint(promised)",
+        "checkpoint=self._new_checkpoint(end)",
+        ("tests/crash/test_repair_states.py::test_a_repair_that_a_crash_interrupts_is_done_by_the_next",),
+    ),
     # ---------------------------------------------------------------- 2: torn tails
     Bug(
         2,
@@ -289,6 +297,14 @@ BUGS: Final = (
         "            self.recovery_point = end\n            try:\n                for segment in (*rolled, active):\n",
         (_IO + "test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledged",),
     ),
+    Bug(
+        4,
+        "a producer syncs only the log that it appended to last",
+        "seeklog/clients/producer.py",
+        "self._unsynced[unsynced] = offsets.stop",
+        "self._unsynced = {unsynced: offsets.stop}",
+        ("tests/store/test_producer.py::test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew",),
+    ),
     # ---------------------------------------------------------------- 5: full disks
     Bug(
         5,
@@ -384,6 +400,22 @@ BUGS: Final = (
         "        stop = partition.high_watermark\n        if not",
         "        stop = partition.log_end_offset\n        if not",
         (_LOG + "test_reads_stop_at_the_high_watermark_and_uncommitted_ones_go_on",),
+    ),
+    Bug(
+        9,
+        "a truncation does not wait for who replaces a seal",
+        _STORAGE + "partition.py",
+        "                with self._shared.replacing:\n                    # Who has",
+        "                if self._shared.replacing:\n                    # Who has",
+        ("tests/storage/test_segment.py::test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced",),
+    ),
+    Bug(
+        9,
+        "compaction takes what a truncation is cutting for damage",
+        _STORAGE + "partition.py",
+        "        with self._sync_lock:\n            return self.truncation_count\n",
+        "        return self.truncation_count\n",
+        ("tests/storage/test_compaction.py::test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it",),
     ),
     # ---------------------------------------------------------------- 10: one writer
     Bug(

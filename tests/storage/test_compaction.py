@@ -32,6 +32,7 @@ from seeklog.storage import compaction
 from seeklog.storage.compaction import SegmentFacts, assess, can_join
 from seeklog.storage.seal import read_seal
 from storage.workbench import (
+    PATIENCE_S,
     START_MS,
     FakeClock,
     FullFiles,
@@ -554,25 +555,25 @@ def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_tha
         assert not [*tmp_path.glob("*.cleaned"), *tmp_path.glob("*.swap")]
 
 
-@pytest.mark.parametrize("last_seen", ["sync", "sync_directory"])
-def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_path: Path, last_seen: str) -> None:
-    """Goal: files that are cut or gone, though the log does not know it yet, are no damage."""
-    cutting, has_met = threading.Event(), threading.Event()
+@pytest.mark.parametrize("method", ["sync", "sync_directory"])
+def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_path: Path, method: str) -> None:
+    """Goal: a file that is cut or gone, though the log does not know it yet, is no damage."""
+    cutting, is_over = threading.Event(), threading.Event()
 
     class Slow(Meanwhile):
         def sync(self, handle: int) -> None:
-            self.pause("sync", self._paths.get(handle, ""))
+            self.pause("sync", self._paths[handle].endswith(names.LOG))
             super().sync(handle)
 
         def sync_directory(self, path: str) -> None:
-            self.pause("sync_directory", names.LOG)
+            self.pause("sync_directory", True)
             super().sync_directory(path)
 
-        def pause(self, method: str, path: str) -> None:
-            is_cut = not (tmp_path / names.segment_name(bases[-1], names.LOG)).exists() if bases else False
-            if is_cut and method == last_seen and path.endswith(names.LOG) and not cutting.is_set():
+        def pause(self, called: str, is_for_log: bool) -> None:
+            is_cut = bool(bases) and not (tmp_path / names.segment_name(bases[-2], names.LOG)).exists()
+            if called == method and is_for_log and is_cut and not cutting.is_set():
                 cutting.set()
-                has_met.wait(0.5)  # who meets it waits for us; it tells only if it does not
+                is_over.wait(0.5)  # who meets it waits for us; it is over only if it does not
 
     bases: list[int] = []
     files = Slow()
@@ -584,14 +585,15 @@ def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_pat
 
         def cut() -> None:
             other.start()
-            assert cutting.wait(10)
+            assert cutting.wait(PATIENCE_S)
 
-        met = bases[-2] if last_seen == "sync_directory" else bases[1]
+        # One that is cut, and one that is gone.
+        met = bases[1] if method == "sync" else bases[-2]
         files.before("open", names.segment_name(met, names.LOG), cut)
         try:
             log.compact()
         finally:
-            has_met.set()
+            is_over.set()
             other.join()
         assert files.is_over
         assert log.log_end_offset <= bases[1] + 3
