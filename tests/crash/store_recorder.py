@@ -480,14 +480,16 @@ class StoreRecorder:
         topics = look_at_topics(self.store)
         for each in self.promise.transactions:
             if each.state == "possible":
-                violations = list(each.violations(topics))
-                if violations and self._is_unfinished(each):
+                if self._is_unfinished(each):
                     raise TransactionUnfinished(f"{each} is not finished")
+                violations = list(each.violations(topics))
                 assert not violations, violations
                 each.state = "committed" if each.is_there(topics) else "void"
         for topic in self._present():
-            for promise, found in zip(topic.logs, topics[topic.name].logs, strict=True):
+            for number, (promise, found) in enumerate(zip(topic.logs, topics[topic.name].logs, strict=True)):
                 _learn_log(promise, found)
+                # Less than all, if a disk that fails has kept the open from recovering it, which it says.
+                promise.durable_end = self.store.log(topic.name, number).recovery_point
 
     def _is_unfinished(self, transaction: TransactionPromise) -> bool:
         """Tell whether a store could not finish a transaction when it was opened, as on a disk that fails."""
