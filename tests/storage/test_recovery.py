@@ -605,9 +605,10 @@ def test_what_recovery_cuts_away_leaves_no_index_of_aborted_transactions_to_the_
     second.write_bytes(second.read_bytes()[:-1] + b"?")
     with open_log(path, **words) as log:
         assert log.log_end_offset == 5
-        assert not index.exists()
+        assert index.exists()  # for a repair that brings the segment back
         fill(log, 3)
         assert segment_bases(path) == [0, 3, 6]
+        assert not index.exists()
 
 
 def test_a_new_segment_takes_over_nothing_that_lies_under_its_number(tmp_path: Path) -> None:

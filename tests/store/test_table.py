@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import gc
 import os
@@ -14,10 +15,10 @@ import pytest
 
 from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
-from seeklog.errors import LogClosed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
+from seeklog.errors import LogClosed, LogFailed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
 from seeklog.topics import table
 from seeklog.topics.catalog import encode_catalog
-from storage.workbench import QuickFiles, open_log, value_of, values, wait_until
+from storage.workbench import PATIENCE_S, QuickFiles, open_log, value_of, values, wait_until
 from store.workbench import Holder, TickingClock, append, open_file_count, open_store, read, send, snapshot
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -333,6 +334,83 @@ def test_an_altered_topic_is_written_with_its_new_configuration(store: Store) ->
     assert store.log("t", 0).config.segment_bytes == 500
     assert store.describe_topic("t").partitions[0].segment_count > 1
     assert len(read(store, "t")) == 18
+
+
+def test_who_appends_after_an_alteration_waits_for_those_who_began_before_it(store: Store) -> None:
+    """Goal: one behind the other, they would keep the log open with its older configuration for ever."""
+    found: list[int] = []
+
+    def write() -> None:
+        with store._table.writing(T0) as log:
+            found.append(log.config.segment_bytes)
+
+    other = threading.Thread(target=write)
+    with store._table.writing(T0):
+        store.alter_topic("t", {"segment.bytes": 500})
+        other.start()
+        other.join(0.2)  # it waits for us; if it did not, it would be through
+    other.join()
+    assert found == [500]
+
+
+def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_though_that_fails(root: Path) -> None:
+    class Failing(QuickFiles):
+        is_broken = False
+
+        def sync(self, handle: int) -> None:
+            if self.is_broken:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    files = Failing()
+    with open_store(root, files=files) as store, ThreadPoolExecutor(1) as another_thread:
+        store.create_topic("t", partitions=1)
+
+        def hold() -> int:
+            with store.hold("t", 0, patience_s=10 * PATIENCE_S) as log:
+                return log.config.segment_bytes
+
+        writing = contextlib.ExitStack()
+        writing.enter_context(store._table.writing(T0)).append(b"value")
+        store.alter_topic("t", {"segment.bytes": 500})
+        lent = another_thread.submit(hold)
+        wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
+        files.is_broken = True
+        with pytest.raises(LogFailed):
+            writing.close()
+        files.is_broken = False
+        assert lent.result(PATIENCE_S) == 500
+
+
+def test_who_waits_for_a_log_when_its_store_is_closed_is_not_lent_it(root: Path) -> None:
+    """Goal: from then on a broker may begin, and nobody writes here."""
+    with ThreadPoolExecutor(1) as another_thread:
+        store = open_store(root)
+        store.create_topic("t", partitions=1)
+
+        def hold() -> None:
+            with store.hold("t", 0, patience_s=10 * PATIENCE_S):
+                pass
+
+        with store._table.writing(T0) as log:
+            log.append(b"value")
+            store.alter_topic("t", {"segment.bytes": 500})
+            lent = another_thread.submit(hold)
+            wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
+            store.close()
+        with pytest.raises(LogClosed, match="is closed"):
+            lent.result(PATIENCE_S)
+
+
+def test_a_topic_is_dropped_though_somebody_opens_it_anew_meanwhile(store: Store) -> None:
+    entry = store._table._entry(T0)
+    with ThreadPoolExecutor(2) as other_threads:
+        with store._table.writing(T0):
+            dropped = other_threads.submit(store._table.drop, "t")
+            wait_until(lambda: bool(entry.unpinned._waiters), "somebody waits")
+            appended = other_threads.submit(append, store, "t", [b"value"])
+        appended.result(PATIENCE_S)
+        dropped.result(PATIENCE_S)
+    assert read(store, "t") == [b"value"]
 
 
 def test_an_alteration_reaches_a_producer_that_is_open(store: Store) -> None:

@@ -308,6 +308,7 @@ class Partition:
         self._lock = threading.Lock()
         self._sync_lock = threading.RLock()
         self._compacting = threading.Lock()
+        self._shared.replacing = threading.Lock()
         # Its thread is not in the child, but a lock of its events that was held at the fork is held for good.
         self._background = None
 

@@ -496,7 +496,8 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
         _count(report, data)
         report.torn_files.append(_keep_torn(shared, segment.base_offset, 0, data))
         files.sync_directory(directory)
-        for suffix in (names.LOG, *names.BESIDE_LOG):
+        # Not its index of aborted transactions: a repair that brings it back takes that over.
+        for suffix in names.SEGMENT_SUFFIXES:
             with contextlib.suppress(FileNotFoundError):
                 files.remove(shared.path(segment.base_offset, suffix))
     files.sync_directory(directory)

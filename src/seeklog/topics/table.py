@@ -88,9 +88,6 @@ class _Entry:
         self.is_stale = False
         """Whether the writer is to be closed as soon as nobody uses it."""
 
-    def has_no_writer(self) -> bool:
-        return self.writer is None
-
     def open_log(self) -> Log | None:
         """Return the log to read from, unless somebody who was given it has closed it."""
         return next((log for log in (self.writer, self.reader) if log is not None and not log.is_closed), None)
@@ -200,6 +197,8 @@ class PartitionTable:
         with entry.lock:
             if entry.version != self._topics.version:
                 self._hold_against_topics(entry)
+            # Those who use a writer with an older configuration end first: if one always came in between, none would.
+            entry.unpinned.wait_for(lambda: not entry.is_stale, MOMENT_S)
             log = self._usable_writer(entry) or self._open_writer(entry)
             entry.pins += 1
             return entry, log
@@ -218,8 +217,10 @@ class PartitionTable:
         with entry.lock:
             entry.pins -= 1
             if entry.is_stale and not entry.pins:
-                self._close_writer(entry)
-                entry.unpinned.notify_all()
+                try:
+                    self._close_writer(entry)
+                finally:
+                    entry.unpinned.notify_all()
         with self._lock:
             if entry.writer is not None:
                 self._writers[entry.partition] = entry
@@ -254,12 +255,7 @@ class PartitionTable:
         """
         entry = self._entry(partition)
         with entry.lock:
-            self._topics.refresh()
-            if entry.version != self._topics.version:
-                self._hold_against_topics(entry)
-            # A writer with an older configuration that somebody appends to is closed as soon as they are done.
-            if entry.is_stale and not entry.unpinned.wait_for(lambda: not entry.is_stale, patience_s):
-                raise LogLocked(partition_path(self._root, partition), os.getpid())
+            self._bring_up_to_date(entry, patience_s=max(patience_s, MOMENT_S))
             writer = self._usable_writer(entry)
             if writer is not None:
                 yield writer
@@ -272,6 +268,19 @@ class PartitionTable:
                 log.close()
                 with self._lock:
                     self._changed[partition] = (entry.topic_id, _offsets_of(log))
+
+    def _bring_up_to_date(self, entry: _Entry, *, patience_s: float) -> None:
+        """Leave no writer with an older configuration: it is closed as soon as nobody uses it. Holds the lock."""
+        while True:
+            self._topics.refresh()
+            if entry.version != self._topics.version:
+                self._hold_against_topics(entry)
+            if not entry.is_stale:
+                return
+            if not entry.unpinned.wait_for(lambda: not entry.is_stale or self._is_closed, patience_s):
+                raise LogLocked(partition_path(self._root, entry.partition), os.getpid())
+            with self._lock:
+                self._check_open()
 
     def _open_as_configured(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
         """Open a log as the catalog has it while it is locked.
@@ -376,8 +385,8 @@ class PartitionTable:
         """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
         for entry in self._entries_of(topic):
             with entry.lock:
-                self._close_stale(entry)
-                if not entry.unpinned.wait_for(entry.has_no_writer, DROP_PATIENCE_S):
+                # Who has opened it anew while we waited ends, too.
+                if not entry.unpinned.wait_for(lambda: self._close_stale(entry), DROP_PATIENCE_S):  # noqa: B023
                     raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
                 self._changed.pop(entry.partition, None)
 
@@ -396,13 +405,15 @@ class PartitionTable:
         with self._lock:
             return [entry for entry in self._entries.values() if topic in (None, entry.partition.topic)]
 
-    def _close_stale(self, entry: _Entry) -> None:
+    def _close_stale(self, entry: _Entry) -> bool:
+        """Close a writer as soon as nobody uses it; tell whether there is none any more."""
         with entry.lock:
             entry.is_stale = entry.writer is not None
             self._close_writer(entry)
             reader, entry.reader = entry.reader, None
             if reader is not None:
                 reader.close()
+            return entry.writer is None
 
     def abandon(self) -> None:
         """Forget every log in a forked child, and make the lock anew: a thread that is not in it may have held it."""
@@ -447,6 +458,7 @@ class PartitionTable:
                     self._close_writer(entry)
                 except SeeklogError as error:
                     first_error = first_error or error
+                entry.unpinned.notify_all()
                 if entry.reader is not None:
                     entry.reader.close()
         if first_error is not None:
