@@ -308,8 +308,8 @@ class Observer:
     def _was_cut_below(self, stop: int, *, since: Checkpoint | None) -> bool:
         """Tell whether the log may have been cut below an offset since a checkpoint was read.
 
-        A truncation first replaces the checkpoint by one that promises less. So does not compaction, which replaces it
-        for each segment: to look again each time would last as long as it does.
+        A truncation first replaces the checkpoint by one that promises less. Compaction replaces it, too, for each
+        segment, by one that promises as much: to look again each time would last as long as the compaction.
         """
         latest = self._read_checkpoint()
         return (

@@ -197,8 +197,9 @@ class PartitionTable:
         with entry.lock:
             if entry.version != self._topics.version:
                 self._hold_against_topics(entry)
-            # Those who use a writer with an older configuration end first: if one always came in between, none would.
-            entry.unpinned.wait_for(lambda: not entry.is_stale, MOMENT_S)
+            if entry.is_stale:
+                # Those who use one with an older configuration end first: were one always to come between, none would.
+                entry.unpinned.wait_for(lambda: not entry.is_stale, MOMENT_S)
             log = self._usable_writer(entry) or self._open_writer(entry)
             entry.pins += 1
             return entry, log
