@@ -16,6 +16,10 @@ import pytest
 
 import seeklog
 from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
+from seeklog.cli.record_json import Draft
+from seeklog.cli.sending import WINDOW, Sending
+from seeklog.clients.producer import SendFuture
+from seeklog.errors import SeeklogError
 
 NASTY = (
     (b"plain", b"key", (), MORNING_MS),
@@ -318,6 +322,29 @@ def test_ctrl_c_keeps_what_was_sent_and_says_how_many(store: Path) -> None:
     assert seen == [b"a", b"b", b"c"]
     assert (code, told.split()) == (130, ["stopped;", "written:", "3", "records"])
     assert values(store, "refunds") == [b"a", b"b", b"c"]
+
+
+def test_ctrl_c_while_it_waits_for_what_was_sent_miscounts_nothing(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is where it spends its time. Who goes on behind the number told writes nothing twice."""
+    wait, waited = SendFuture.exception, itertools.count(1)
+
+    def interrupted(future: SendFuture) -> SeeklogError | None:
+        if next(waited) == 100:
+            raise KeyboardInterrupt
+        return wait(future)
+
+    monkeypatch.setattr(SendFuture, "exception", interrupted)
+    with seeklog.open(store) as made, made.producer() as producer:
+        sending = Sending(producer, "refunds", partition=None, keep_partition=False, rate=None)
+        for _ in range(2 * WINDOW - 1):
+            sending.send(Draft(value=b"value"))
+        with pytest.raises(KeyboardInterrupt):
+            sending.send(Draft(value=b"value"))
+        sending.settle()
+        assert sending.written == 2 * WINDOW
+    assert len(values(store, "refunds")) == 2 * WINDOW
 
 
 def test_on_a_terminal_it_says_how_to_end(run_on_terminal: Run, store: Path) -> None:

@@ -203,6 +203,13 @@ def test_what_a_broker_wrote_is_archived_and_reads_the_same(unpacked: Path, name
                 got = rows(log.scan(), f"{topic}-{number}")
                 assert got == expected[: len(got)]
                 assert log.high_watermark == segment_bases(unpacked / name / f"{topic}-{number}")[-1] or got
+        # An archive of an archive is how one is restored: though a broker sealed nothing, all of it is final.
+        assert cold.archive(tmp_path / "again").copied_segments == done.copied_segments
+        with seeklog.open(tmp_path / "again", read_only=True) as again:
+            for topic in cold.topics():
+                for number in (one.partition for one in cold.describe_topic(topic).partitions):
+                    assert list(again.log(topic, number).scan()) == list(cold.log(topic, number).scan())
+                    assert again.log(topic, number).high_watermark == cold.log(topic, number).high_watermark
     assert partitions_of(name)
 
 
@@ -506,6 +513,30 @@ def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Pat
     with pytest.raises(ArchiveMismatch, match="made anew"):
         store.archive(tmp_path / "archive")
     assert snapshot(tmp_path / "archive") == before
+
+
+def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: Path, tmp_path: Path) -> None:
+    """Goal: no archive holds partitions of two topics, or of one under the other's id."""
+    store.create_topic("first", partitions=1)
+    fill(store, 1_000, topic="first")
+    store.close()
+    anew: list[str] = []
+
+    def make_anew(copied: int, total: int) -> None:
+        if not anew:
+            with open_store(root, segment_bytes=SEGMENT_BYTES) as other:
+                other.delete_topic("orders")
+                other.create_topic("orders", partitions=2)
+                for _ in range(200):
+                    append(other, "orders", [b"new" * 30] * 10)
+                anew.append(other.describe_topic("orders").topic_id)
+
+    with open_store(root, read_only=True) as reader:
+        with pytest.raises(ArchiveMismatch, match="made anew while it was archived"):
+            reader.archive(tmp_path / "archive", progress=make_anew)
+        reader._topics.refresh()
+        reader.archive(tmp_path / "archive")
+    assert manifest_of(tmp_path / "archive").topics["orders"].topic_id == anew[0]
 
 
 def test_a_log_that_was_cut_and_written_otherwise_is_refused(store: Store, tmp_path: Path) -> None:

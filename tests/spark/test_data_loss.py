@@ -7,7 +7,7 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from seeklog import Store, TopicPartition
 from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
+from seeklog.spark import stream as stream_module
+from seeklog.spark.plan import Split
 from spark.streams import Collected, Driven, span
 from spark.workbench import Place, append, make_store, message_of, numbered
 from store.workbench import open_store
@@ -375,6 +377,25 @@ def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Pat
         store.delete_topic("orders")
     with pytest.raises(DataLoss, match=re.escape("orders-0 was deleted, or made anew, since offsets 20 to 29")):
         [batch for split in splits for batch in stream.reader.read(split)]
+
+
+def test_a_topic_that_is_made_anew_while_a_batch_is_planned_is_a_loss(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the look at its bounds and that at its segments."""
+    stream = crashed(path)
+    start, end = (json.loads(text) for text in stream.wal[-2:])
+    plan_splits = stream_module.plan_splits
+
+    def plan_too_late(*words: Any, **options: Any) -> list[Split]:
+        monkeypatch.undo()
+        with open_store(path) as store:
+            make_anew_longer(store)
+        return plan_splits(*words, **options)
+
+    monkeypatch.setattr(stream_module, "plan_splits", plan_too_late)
+    with pytest.raises(DataLoss, match="PARTITIONS_DELETED"):
+        stream.reader.partitions(start, end)
 
 
 # ---------------------------------------------------------------- checkpoints of others

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from seeklog import Record, Store, names
-from seeklog.errors import DataLoss
+from seeklog.errors import DataLoss, TopicNotFound
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
 from seeklog.spark.offsets import Range
@@ -48,6 +48,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
             append(store, "tiny", records[:3], partition=number)
     with open_store(path, read_only=True) as store:
         yield store
+
+
+def test_a_topic_that_was_made_anew_since_its_ranges_were_found_is_not_read_for_it(tmp_path: Path) -> None:
+    path = make_store(tmp_path / "store", {"orders": [20]})
+    with open_store(path, read_only=True) as reader:
+        ranges, topic_ids = whole(reader, "orders"), {"orders": reader.describe_topic("orders").topic_id}
+        assert plan_splits(reader, ranges, topic_ids=topic_ids)
+        with open_store(path) as store:
+            store.delete_topic("orders")
+            store.create_topic("orders", partitions=1)
+            append(store, "orders", [Record(VALUE)] * 30)
+        with pytest.raises(TopicNotFound, match="made anew while reading it was planned"):
+            plan_splits(reader, ranges, topic_ids=topic_ids)
 
 
 def whole(store: Store, *topics: str) -> list[Range]:

@@ -1028,6 +1028,26 @@ def test_a_topic_that_is_deleted_is_an_error_for_its_consumer(store: Store) -> N
                 drain(consumer)
 
 
+@pytest.mark.parametrize("words", [EARLIEST, GROUP], ids=["alone", "in a group"])
+@pytest.mark.parametrize("polls_between", [False, True])
+def test_partitions_that_were_assigned_are_read_on_when_their_topic_is_made_anew(
+    store: Store, words: dict[str, Any], polls_between: bool
+) -> None:
+    with store.consumer(**words) as consumer:
+        consumer.assign([ZERO])
+        drain(consumer)
+        store.delete_topic("events")
+        if polls_between:
+            with pytest.raises(TopicNotFound):
+                consumer.poll()
+            assert consumer.poll() == []
+        store.create_topic("events", partitions=2)
+        send(store, "events", [b"new"] * 3, partition=0)
+        send(store, "events", [b"other"] * 3, partition=1)
+        assert [record.value for record in drain(consumer)] == [b"new"] * 3
+        assert consumer.assignment == {ZERO}
+
+
 def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store, clock: FakeClock) -> None:
     store.create_topic("others", partitions=2)
     send(store, "others", [b"value"] * 3, partition=1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import random
 from collections.abc import Callable, Iterator
@@ -12,10 +13,10 @@ from typing import Any
 import pytest
 
 from seeklog import Consumer, Record, Store, TopicPartition
-from seeklog.errors import CommitRefused, LogClosed, NoOffset
+from seeklog.errors import CommitRefused, LogClosed, LogFailed, NoOffset
 from seeklog.files import Buffer
 from seeklog.groups.records import GroupState, Member, encode_group, encode_group_key
-from seeklog.names import MEMBER
+from seeklog.names import CONSUMER_OFFSETS, MEMBER
 from storage.workbench import FakeClock, QuickFiles
 from store.workbench import append, open_store
 
@@ -29,9 +30,27 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+class FailingFiles(QuickFiles):
+    """A disk whose next sync of a group's records fails when it is told so; they are written by then."""
+
+    def __init__(self) -> None:
+        self.fails = False
+
+    def sync(self, handle: int) -> None:
+        if self.fails and CONSUMER_OFFSETS in os.readlink(f"/proc/self/fd/{handle}"):
+            self.fails = False
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        super().sync(handle)
+
+
 @pytest.fixture
-def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    with open_store(tmp_path / "store", clock=clock) as store:
+def files() -> FailingFiles:
+    return FailingFiles()
+
+
+@pytest.fixture
+def store(tmp_path: Path, clock: FakeClock, files: FailingFiles) -> Iterator[Store]:
+    with open_store(tmp_path / "store", clock=clock, files=files) as store:
         store.create_topic("events", partitions=PARTITIONS)
         for partition in range(PARTITIONS):
             append(store, "events", [b"value"] * RECORDS, partition=partition)
@@ -329,6 +348,87 @@ def test_one_who_comes_back_reads_on_where_the_other_committed(store: Store, clo
     assert {silent.position(*tp) for tp in EVERYTHING} == {40}
     silent.commit()
     assert set(store.describe_group("group").offsets.values()) == {40}
+
+
+def read_on(other: Consumer) -> None:
+    """Let one who took over everything commit that it has read up to offset 40, and leave."""
+    for tp in other.assignment:
+        other.seek(*tp, offset=40)
+    other.commit()
+    other.close()
+
+
+def test_one_who_comes_back_commits_nothing_of_its_former_life(store: Store, clock: FakeClock) -> None:
+    """Its automatic commit is always due, and it is a member again before it knows where the others were."""
+    silent = join(store, max_poll_interval_ms=10_000)
+    silent.poll(max_records=20)
+    clock.advance(10_001)
+    read_on(join(store, enable_auto_commit=False))
+    beat(clock, silent, rounds=1)
+
+    assert set(store.describe_group("group").offsets.values()) == {40}
+    assert {silent.position(*tp) for tp in EVERYTHING} == {40}
+
+
+def test_nor_does_one_whose_coming_back_was_written_though_it_failed(
+    store: Store, clock: FakeClock, files: FailingFiles
+) -> None:
+    silent, other = silence(store, clock)
+    silent._auto_commits = True
+    read_on(other)
+    files.fails = True
+    with pytest.raises(LogFailed):
+        beat(clock, silent, rounds=1)
+
+    with pytest.raises(CommitRefused, match="took this consumer for gone"):
+        silent.commit()
+    beat(clock, silent, rounds=1)
+    assert {silent.position(*tp) for tp in EVERYTHING} == {40}
+    silent.close()
+    assert set(store.describe_group("group").offsets.values()) == {40}
+
+
+def test_what_was_given_up_is_not_one_s_own_though_that_failed(
+    store: Store, clock: FakeClock, files: FailingFiles
+) -> None:
+    """Goal: it is not taken back from who has it, and not read on where it was left."""
+
+    revoked: list[frozenset[TopicPartition]] = []
+
+    def fail(given: frozenset[TopicPartition]) -> None:
+        files.fails = not revoked  # behind the commit, and before the group hears of it
+        revoked.append(given)
+
+    first = join(store, on_revoke=fail)
+    first.poll(max_records=20)
+    second = join(store, enable_auto_commit=False)
+    with pytest.raises(LogFailed):
+        beat(clock, first, rounds=1)
+    beat(clock, second, rounds=1)
+    given = second.assignment
+    assert len(given) == 3
+    beat(clock, first, rounds=1)
+    assert first.assignment == EVERYTHING - given
+
+    read_on(second)
+    beat(clock, first, rounds=1)
+    assert {first.position(*tp) for tp in given} == {40}
+
+
+@pytest.mark.parametrize("somebody_came_and_went", [False, True])
+def test_a_reset_is_not_undone_by_one_who_was_taken_for_gone(
+    store: Store, clock: FakeClock, somebody_came_and_went: bool
+) -> None:
+    silent = join(store, max_poll_interval_ms=10_000)
+    silent.poll(max_records=20)
+    clock.advance(10_001)
+    store.reset_offsets("group", "events", to="latest")
+    if somebody_came_and_went:
+        join(store, enable_auto_commit=False).close()
+    beat(clock, silent, rounds=1)
+
+    assert set(store.describe_group("group").offsets.values()) == {RECORDS}
+    assert {silent.position(*tp) for tp in EVERYTHING} == {RECORDS}
 
 
 def test_one_who_comes_back_has_lost_what_it_had_fetched(store: Store, clock: FakeClock) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from crash.sim import Disk, SimFiles
 from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
 from seeklog.errors import (
     CorruptBatch,
@@ -28,7 +31,8 @@ from seeklog.storage.transaction import (
     read_transaction,
     write_transaction,
 )
-from seeklog.topics.transactions import Staged
+from seeklog.topics import transactions
+from seeklog.topics.transactions import Staged, Transactions
 from storage.workbench import FakeClock, QuickFiles
 from store.workbench import Holder, open_store, send
 
@@ -69,6 +73,35 @@ def stage(store: Store, partition: int, values: list[bytes], *, app: str = APP, 
     for value in values:
         stager.add(encode_batch([Record(value, timestamp_ms=5)]), record_count=1)
     return Staged(topic, store.describe_topic(topic).topic_id, partition, stager.finish())
+
+
+def test_a_producer_that_had_begun_to_append_does_not_make_a_commit_unfinishable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Goal: a transaction begins behind nothing that a power loss can take away."""
+    files = SimFiles(Disk.of({}, directories=["/data"]))
+    with Store("/data/store", files=files, clock=FakeClock(), background=False) as store:
+        store.create_topic("alerts", partitions=1)
+        staged = [stage(store, 0, [b"staged"])]
+        lost: list[Disk] = []
+        find_parts, write = Transactions._parts, transactions.write_transaction
+
+        def late(self: Transactions, staged: list[Staged], logs: dict[TopicPartition, Log]) -> Iterator[Part]:
+            # It had the log before the commit took its lock.
+            for log in logs.values():
+                log.append_many([Record(b"late")])
+            return find_parts(self, staged, logs)
+
+        def write_and_lose_power(*words: Any) -> None:
+            write(*words)
+            lost.append(files.durable_disk())
+
+        monkeypatch.setattr(Transactions, "_parts", late)
+        monkeypatch.setattr(transactions, "write_transaction", write_and_lose_power)
+        store.transactions.commit(APP, 0, staged)
+    with Store("/data/store", files=SimFiles(lost[0]), clock=FakeClock(), background=False) as store:
+        send(store, "alerts", [b"next"])
+        assert values_of(store, 0) == [b"late", b"staged", b"next"]
 
 
 def values_of(store: Store, partition: int, topic: str = "alerts") -> list[bytes | None]:

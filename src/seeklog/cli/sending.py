@@ -6,6 +6,7 @@ error is found soon, and the count is exact also where something fails.
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING, Final
 
 from seeklog.clock import Clock, SystemClock
@@ -32,15 +33,15 @@ class Sending:
         self._topic = topic
         self._partition = partition
         self._keep_partition = keep_partition
-        self._before: list[SendFuture] = []
-        self._window: list[SendFuture] = []
+        self._sent: deque[SendFuture] = deque()
+        """Whose fate is not known yet. One goes out when it is: Ctrl-C may come at any moment."""
         self._pace = None if rate is None else _Pace(rate, SystemClock())
 
     def send(self, draft: Draft) -> None:
         """Send a record; raises what was wrong with it or with one before it."""
         if self._pace is not None:
             self._pace.wait()
-        self._window.append(
+        self._sent.append(
             self._producer.send(
                 self._topic,
                 draft.value,
@@ -50,9 +51,8 @@ class Sending:
                 partition=draft.partition if self._keep_partition else self._partition,
             )
         )
-        if len(self._window) >= WINDOW:
-            before, self._before, self._window = self._before, self._window, []
-            self._settle(before)
+        if len(self._sent) >= 2 * WINDOW:
+            self._settle(left=WINDOW)
             self._raise_failure()
 
     def finish(self) -> None:
@@ -62,14 +62,12 @@ class Sending:
 
     def settle(self) -> None:
         """Wait until the fate of all that was sent is known, and keep it."""
-        before, window = self._before, self._window
-        self._before, self._window = [], []
-        self._settle(before)
-        self._settle(window)
+        self._settle(left=0)
 
-    def _settle(self, futures: list[SendFuture]) -> None:
-        for future in futures:
-            failure = future.exception()
+    def _settle(self, *, left: int) -> None:
+        while len(self._sent) > left:
+            failure = self._sent[0].exception()
+            self._sent.popleft()
             if failure is None:
                 self.written += 1
             else:

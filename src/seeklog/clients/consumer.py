@@ -20,6 +20,7 @@ from typing import Literal
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX
 from seeklog.errors import (
+    CommitRefused,
     CorruptionError,
     LogClosed,
     NoOffset,
@@ -170,6 +171,8 @@ class Consumer:
         self._on_assign = on_assign
         self._on_revoke = on_revoke
         self._positions: dict[TopicPartition, _Position] = {}
+        self._chosen: Partitions = frozenset()
+        """What `assign` was asked for; of a topic that is gone nothing is read until it is made anew."""
         self._turn = 0
         self._iterated: tuple[_Position, list[Record], Iterator[Record]] | None = None
         self._closing = threading.Event()
@@ -229,13 +232,14 @@ class Consumer:
         chosen = frozenset(map(_checked_partition, partitions))
         for partition in chosen:
             self._topics.check(partition)
+        self._chosen = chosen
         self._assign(chosen)
 
     def _follow_assignment(self) -> None:
         """Read the partitions that are this consumer's now."""
         if self._membership is not None:
-            if self._membership.lives != self._lives:
-                # It was taken for gone, and others may have read on: it begins again where they committed.
+            if self._is_reborn:
+                # It begins again where the others committed.
                 self._lives = self._membership.lives
                 lost = self.assignment
                 self._assign(frozenset())
@@ -243,11 +247,12 @@ class Consumer:
                     self._on_revoke(lost)
             if self._membership.assignment != self._positions.keys():
                 self._assign(self._membership.assignment)
-        elif self._subscribed and self._version != self._topics.version:
+        elif self._version != self._topics.version:
             self._version = self._topics.version
             everything = [self._topics.find(name) for name in self._subscribed]
             self._assign(
                 frozenset(TopicPartition(topic.name, number) for topic in everything for number in topic.partitions)
+                | {partition for partition in self._chosen if self._topic_id(partition) is not None}
             )
 
     def _assign(self, partitions: Partitions) -> None:
@@ -502,11 +507,12 @@ class Consumer:
     def _keep_up(self) -> None:
         """Take part in the group, commit if it is time, and read what is assigned now."""
         self._check_open()
-        if self._membership is not None:
-            self._membership.heartbeat()
+        # Before the heartbeat: a member that was taken for gone is one again behind it, and has its old positions yet.
         if self._auto_commits and self._clock.monotonic() >= self._next_commit:
             self._commit_positions(self._positions.keys())
-        # After the commit, which may be the first to learn of it.
+        if self._membership is not None:
+            self._membership.heartbeat()
+        # After these, which may be the first to learn of it.
         if self._checked_version != self._topics.version:
             self._checked_version = self._topics.version
             self._drop_what_is_gone()
@@ -529,12 +535,17 @@ class Consumer:
         if first_error is not None and self._membership is None:
             raise first_error
 
-    def _is_gone(self, position: _Position) -> bool:
-        """Tell whether the topic that was read is not there any more, though one of its name may be."""
+    def _topic_id(self, partition: TopicPartition) -> str | None:
+        """Return the id of the topic that a partition is of by now; None if there is no such partition."""
         try:
-            return self._topics.check(position.partition).topic_id != position.topic_id
+            return self._topics.check(partition).topic_id
         except TopicNotFound:
-            return True
+            return None
+
+    @property
+    def _is_reborn(self) -> bool:
+        """Whether the group took this one for gone, and has it again: others may have read on from its positions."""
+        return self._membership is not None and self._membership.lives != self._lives
 
     def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
         """Commit automatically. A failure is no reason to stop reading: the next commit makes up for it."""
@@ -545,9 +556,9 @@ class Consumer:
             offsets = {
                 known: self._positions[known].next_offset
                 for known in partitions
-                if known in self._positions and not self._is_gone(self._positions[known])
+                if known in self._positions and self._topic_id(known) == self._positions[known].topic_id
             }
-            self._commit(self._changed(offsets))
+            self._commit({} if self._is_reborn else self._changed(offsets))
         except SeeklogError as error:
             logger.warning("group %s: the automatic commit failed: %s", self._group, error)
 
@@ -571,6 +582,11 @@ class Consumer:
         self._check_group("commit")
         self._settle_all()
         if offsets is None:
+            if self._is_reborn:
+                raise CommitRefused(
+                    f"group {self._group!r} took this consumer for gone: others may have read on. Nothing was "
+                    "committed; the next poll begins at the last commit"
+                )
             offsets = {partition: position.next_offset for partition, position in self._positions.items()}
         if not isinstance(offsets, Mapping):
             raise UsageError(f"offsets are a dict of (topic, partition) to offset, not {type(offsets).__name__}")

@@ -302,6 +302,9 @@ class Groups:
             members = change.group.state.members
             if member_id is None:
                 self.check_idle(change.group)
+                if members:
+                    # One that is only late comes back as a new member, which begins at what is committed here.
+                    change.put_state(GroupState())
             else:
                 own = members[member_id].assignment if member_id in members else frozenset()
                 strange = sorted(set(committed) - own)

@@ -84,12 +84,13 @@ class Membership:
 
     def join(self) -> None:
         """Become a member, with the partitions that are free and should be this one's."""
+        # First: it may have become one, though this raises.
+        self.lives += 1
         with self._groups.changing(self._group) as change:
             # The lock before the record: whoever finds this member in the group finds it alive.
             if self._lock is None:
                 self._lock = Lock(self._files, self._files.lock(self._path(), sign_of_life(self._clock)))
             change.put_state(self._taking(self._groups.living(change.group), mine=frozenset()))
-        self.lives += 1
         self._settle(change.group.state)
 
     def heartbeat(self, *, now: bool = False) -> None:
@@ -117,6 +118,11 @@ class Membership:
             self.assignment = frozenset()
             self.join()
             return
+        own = group.state.members[self.member_id].assignment
+        if not self.assignment <= own:
+            # What it gave up with a call that raised was given up, and another may have read on.
+            self.lives += 1
+            self.assignment = own
         # This one lives, whether or not its file could be written.
         living = self._groups.living(group) | {self.member_id: group.state.members[self.member_id]}
         wanted = self._plan(living)

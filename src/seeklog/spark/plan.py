@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from pyspark.sql.datasource import InputPartition
 
 from seeklog import names
+from seeklog.errors import TopicNotFound
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.spark.offsets import Range, report_loss
@@ -27,6 +28,8 @@ from seeklog.storage.segment import Segment
 from seeklog.storage.view import View
 from seeklog.store import Store
 from seeklog.topics.archived import Origin
+from seeklog.topics.catalog import are_different
+from seeklog.topics.layout import parse_topic_id
 
 # A log that is small for the machine is shared among its cores, in splits that are still worth a task.
 SPLIT_LEAST: Final = 32 << 20
@@ -149,10 +152,12 @@ def plan_splits(
     max_records: int | None = None,
     fail_on_data_loss: bool = True,
     cores: int | None = None,
+    topic_ids: Mapping[str, str] | None = None,
 ) -> list[Split]:
     """Return splits that have every offset of the ranges once, in order.
 
-    What was deleted since the ranges were found raises `DataLoss`, or is left out with a warning.
+    What was deleted since the ranges were found raises `DataLoss`, or is left out with a warning; `TopicNotFound` if
+    topics are not those that `topic_ids` has by their names.
     """
     ranges = [one for one in ranges if one.start < one.stop]
     layouts = {one.partition: _layout_of(store, one.partition) for one in ranges}
@@ -170,7 +175,7 @@ def plan_splits(
     packed = list(_packed(parts, target=target, max_records=max_records))
     if min_partitions is not None and len(packed) < min_partitions:
         packed = _more(packed, min_partitions)
-    pieces = _PieceMaker(store, {at: layout.view for at, layout in layouts.items()})
+    pieces = _PieceMaker(store, {at: layout.view for at, layout in layouts.items()}, topic_ids or {})
     origin = store.origin
     return [
         Split(origin, [pieces.make(part.range) for part in group], fail_on_data_loss=fail_on_data_loss)
@@ -306,9 +311,10 @@ def _halved(group: list[_Part]) -> tuple[list[_Part], list[_Part]] | None:
 class _PieceMaker:
     """Makes pieces of ranges, asking each topic and partition once."""
 
-    def __init__(self, store: Store, views: Mapping[TopicPartition, View]) -> None:
+    def __init__(self, store: Store, views: Mapping[TopicPartition, View], topic_ids: Mapping[str, str]) -> None:
         self._store = store
         self._views = views
+        self._topic_ids = topic_ids
         self._files = store.origin.files()
         self._facts: dict[TopicPartition, tuple[bytes, int]] = {}
 
@@ -316,10 +322,11 @@ class _PieceMaker:
         at = one.partition
         if at not in self._facts:
             config = self._store.log(at.topic, at.partition).config
-            self._facts[at] = (
-                read_identity(self._files, f"{self._store.location}/{at}"),
-                config.max_decompressed_bytes,
-            )
+            # Behind the look at its segments: if this is the topic's own directory, they were.
+            identity = read_identity(self._files, f"{self._store.location}/{at}")
+            if are_different(self._topic_ids.get(at.topic), parse_topic_id(identity)):
+                raise TopicNotFound(f"topic {at.topic!r} was deleted and made anew while reading it was planned")
+            self._facts[at] = (identity, config.max_decompressed_bytes)
         identity, limit = self._facts[at]
         return Piece(
             topic=at.topic,

@@ -21,7 +21,7 @@ from seeklog.errors import InvalidOption
 from seeklog.names import TopicPartition, is_topic_name
 from seeklog.spark.offsets import Bounds, decode_offsets, encode_offsets
 from seeklog.spark.words import shown
-from seeklog.topics.catalog import NO_TOPIC_ID
+from seeklog.topics.catalog import NO_TOPIC_ID, are_different
 
 IDS: Final = "#ids"
 BEGAN: Final = "#began"
@@ -43,8 +43,7 @@ class Position:
 
     def is_other_topic(self, at: TopicPartition, topic_id: str | None) -> bool:
         """Tell whether the partition's topic is known not to be that of `topic_id`."""
-        own = self.topic_ids.get(at.topic)
-        return own is not None and topic_id not in (None, NO_TOPIC_ID, own)
+        return are_different(self.topic_ids.get(at.topic), topic_id)
 
     def encode(self) -> dict[str, Any]:
         """Return the JSON's value, its keys in order: Spark compares positions as text."""

@@ -135,16 +135,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = Position(last.began, last.topic_ids)
         options = self._options
         for look in range(_LOOKS_MOST):
+            bounds = self._present()
             try:
                 return plan_splits(
                     self._store,
-                    ranges_between(
-                        first, last, self._present(), report=fail_on if options.fail_on_data_loss else warn_of
-                    ),
+                    ranges_between(first, last, bounds, report=fail_on if options.fail_on_data_loss else warn_of),
                     split_bytes=options.split_bytes,
                     min_partitions=options.min_partitions,
                     max_records=options.max_records_per_partition,
                     fail_on_data_loss=options.fail_on_data_loss,
+                    topic_ids={at.topic: one.topic_id for at, one in bounds.items()},
                 )
             except (TopicNotFound, NotALog):
                 if look + 1 == _LOOKS_MOST:

@@ -51,9 +51,10 @@ from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.seal import Seal, encode_head, encode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared, scan_into
-from seeklog.topics.catalog import Topic
+from seeklog.topics.archived import ArchivedFiles
+from seeklog.topics.catalog import Topic, are_different
 from seeklog.topics.description import Archived
-from seeklog.topics.layout import partition_path
+from seeklog.topics.layout import partition_path, read_topic_id
 from seeklog.topics.manifest import (
     PARTITION_FILES,
     Manifest,
@@ -286,15 +287,27 @@ class _Planner:
             self._check_replaced(merge, partition, shared)
         finally:
             shared.clear()
+        epochs = _epochs(files, directory, checkpoint)
+        # Behind all that was read: whoever finds the topic's own directory here has read nothing of another.
+        self._check_same(source.topic, directory)
         start = checkpoint.log_start_offset if checkpoint is not None else 0
         return PartitionPlan(
             partition=partition,
             log_start_offset=known.log_start_offset if known is not None else max(start, _first(steps)),
-            epochs=_epochs(files, directory, checkpoint),
+            epochs=epochs,
             files={name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing},
             steps=tuple(steps),
             gaps=frozenset(gaps.union(checkpoint.gaps if checkpoint is not None else ())),
         )
+
+    def _check_same(self, topic: Topic, directory: str) -> None:
+        """Refuse a partition of a topic that was made anew since the topics were listed."""
+        found = read_topic_id(self.files, directory)
+        if are_different(topic.topic_id, found):
+            raise ArchiveMismatch(
+                f"topic {topic.name!r} was made anew while it was archived: it was {topic.topic_id} at first, and "
+                f"{directory} is of {found}. Archive again; nothing was overwritten"
+            )
 
     def _check_replaced(self, merge: _Merge, partition: TopicPartition, shared: Shared) -> None:
         """Have nothing of an archive replaced by anything but what compaction has left of it."""
@@ -388,8 +401,9 @@ def _sealed(
             if seal is not None and not is_last:
                 return settled, rolled
             continue
-        # A segment is rolled away first and sealed when it is synced; what lies at a URL is not written any more.
-        is_open = (is_ours or is_last) and seal is None
+        # A segment is rolled away first and sealed when it is synced; what lies at a URL is not written any more, and
+        # all that a manifest names is as it will be.
+        is_open = (is_ours or is_last) and seal is None and not isinstance(shared.files, ArchivedFiles)
         if is_open or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
             rolled = segment
             continue
@@ -398,6 +412,8 @@ def _sealed(
         if seal is not None:
             segment.attach(seal)
             segment.end_before(seal.next_offset)
+        elif is_last and checkpoint is not None:
+            segment.end_before(checkpoint.recovery_point)
         settled.append(segment)
     return settled, None
 

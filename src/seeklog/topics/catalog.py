@@ -43,6 +43,11 @@ Change: TypeAlias = Literal["create", "delete", "grow"]
 NO_TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
+def are_different(topic_id: str | None, other: str | None) -> bool:
+    """Tell whether two ids are known to be of different topics."""
+    return topic_id != other and not {topic_id, other} & {None, NO_TOPIC_ID}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topic:
     """One topic as the catalog has it."""

@@ -143,7 +143,7 @@ def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: It
     return {
         topic: Topic(
             name=topic,
-            topic_id=_topic_id(files, partition_path(root, TopicPartition(topic, min(partitions)))),
+            topic_id=read_topic_id(files, partition_path(root, TopicPartition(topic, min(partitions)))),
             partitions=tuple(sorted(partitions)),
             config=ADOPTED_CONFIG,
         )
@@ -151,12 +151,17 @@ def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: It
     }
 
 
-def _topic_id(files: Files, path: str) -> str:
-    """Return the id that a partition's metadata has."""
+def read_topic_id(files: Files, path: str) -> str:
+    """Return the id of the topic that the partition in a directory is of."""
     try:
-        words = files.read_file(f"{path}/{names.PARTITION_METADATA}").decode("ascii", "replace").split()
+        return parse_topic_id(files.read_file(f"{path}/{names.PARTITION_METADATA}"))
     except FileNotFoundError:
-        words = []
+        return NO_TOPIC_ID
+
+
+def parse_topic_id(metadata: bytes) -> str:
+    """Return the id that a partition's metadata has."""
+    words = metadata.decode("ascii", "replace").split()
     return words[3] if len(words) == 4 and words[2] == "topic_id:" else NO_TOPIC_ID
 
 

@@ -198,7 +198,7 @@ class Transactions:
     def _hold(
         self, staged: Sequence[Staged], held: contextlib.ExitStack, patience_s: float
     ) -> dict[TopicPartition, Log]:
-        """Take the locks of all partitions, in one order for everybody, and make what is in their logs durable."""
+        """Take the locks of all partitions, in one order for everybody."""
         logs: dict[TopicPartition, Log] = {}
         for place in sorted({each.place for each in staged}):
             try:
@@ -209,8 +209,6 @@ class Transactions:
                     "there, then commit again; nothing was committed"
                 )
                 raise LogLocked(error.path, error.owner_pid, owner=error.owner, advice=advice) from error
-            # Where the part begins is settled by this: no power loss may take the end of the log back.
-            logs[place].flush()
         return logs
 
     def _let_go(self, places: Collection[TopicPartition]) -> None:
@@ -232,7 +230,11 @@ class Transactions:
                 self._check_size(directory, each.file)
                 if config.compacts:
                     self._check_keyed(directory, each.file, config)
-            yield Part(str(place), topic.topic_id, log.log_end_offset, tuple(each.file for each in mine))
+            # Where the part begins is settled by this: no power loss may take the end of the log back. Who had begun to
+            # append before the log was lent may be through only now; the part is looked for from here on.
+            base_offset = log.log_end_offset
+            log.flush()
+            yield Part(str(place), topic.topic_id, base_offset, tuple(each.file for each in mine))
 
     def _check_size(self, directory: str, file: StagedFile) -> None:
         try:

@@ -144,7 +144,8 @@ def _orders(
     store: Store, directory: LakeDirectory, shares: Sequence[Share], *, compression: str, file_bytes: int
 ) -> list[list[Order]]:
     try:
-        splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes)
+        topic_ids = {share.at.topic: share.topic_id for share in shares}
+        splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes, topic_ids=topic_ids)
     except DataLoss as error:
         told = "segments were deleted while the job was planned; run to_lake again for what is left"
         raise DataLoss(error.condition, told) from error
