@@ -191,6 +191,8 @@ class DirectoryDepot:
                 owner = int(self._files.read_file(lock))
             raise LogLocked(self.location, owner, advice=_TAKEN) from None
         try:
+            # The manifest that is seen here may not be durable yet: what it does not name goes only when it is.
+            self._files.sync_directory(self.location)
             self._sweep("")
             yield
         finally:

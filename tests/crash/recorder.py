@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from crash.sim import Detail, Disk, SimFiles, copied
+from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
 from seeklog.record.batch import encode_batch
@@ -205,6 +205,7 @@ class Recorder:
         self.calls = 0
         self.observe = observe
         self._crash_at = -1
+        self._crash_to, self._crash_to_left = "", 0
         self._crashed: SimFiles | None = None
         self.deaths = 0
         """How often the process has died inside of a call."""
@@ -483,6 +484,17 @@ class Recorder:
         self._restart(crashed or self.sim)
         return crashed is not None
 
+    def kill_at_rename(self, action: Callable[[], object], *, to: str, nth: int = 1) -> None:
+        """Run `action` and kill the process when a file has just got a name that ends so, for the nth time.
+
+        Everybody sees that name then, and a power loss may take it back.
+        """
+        self._crash_to, self._crash_to_left = to, nth
+        try:
+            self.kill_during(action, at=1 << 40)
+        finally:
+            self._crash_to = ""
+
     def _run_until(self, action: Callable[[], object], *, at: int) -> SimFiles | None:
         self._crash_at = self.boundaries + at
         self._crashed = None
@@ -551,6 +563,11 @@ class Recorder:
             if self.observe is not None:
                 self.observe(self)
         self.boundaries += 1
+        last = sim.pending[-1] if self._crash_to and sim.pending else None
+        if isinstance(last, Rename) and last.target.endswith(self._crash_to):
+            self._crash_to_left -= 1
+            if not self._crash_to_left:
+                self._crash_at = self.boundaries
         if self.boundaries == self._crash_at:
             sim.on_boundary = None
             self._crashed = copied(sim)

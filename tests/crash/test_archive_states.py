@@ -4,15 +4,26 @@ from __future__ import annotations
 
 from typing import Final
 
+import pytest
+
 from crash.archive_work import ArchivePromise, ArchiveRecorder
 from crash.archiving import ARCHIVE, archived, fill, open_on
-from crash.sim import Detail, Disk, SimFiles
+from crash.sim import Detail, Disk, Rename, SimFiles
+from seeklog import Store, TopicPartition, names
+from seeklog.topics.archived import read_manifest
+from seeklog.topics.manifest import Manifest
 
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
 # Everything but one, each in turn.
 HOLES: Final = Detail(prefixes=0, sectors=0, omissions=256, samples=0)
 # So many states and more there are; fewer would mean that nobody watches.
 STATES_LEAST: Final = 300
+
+
+def manifest_of(files: SimFiles) -> Manifest:
+    manifest = read_manifest(files, ARCHIVE)
+    assert manifest is not None
+    return manifest
 
 
 def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
@@ -55,6 +66,53 @@ def test_a_crash_at_any_step_of_an_archiving_leaves_it_whole_or_as_it_was_and_th
     assert len(second) > len(first or ()) > 0
     states += check_all_states(files, before=second)
     assert states >= STATES_LEAST
+
+
+def test_nothing_is_removed_that_a_manifest_which_is_not_durable_has_replaced() -> None:
+    """Goal: an archiving was killed where its manifest had just got its name; then power goes during the next."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(sim: SimFiles) -> None:
+        last = sim.pending[-1] if sim.pending else None
+        if isinstance(last, Rename) and last.target == names.ARCHIVE:
+            raise Killed
+
+    def append_keyed(store: Store) -> None:
+        with store._table.writing(TopicPartition("orders", 0)) as log:
+            for one in range(log.log_end_offset, log.log_end_offset + 20):
+                log.append(b"%0100d" % one, key=b"%d" % (one % 7))
+            log.flush()
+
+    files = SimFiles(Disk.of({}, directories=["/data"]))
+    with open_on(files) as store:
+        store.create_topic("orders", partitions=1, config={"cleanup.policy": "compact"})
+        append_keyed(store)
+        store.archive(ARCHIVE)
+        append_keyed(store)
+        store.compact("orders")
+    before = archived(files)
+    store = open_on(files)
+    files.on_boundary = kill
+    with pytest.raises(Killed):
+        store.archive(ARCHIVE)
+    files.on_boundary = None
+    files.process_crash()
+    assert manifest_of(files).replaced
+    seen: dict[bytes, Disk] = {}
+
+    def watch(sim: SimFiles) -> None:
+        for _, disk in sim.crash_states(HOLES):
+            seen.setdefault(disk.digest(), disk)
+
+    with open_on(files) as store:
+        files.on_boundary = watch
+        store.archive(ARCHIVE)
+        files.on_boundary = None
+    after = archived(files)
+    assert len(seen) > 20
+    assert all(archived(SimFiles(disk)) in (before, after) for disk in seen.values())
 
 
 def test_a_source_that_a_crash_left_with_a_hole_is_archived_up_to_it() -> None:

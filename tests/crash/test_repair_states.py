@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from crash.recorder import FakeClock
+from crash.recorder import FakeClock, Recorder
 from crash.repair_work import (
     CONFIG,
     DAMAGES,
@@ -29,14 +30,18 @@ from crash.repair_work import (
 )
 from crash.sim import Detail, Disk, FaultyFiles, SimFiles
 from faults.children import KillingFiles
-from seeklog import Log
+from seeklog import Log, names
 from seeklog.errors import CorruptionError, NotAccessible
 from seeklog.storage.checkpoint import read_checkpoint
+from seeklog.storage.repair import repair
+from storage.workbench import config_of
 
 if TYPE_CHECKING:
     from crash.repair_work import Damage
 
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
+# Everything but one, each in turn, and some more.
+NAMES: Final = Detail(prefixes=1, sectors=1, omissions=24, samples=12)
 # So many states and more there are in each case; fewer would mean that nobody watches.
 STATES_LEAST: Final = 40
 
@@ -89,6 +94,34 @@ def test_no_repair_promises_what_only_the_page_cache_holds(damage: Damage) -> No
                 assert there == set(range(log.log_end_offset))
             promised += 1
     assert promised >= STATES_LEAST, promised
+
+
+@pytest.mark.parametrize("nth", [1, 2])
+def test_no_repair_removes_what_only_a_name_that_is_not_durable_stands_for(nth: int) -> None:
+    """Goal: a compaction was killed where a new segment had just got its name; power goes as a repair ends it."""
+    config = config_of(flush="batch", segment_bytes=1400, cleanup_policy="compact")
+    recorder = Recorder(config, chance=random.Random(1))
+    recorder.open()
+    for number in range(36):
+        recorder.append(b"%0240d" % number, key=b"%d" % (number % 16 if number % 4 else 0))
+        if number == 14:
+            recorder.compact()
+    expected = {record.key: record.value for record in recorder.log.scan()}
+    recorder.kill_at_rename(recorder.compact, to=names.LOG + names.SWAP, nth=nth)
+    files = recorder.sim
+    seen: dict[bytes, Disk] = {}
+
+    def watch(sim: SimFiles) -> None:
+        for _, disk in sim.crash_states(NAMES):
+            seen.setdefault(disk.digest(), disk)
+
+    files.on_boundary = watch
+    repair(PATH, config=config, files=files, clock=FakeClock())
+    files.on_boundary = None
+    assert len(seen) >= STATES_LEAST, len(seen)
+    for disk in seen.values():
+        with Log(PATH, config=config, files=SimFiles(disk), clock=FakeClock(), background=False) as log:
+            assert {record.key: record.value for record in log.scan()} == expected
 
 
 @pytest.mark.parametrize("is_before", [True, False])

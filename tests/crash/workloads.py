@@ -14,7 +14,7 @@ import pytest
 
 from crash.recorder import NEW_DISK
 from crash.sim import Disk, FaultyFiles
-from seeklog import LogConfig, Record
+from seeklog import LogConfig, Record, names
 from seeklog.errors import DiskFull, LogFailed
 
 if TYPE_CHECKING:
@@ -673,6 +673,42 @@ def compaction_after_a_kill(on: Recorder) -> None:
     on.open()
     on.append(key=b"0")
     on.compact()
+    on.close()
+
+
+@workload("compaction of a compacted log, killed at a rename", flush="batch", cleanup_policy="compact", **SMALL)
+def compaction_killed_at_a_rename(on: Recorder) -> None:
+    """The next open finds a new segment that a power loss may take back, and must not remove what it stands for yet.
+
+    Gaps are lawful there, so that nothing else would tell of a loss.
+    """
+    on.is_observed = False
+    on.open()
+    for number in range(36):
+        # At first much is left, then so little that segments are merged.
+        on.append(on.chance.randbytes(240), key=b"%d" % (number % 16 if number % 4 else 0))
+        if number == 14:
+            on.compact()
+    on.kill_at_rename(on.compact, to=names.LOG + names.SWAP, nth=on.chance.randrange(1, 3))
+    on.is_observed = True
+    on.open()
+    on.append(key=b"0")
+    on.close()
+
+
+@workload("retention killed at a rename", flush="batch", **SMALL)
+def retention_killed_at_a_rename(on: Recorder) -> None:
+    """So it is with the checkpoint that says where the log starts, and with one that promises less than before."""
+    on.is_observed = False
+    on.open()
+    for _ in range(14):
+        on.append(on.chance.randbytes(240))
+    cut = on.chance.random() < 0.5
+    action = (lambda: on.truncate_to(8)) if cut else (lambda: on.delete_before(8))
+    on.kill_at_rename(action, to=names.CHECKPOINT)
+    on.is_observed = True
+    on.open()
+    on.append()
     on.close()
 
 

@@ -527,6 +527,14 @@ BUGS: Final = (
     ),
     Bug(
         15,
+        "recovery removes segments on the word of a name that is not durable",
+        _STORAGE + "recovery.py",
+        "    if found.leftovers or not report.clean:\n",
+        "    if False:\n",
+        state_of("compaction of a compacted log, killed at a rename", "retention killed at a rename"),
+    ),
+    Bug(
+        15,
         "retention takes the segment that is appended to",
         _STORAGE + "removal.py",
         "return [segment for segment, following in pairwise(segments) if following.base_offset <= offset]",
@@ -538,8 +546,16 @@ BUGS: Final = (
         16,
         "a record from the future keeps its segment for ever",
         _STORAGE + "retention.py",
+        "if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))",
+        "if facts.newest_ms <= now_ms else facts.newest_ms)",
+        ("tests/storage/test_retention.py",),
+    ),
+    Bug(
+        16,
+        "records count from when a clock that was not set yet sealed them",
+        _STORAGE + "retention.py",
+        "newest.append(facts.newest_ms if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))",
         "newest.append(min(facts.newest_ms, sealed_at_ms))",
-        "newest.append(facts.newest_ms)",
         ("tests/storage/test_retention.py",),
     ),
     # ---------------------------------------------------------------- 17: names and paths

@@ -18,7 +18,7 @@ from crash.sim import FaultyFiles
 from faults.children import Child
 from record.batches import CODECS, Sketch, batch_of, with_field
 from record.batches import Row as HandMade
-from seeklog import Batch, Log, LogConfig, Record, names
+from seeklog import Batch, Log, LogConfig, ProducerSequence, Record, names
 from seeklog.clock import SystemClock
 from seeklog.errors import (
     BatchTooLarge,
@@ -84,6 +84,33 @@ def filled(tmp_path: Path) -> Iterator[Log]:
 
 
 # ---------------------------------------------------------------- append
+
+
+@pytest.mark.parametrize("way", ["append", "append_many", "append_batches", "append_numbered"])
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+def test_at_the_end_of_all_offsets_nothing_is_appended_and_nothing_breaks(tmp_path: Path, way: str, codec: str) -> None:
+    wide = Sketch((HandMade(b"wide"),), fields={"last_delta": 2**31 - 3}).encode()
+    batch = Sketch((HandMade(b"x"),)).encode()
+    more: dict[str, Callable[[Log], object]] = {
+        "append": lambda log: log.append(b"x"),
+        "append_many": lambda log: log.append_many([Record(b"x")]),
+        "append_batches": lambda log: log.append_batches(batch),
+        "append_numbered": lambda log: log.append_many([Record(b"x")], producer=ProducerSequence(producer_id=7)),
+    }
+    words: dict[str, Any] = {"initial_offset": 2**63 - 1 - 2**31, "flush": "batch", "compression_type": codec}
+    with open_log(tmp_path, **words) as log:
+        log.append(b"first")
+        log.append_batches(wide)
+        log.append(b"last")
+        assert log.log_end_offset == 2**63 - 1
+        before = contents(tmp_path)
+        with pytest.raises(UsageError, match="the largest offset is 9223372036854775806"):
+            more[way](log)
+        assert contents(tmp_path) == before
+        assert [record.value for record in log.scan()] == [b"first", b"wide", b"last"]
+    with open_log(tmp_path, **words) as log:
+        assert [record.value for record in log.scan()] == [b"first", b"wide", b"last"]
+        assert log.log_end_offset == 2**63 - 1
 
 
 def test_append_returns_the_offsets_in_order(log: Log) -> None:

@@ -16,7 +16,7 @@ from record.batches import Row, Sketch
 from seeklog import Log, Record, names
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, LogClosed, NotALog, OffsetOutOfRange
+from seeklog.errors import CorruptionError, LogClosed, LogFailed, NotALog, OffsetOutOfRange
 from seeklog.storage.observer import Observer
 from seeklog.storage.segment import SCAN_CHUNK
 from storage.workbench import (
@@ -484,6 +484,36 @@ def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_pat
 
         assert offsets(reader.scan()) == [0, 1, 2, 3]
         assert files.is_over
+
+
+@pytest.mark.parametrize("flush", ["os", "batch"])
+def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_next_writer_appends(
+    tmp_path: Path, flush: str
+) -> None:
+    """It knows what announced the cut, and not the cut itself; when it looks again the file is larger than before."""
+    readers: list[Log] = []
+
+    class Failing(Meanwhile):
+        def truncate(self, handle: int, size: int) -> None:
+            super().truncate(handle, size)
+            if readers:
+                raise OSError(5, "Input/output error")
+
+    def look() -> None:
+        readers.append(open_log(tmp_path, read_only=True))
+        assert offsets(readers[0].scan()) == list(range(10))
+
+    files = Failing()
+    with open_log(tmp_path, files=files, flush=flush) as log:
+        fill(log, 10)
+        log.flush()
+        files.after("rename", names.CHECKPOINT, look)
+        with pytest.raises(LogFailed):
+            log.truncate_to(5)
+    with open_log(tmp_path, flush=flush) as log, readers[0] as reader:
+        assert log.log_end_offset == 5
+        log.append_many([Record(bytes(200))] * 20)
+        assert values(reader.scan()) == values(log.scan())
 
 
 # ---------------------------------------------------------------- the published watermark

@@ -104,6 +104,15 @@ def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> N
         )
 
 
+def test_a_segment_that_was_sealed_before_the_clock_was_set_counts_with_its_records() -> None:
+    """Goal: a machine that booted in 1970 and then learnt the time deletes no fresh records."""
+    fresh = facts(10, max_timestamp_ms=START_MS, sealed_at_ms=60_000)
+    words: dict[str, Any] = {"active_size": 0, "high_watermark": 10, "config": config_of(retention_ms=DAY_MS)}
+
+    assert expired_count([fresh], now_ms=START_MS + DAY_MS, **words) == 0
+    assert expired_count([fresh], now_ms=START_MS + DAY_MS + 1, **words) == 1
+
+
 @pytest.mark.parametrize("is_stamped", [True, False])
 def test_a_segment_that_was_sealed_in_the_future_counts_with_the_one_behind_it(is_stamped: bool) -> None:
     """Goal: a clock that went wrong and was set right does not keep records for years, nor take any before its time."""

@@ -170,6 +170,7 @@ class Meanwhile(QuickFiles):
     def rename(self, source: str, target: str) -> None:
         self._act("before", "rename", target)
         super().rename(source, target)
+        self._act("after", "rename", target)
 
     def remove(self, path: str) -> None:
         self._act("before", "remove", path)

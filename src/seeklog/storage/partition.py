@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.config import INT32_MAX, LogConfig
+from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import (
     DiskFull,
     InvalidRecord,
@@ -228,7 +228,8 @@ class Partition:
         ):
             files.sync_directory(directory)
         self._generation = own.generation if own is not None else 0
-        self._generation += 1 if mended.report.cut_bytes or mended.report.completed_swaps else 0
+        # A truncation may have died behind its cut: who has looked in between knows it by no other sign.
+        self._generation += 0 if mended.report.clean else 1
         if own is None or not mended.report.clean or self._checkpoint() != replace(own, active=None):
             self._write_checkpoint()
         # Otherwise the clean marker stays until the next checkpoint. It speaks of a file of a certain size with
@@ -351,8 +352,8 @@ class Partition:
             batch = encode_one(
                 value, key, headers, timestamp_ms, self._now_ms(), offset, self.leader_epoch, self._attributes
             )
-            if segment.state.must_roll_before(batch) or len(batch) > self._largest:
-                segment = self._segment_for(batch)
+            if segment.state.must_roll_before(batch) or len(batch) > self._largest or offset == INT64_MAX:
+                segment = self._segment_for(batch, offset + 1)
             try:
                 segment.append(batch)
             except OSError as error:
@@ -388,7 +389,7 @@ class Partition:
             batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first, producer)
             end = first + len(records)
             if producer is None:
-                self._write(self._segment_for(batch), batch, end)
+                self._write(self._segment_for(batch, end), batch, end)
             else:
                 offsets = self._write_once(batch, range(first, end))
                 first, end = offsets.start, offsets.stop
@@ -459,7 +460,7 @@ class Partition:
             batches = kernel.stamp(raw, first, self.leader_epoch)
             if numbered:
                 return self._write_once(batches, range(first, first + span), largest=largest, refuses=once)
-            self._write(self._segment_for(batches, largest=largest), batches, first + span)
+            self._write(self._segment_for(batches, first + span, largest=largest), batches, first + span)
         return range(first, first + span)
 
     def _write_once(self, batches: bytes, offsets: range, *, largest: int | None = None, refuses: bool = True) -> range:
@@ -471,7 +472,7 @@ class Partition:
         repeated = self.producers.check(numbered) if refuses else None
         if repeated is not None:
             return repeated
-        self._write(self._segment_for(batches, largest=largest), batches, offsets.stop)
+        self._write(self._segment_for(batches, offsets.stop, largest=largest), batches, offsets.stop)
         self.producers.note(numbered)
         return offsets
 
@@ -488,8 +489,13 @@ class Partition:
         """The first offset from which on seeklog has written all that there is."""
         return self._contiguous_from
 
-    def _segment_for(self, batches: bytes, largest: int | None = None) -> ActiveSegment:
-        """Return the segment to write batches to, a new one if Kafka's rules ask for it. Holds the lock."""
+    def _segment_for(self, batches: bytes, end: int, *, largest: int | None = None) -> ActiveSegment:
+        """Return the segment to write batches up to `end` to, a new one if Kafka's rules ask for it. Holds the lock."""
+        if end > INT64_MAX:
+            raise UsageError(
+                f"{self.directory}: the largest offset is {INT64_MAX - 1}, and this would get {end - 1}; nothing was "
+                "written"
+            )
         limit = self._largest if largest is None else largest
         if len(batches) > limit:
             raise self._too_large(len(batches), limit)

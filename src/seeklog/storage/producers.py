@@ -273,20 +273,18 @@ class ProducerState:
     def entries(self) -> list[ProducerEntry]:
         """Return all that a snapshot is to say.
 
-        A reader of it forgets by the time of a producer's last record. Where that record was stamped further in the
-        past than a producer is remembered, the time of the append stands in for it.
+        A reader of it forgets by the time of a producer's last record. Where that record was stamped in the past, the
+        time of the append stands in for it: the producer was not idle.
         """
-        return [
-            entry._replace(timestamp_ms=seen) if seen - entry.timestamp_ms >= self._expiration_ms else entry
-            for entry in self
-            for seen in (self._seen_ms.get(entry.producer_id, entry.timestamp_ms),)
-        ]
+        return [entry._replace(timestamp_ms=self._active_ms(entry)) for entry in self]
+
+    def _active_ms(self, entry: ProducerEntry) -> int:
+        return max(entry.timestamp_ms, self._seen_ms.get(entry.producer_id, NONE))
 
     def _has_expired(self, entry: ProducerEntry, now_ms: int) -> bool:
         if entry.transaction_start != NONE:
             return False
-        active_ms = max(entry.timestamp_ms, self._seen_ms.get(entry.producer_id, NONE))
-        return now_ms - active_ms >= self._expiration_ms
+        return now_ms - self._active_ms(entry) >= self._expiration_ms
 
 
 def _unknown(producer_id: int) -> ProducerEntry:

@@ -393,6 +393,10 @@ def mend(
     """
     files, directory = shared.files, shared.directory
     report = RecoveryReport(clean=found.clean_active is not None and not found.scanned)
+    if found.leftovers or not report.clean:
+        # What all of this goes by may be there for us to see, and not on the disk yet: a killed process, or a sync that
+        # failed, left it so. Nothing is taken away on the word of a name that a power loss can take back.
+        files.sync_directory(directory)
     report.completed_swaps = complete_swaps(shared, listing, found.segments)
     for name in found.leftovers:
         with contextlib.suppress(FileNotFoundError):

@@ -630,6 +630,8 @@ def _repair(
     try:
         shared = Shared(files, path, config, writable=True)
         listing = files.list(path)
+        # What is seen here may not be on the disk yet, and nothing is taken away on the word of what is not.
+        files.sync_directory(path)
         if any(name.endswith((names.SWAP, names.CLEANED)) for name in listing):
             complete_swaps(shared, listing, list_segments(shared, listing))
             swap.drop_cleaned(shared)

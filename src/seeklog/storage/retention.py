@@ -58,7 +58,9 @@ def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:
         if sealed_at_ms > now_ms and following_ms is not None:
             sealed_at_ms = following_ms
         following_ms = sealed_at_ms
-        newest.append(min(facts.newest_ms, sealed_at_ms))
+        # The seal speaks for what claims to come from the future. Of the rest it is no witness: the clock may have
+        # stood in the past when it was made.
+        newest.append(facts.newest_ms if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))
     newest.reverse()
     return newest
 

@@ -83,6 +83,8 @@ class LakeDirectory:
             if is_new:
                 sync_ancestors(self._files, self._own)
             lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", what=self.path)
+            # A killed job may have left a manifest that is seen and not durable; this one goes by it.
+            self._files.sync_directory(self._own)
         except LogLocked as error:
             advice = "another to_lake is at work there; run this one when it has ended"
             raise LogLocked(self.path, error.owner_pid, advice=advice) from None
