@@ -228,8 +228,9 @@ class Partition:
         ):
             files.sync_directory(directory)
         self._generation = own.generation if own is not None else 0
-        # A truncation may have died behind its cut: who has looked in between knows it by no other sign.
-        self._generation += 0 if mended.report.clean else 1
+        # Where the log was not closed, a truncation may have died behind its cut, and a reader have looked before.
+        was_killed = own is not None and own.active is None
+        self._generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self._checkpoint() != replace(own, active=None):
             self._write_checkpoint()
         # Otherwise the clean marker stays until the next checkpoint. It speaks of a file of a certain size with
