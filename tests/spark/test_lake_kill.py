@@ -28,13 +28,14 @@ config = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1", "spark.dri
 with session("a lake", master="local[2]", config=config) as spark:
     jobs.to_lake(spark, sys.argv[1], sys.argv[2], file_bytes=1000, progress=False)
 """
-# Where, and how many commits the lake has afterwards, whose first one is its empty manifest.
+# Where, and how many commits the lake has afterwards, whose first one is its empty manifest. The directory is synced
+# before it is read, and for each of the two manifests.
 KILLS = {
     "when the first manifest of an empty lake is about to appear": ("rename _seeklog/manifest 1", None),
     "in a task, with some files written": ("sync .parquet. 3", 0),
     "when some files have their names": ("rename .parquet 5", 0),
     "when all files have their names, but no manifest has them": ("rename _seeklog/manifest 2", 0),
-    "when the manifest has its name": ("sync_directory _seeklog 2", 1),
+    "when the manifest has its name": ("sync_directory _seeklog 3", 1),
 }
 
 
