@@ -26,22 +26,28 @@ def manifest_of(files: SimFiles) -> Manifest:
     return manifest
 
 
-def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
-    """Archive, and look at what a power loss would leave at every step of it; return how many states there were."""
+def states_while_archiving(files: SimFiles, detail: Detail) -> list[Disk]:
+    """Archive, and return what a power loss would leave at every step of it."""
     seen: dict[bytes, Disk] = {}
 
     def watch(sim: SimFiles) -> None:
-        for _, disk in sim.crash_states(DETAIL):
+        for _, disk in sim.crash_states(detail):
             seen.setdefault(disk.digest(), disk)
 
     with open_on(files) as store:
         files.on_boundary = watch
         store.archive(ARCHIVE)
         files.on_boundary = None
+    return list(seen.values())
+
+
+def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
+    """Archive, and look at what a power loss would leave at every step of it; return how many states there were."""
+    seen = states_while_archiving(files, DETAIL)
     after = archived(files)
     assert after is not None
     assert after[: len(before or ())] == (before or [])
-    for disk in seen.values():
+    for disk in seen:
         left = SimFiles(disk)
         assert archived(left) in (before, after)
         with open_on(left) as store:
@@ -100,19 +106,10 @@ def test_nothing_is_removed_that_a_manifest_which_is_not_durable_has_replaced() 
     files.on_boundary = None
     files.process_crash()
     assert manifest_of(files).replaced
-    seen: dict[bytes, Disk] = {}
-
-    def watch(sim: SimFiles) -> None:
-        for _, disk in sim.crash_states(HOLES):
-            seen.setdefault(disk.digest(), disk)
-
-    with open_on(files) as store:
-        files.on_boundary = watch
-        store.archive(ARCHIVE)
-        files.on_boundary = None
+    seen = states_while_archiving(files, HOLES)
     after = archived(files)
     assert len(seen) > 20
-    assert all(archived(SimFiles(disk)) in (before, after) for disk in seen.values())
+    assert all(archived(SimFiles(disk)) in (before, after) for disk in seen)
 
 
 def test_a_source_that_a_crash_left_with_a_hole_is_archived_up_to_it() -> None:

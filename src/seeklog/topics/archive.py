@@ -288,6 +288,9 @@ class _Planner:
         finally:
             shared.clear()
         epochs = _epochs(files, directory, checkpoint)
+        beside: dict[str, bytes] = {
+            name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing
+        }
         # Behind all that was read: whoever finds the topic's own directory here has read nothing of another.
         self._check_same(source.topic, directory)
         start = checkpoint.log_start_offset if checkpoint is not None else 0
@@ -295,7 +298,7 @@ class _Planner:
             partition=partition,
             log_start_offset=known.log_start_offset if known is not None else max(start, _first(steps)),
             epochs=epochs,
-            files={name: files.read_file(f"{directory}/{name}") for name in PARTITION_FILES if name in listing},
+            files=beside,
             steps=tuple(steps),
             gaps=frozenset(gaps.union(checkpoint.gaps if checkpoint is not None else ())),
         )
