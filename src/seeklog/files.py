@@ -18,7 +18,7 @@ import sys
 from collections.abc import Iterator
 from os import pread, pwrite
 from pathlib import Path
-from typing import Literal, NoReturn, Protocol, TypeAlias
+from typing import Literal, NamedTuple, NoReturn, Protocol, TypeAlias
 
 from seeklog.errors import UsageError
 from seeklog.names import is_url
@@ -30,6 +30,14 @@ FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """What is said where there is no room: on the disk, or for this user."""
+
+
+class FileStatus(NamedTuple):
+    """The size of a file, and which file it is: a name may stand for another one a moment later."""
+
+    size: int
+    identity: tuple[int, int]
+    """Device and inode."""
 
 
 class Files(Protocol):
@@ -62,7 +70,11 @@ class Files(Protocol):
         ...
 
     def map(self, path: str) -> Buffer:
-        """Return the whole file as a read-only buffer. Only for files that are never truncated in place."""
+        """Return the whole file as a read-only buffer. Only for files that no program ever truncates in place.
+
+        A read beyond the end of a mapped file that was cut kills the process (SIGBUS). A broker preallocates and trims
+        its index files, and cuts its logs: of a partition's files only key indexes, which it does not know, are mapped.
+        """
         ...
 
     def read_file(self, path: str) -> bytes:
@@ -83,6 +95,14 @@ class Files(Protocol):
 
     def file_size(self, path: str) -> int:
         """Return the size of a file by its name; a link or a directory is none."""
+        ...
+
+    def status(self, path: str) -> FileStatus:
+        """Return the size of a file by its name, and which file that is; a link or a directory is none."""
+        ...
+
+    def status_of(self, handle: int) -> FileStatus:
+        """Return the size of an open file, and which file it is."""
         ...
 
     def rename(self, source: str, target: str) -> None:
@@ -119,6 +139,10 @@ class Files(Protocol):
 
         Raises `BlockingIOError` if a broker has it. While the handle is open none can start.
         """
+        ...
+
+    def has_broker(self, path: str) -> bool:
+        """Tell whether a Kafka broker holds the file that it locks while it runs; nothing is written."""
         ...
 
 
@@ -202,10 +226,17 @@ class OsFiles:
         return _kind_of(os.lstat(path).st_mode)
 
     def file_size(self, path: str) -> int:
+        return self.status(path).size
+
+    def status(self, path: str) -> FileStatus:
         status = os.stat(path, follow_symlinks=False)
         if not stat.S_ISREG(status.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", path)
-        return status.st_size
+        return FileStatus(status.st_size, (status.st_dev, status.st_ino))
+
+    def status_of(self, handle: int) -> FileStatus:
+        status = os.fstat(handle)
+        return FileStatus(status.st_size, (status.st_dev, status.st_ino))
 
     def rename(self, source: str, target: str) -> None:
         with _directory_of(source) as (from_directory, name), _directory_of(target) as (to_directory, new_name):
@@ -263,12 +294,27 @@ class OsFiles:
             if sys.platform == "linux":
                 # Java locks with fcntl. A lock of the open file description, unlike a plain one, is not lost
                 # when another handle of the same file is closed in this process.
-                whole_file = struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
-                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, whole_file)
+                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _read_lock_of_whole_file())
         except BaseException:
             os.close(handle)
             raise
         return handle
+
+    def has_broker(self, path: str) -> bool:
+        if sys.platform != "linux":
+            return False
+        handle = self.open(path)
+        try:
+            # The kernel returns the lock that is in the way, or the same one with its type set to "unlocked".
+            found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _read_lock_of_whole_file())
+            return int(struct.unpack_from("h", found)[0]) != fcntl.F_UNLCK
+        finally:
+            os.close(handle)
+
+
+def _read_lock_of_whole_file() -> bytes:
+    """Return the C structure `flock` of a shared lock on all of a file."""
+    return struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
 
 
 def _is_at(handle: int, path: str) -> bool:
@@ -341,6 +387,10 @@ class ReadOnlyFiles:
 
     def lock_out_broker(self, path: str) -> int:
         self.refuse(path)
+
+    def has_broker(self, path: str) -> bool:
+        """No broker runs on a copy."""
+        return False
 
 
 def absolute(path: str, *, follows: bool = True) -> str:

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from seeklog import names
 from seeklog.errors import UsageError
-from seeklog.files import Buffer, Files, Kind, ReadOnlyFiles
+from seeklog.files import Buffer, Files, FileStatus, Kind, ReadOnlyFiles
 from seeklog.readahead import ReadAhead
 
 # An index is some MB at most: Kafka's bound is 10 MB unless it was raised.
@@ -210,6 +210,13 @@ class RemoteFiles(ReadOnlyFiles):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         size = self._listed_size(path)
         return self._size_of(path) if size is None else size
+
+    def status(self, path: str) -> FileStatus:
+        # What lies at a URL stays as it was first seen: a name stands for one file.
+        return FileStatus(self.file_size(path), (0, 0))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return self.status(self._opened[handle])
 
     def _size_of(self, path: str) -> int:
         system, place = self._ask(path)

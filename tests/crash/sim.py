@@ -26,7 +26,7 @@ import random
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from seeklog.files import Buffer, Files, Kind
+from seeklog.files import Buffer, Files, FileStatus, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -282,6 +282,12 @@ class SimFiles:
             raise _error(errno.EINVAL, path)
         return len(inode.content)
 
+    def status(self, path: str) -> FileStatus:
+        return FileStatus(self.file_size(path), (0, self._inode(path).number))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return FileStatus(self.size(handle), (0, self._handle(handle).file.number))
+
     def rename(self, source: str, target: str) -> None:
         directory, source_name = self._place(source)
         target_directory, target_name = self._place(target)
@@ -362,6 +368,10 @@ class SimFiles:
     def lock_out_broker(self, path: str) -> int:
         # A lock of another sort than `lock` takes: the two do not meet, as fcntl's and flock's do not.
         return self._lock_broker_file(path, as_broker=False)
+
+    def has_broker(self, path: str) -> bool:
+        file = self._inode(path)
+        return any(other.is_broker and other.file is file for other in self._handles.values())
 
     # What a test may ask.
 
@@ -628,6 +638,13 @@ class FaultyFiles:
         self._check("file_size", path)
         return self.inner.file_size(path)
 
+    def status(self, path: str) -> FileStatus:
+        self._check("status", path)
+        return self.inner.status(path)
+
+    def status_of(self, handle: int) -> FileStatus:
+        return self.inner.status_of(handle)
+
     def rename(self, source: str, target: str) -> None:
         self._check("rename", target)
         self.inner.rename(source, target)
@@ -663,6 +680,10 @@ class FaultyFiles:
         handle = self.inner.lock_out_broker(path)
         self._paths[handle] = path
         return handle
+
+    def has_broker(self, path: str) -> bool:
+        self._check("has_broker", path)
+        return self.inner.has_broker(path)
 
     def _is_new(self, path: str) -> bool:
         try:

@@ -28,6 +28,8 @@ METHODS: Final = CHANGES | {
     "kinds",
     "kind",
     "file_size",
+    "status",
+    "has_broker",
     "map",
     "is_locked",
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from crash.recorder import PowerLoss
 from crash.sim import HANDLE_FIRST, Disk, Rename
-from seeklog.files import Buffer, Files, Kind, OsFiles
+from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -122,6 +122,12 @@ class RealDisk:
     def file_size(self, path: str) -> int:
         return self._files.file_size(self._at(path))
 
+    def status(self, path: str) -> FileStatus:
+        return self._files.status(self._at(path))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return self._files.status_of(self._real(handle))
+
     def rename(self, source: str, target: str) -> None:
         names = os.path.basename(source), os.path.basename(target)
         renaming = Rename(None, *names, None)  # type: ignore[arg-type]  # only its names are looked at
@@ -147,6 +153,9 @@ class RealDisk:
 
     def lock_out_broker(self, path: str) -> int:
         return self._change(lambda: self._give(self._files.lock_out_broker(self._at(path))))
+
+    def has_broker(self, path: str) -> bool:
+        return self._files.has_broker(self._at(path))
 
     # What a recorder may ask.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 # What storage may ask by handle, and by how many paths.
-BY_HANDLE: Final = ("read", "size", "write", "truncate", "sync")
+BY_HANDLE: Final = ("read", "size", "status_of", "write", "truncate", "sync")
 BY_PATH: Final = {
     "map": 1,
     "read_file": 1,
@@ -25,6 +25,8 @@ BY_PATH: Final = {
     "kinds": 1,
     "kind": 1,
     "file_size": 1,
+    "status": 1,
+    "has_broker": 1,
     "is_locked": 1,
     "rename": 2,
     "remove": 1,

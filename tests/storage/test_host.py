@@ -41,7 +41,7 @@ def host_of(
     return Host(
         source=SOURCE,
         open_segments=open_segments or OpenSegments(8),
-        inherited=inherited,
+        inherited=lambda: inherited,
         background=background,
     )
 

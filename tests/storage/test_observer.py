@@ -344,7 +344,7 @@ def test_a_segment_that_was_written_anew_in_the_same_size_is_not_taken_for_damag
                 path.unlink()
 
         assert reader.log_end_offset == 7
-        files.before("map", f"{0:020d}.index", write_anew)
+        files.before("read_file", f"{0:020d}.index", write_anew)
 
         assert values(reader.read(3, max_records=1)) == [value_of(103)]
         assert files.is_over

@@ -534,7 +534,7 @@ def test_a_file_that_is_only_named_like_a_log_is_let_be(tmp_path: Path) -> None:
     assert (tmp_path / "notes.log").read_bytes() == b"not ours"
 
 
-@pytest.mark.parametrize("method", ["file_size", "open"])
+@pytest.mark.parametrize("method", ["status", "open"])
 def test_a_swap_that_gets_its_name_while_a_reader_looks_is_read_under_it(tmp_path: Path, method: str) -> None:
     words: dict[str, Any] = {**SEGMENT, "cleanup_policy": "compact"}
     files, swapped = Meanwhile(), tmp_path / "swapped"

@@ -14,7 +14,7 @@ from typing import Any
 
 from seeklog import Log, LogConfig, Record
 from seeklog.clock import Clock
-from seeklog.files import Buffer, Files, OsFiles
+from seeklog.files import Buffer, Files, FileStatus, OsFiles
 from seeklog.names import LOCK
 
 START_MS = 1_700_000_000_000
@@ -166,6 +166,14 @@ class Meanwhile(QuickFiles):
     def file_size(self, path: str) -> int:
         self._act("before", "file_size", path)
         return super().file_size(path)
+
+    def status(self, path: str) -> FileStatus:
+        self._act("before", "status", path)
+        return super().status(path)
+
+    def read_file(self, path: str) -> bytes:
+        self._act("before", "read_file", path)
+        return super().read_file(path)
 
     def rename(self, source: str, target: str) -> None:
         self._act("before", "rename", target)

@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from seeklog.config import LogConfig
 from seeklog.names import TopicPartition
@@ -21,9 +21,18 @@ class Opened(Protocol):
         """What the segments of its log share, and no other."""
         ...
 
+    @property
+    def index_bytes(self) -> int:
+        """How much memory its indexes take."""
+        ...
+
     def release(self) -> None:
         """Let them go; they are opened again when they are needed."""
         ...
+
+
+# Indexes are in memory while a segment is open: 5 MB for a segment of 1 GiB that has an entry every 4 KB.
+MAX_INDEX_BYTES: Final = 128 << 20
 
 
 class OpenSegments:
@@ -35,10 +44,12 @@ class OpenSegments:
         self._lock = threading.Lock()
 
     def opened(self, segment: Opened) -> None:
-        """Note that a segment holds a file or a map open; the one that did so for longest lets go."""
+        """Note that a segment holds a file or an index open; the one that did so for longest is released."""
         with self._lock:
             self._open[id(segment)] = segment
-            while len(self._open) > self._most:
+            while len(self._open) > self._most or (
+                len(self._open) > 1 and sum(each.index_bytes for each in self._open.values()) > MAX_INDEX_BYTES
+            ):
                 self._open.popitem(last=False)[1].release()
 
     def forget(self, shared: object) -> None:
@@ -86,8 +97,8 @@ class Host:
 
     source: TopicPartition
     open_segments: OpenSegments
-    inherited: Checkpoint | None = None
-    """What a broker's checkpoints say of a partition that has none of ours."""
+    inherited: Callable[[], Checkpoint | None] = lambda: None
+    """Returns what the checkpoints in the root say of the partition by now; a broker goes on writing them."""
     cleaned: int = 0
     """Up to where a broker's checkpoint, or ours for one, says that a partition was compacted: advice."""
     background: BackgroundOf | None = None

@@ -22,11 +22,14 @@ from typing import NamedTuple
 
 from seeklog.config import INT32_MAX
 from seeklog.errors import UsageError
-from seeklog.files import Buffer
+from seeklog.files import Buffer, Files
 from seeklog.record.kernel import floor_entry
+from seeklog.storage.handle import Handle
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
+# Whole entries of either kind. A broker makes room for 10 MB of them, and most of that is zeros.
+_CHUNK = 2048 * 24
 
 
 class OffsetEntry(NamedTuple):
@@ -43,8 +46,34 @@ class TimeEntry(NamedTuple):
     offset: int
 
 
+def read_entries(files: Files, path: str, entry: struct.Struct) -> bytes:
+    """Return the entries of an index file that no seal vouches for, up to the zeros that a broker preallocates.
+
+    A broker may be writing the file through a map: a last entry of which only one field is there yet is left out.
+    """
+    handle = Handle(files, path)
+    table = b""
+    while len(table) % _CHUNK == 0:
+        chunk = used_entries(files.read(handle.number, _CHUNK, len(table)), entry)
+        table += chunk
+        if not chunk:
+            break
+    return table
+
+
+def used_entries(table: bytes, entry: struct.Struct) -> bytes:
+    """Cut what no seal vouches for: zeros that a broker preallocates, and a last entry that is not all there."""
+    table = table[: len(table) - len(table) % entry.size]
+    table = table[: -(-len(table.rstrip(b"\0")) // entry.size) * entry.size]
+    # No entry names the first batch of a segment, so none has the position 0, and no second one the offset 0.
+    is_first_time = entry is TIME_ENTRY and len(table) == entry.size
+    if table and not is_first_time and entry.unpack(table[-entry.size :])[1] == 0:
+        return table[: -entry.size]
+    return table
+
+
 class OffsetIndex:
-    """The offset index of one segment over a table of entries: a mapped file, or a growing bytearray."""
+    """The offset index of one segment over a table of entries: the bytes of a file, or a growing bytearray."""
 
     __slots__ = ("base_offset", "table")
 

@@ -9,6 +9,7 @@ and nothing is locked.
 from __future__ import annotations
 
 import contextlib
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -20,7 +21,7 @@ from seeklog.files import Files, OsFiles
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.finding import Finding, Kind, Severity
-from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.storage.key_inspection import key_index_problem
 from seeklog.storage.pages import PageSums, first_difference
 from seeklog.storage.recovery import list_beside_writer
@@ -520,14 +521,18 @@ def _uncovered_finding(
 @dataclass(frozen=True, slots=True)
 class _IndexFile:
     suffix: str
-    entry_size: int
+    entry: struct.Struct
     kind: Kind
     missing: Kind
     problems: Callable[[Segment, bytes, BatchMap], Iterator[IndexProblem]]
 
+    @property
+    def entry_size(self) -> int:
+        return self.entry.size
 
-_OFFSETS = _IndexFile(names.OFFSET_INDEX, OFFSET_ENTRY.size, Kind.INDEX, Kind.INDEX_MISSING, offset_problems)
-_TIMES = _IndexFile(names.TIME_INDEX, TIME_ENTRY.size, Kind.TIME_INDEX, Kind.TIME_INDEX_MISSING, time_problems)
+
+_OFFSETS = _IndexFile(names.OFFSET_INDEX, OFFSET_ENTRY, Kind.INDEX, Kind.INDEX_MISSING, offset_problems)
+_TIMES = _IndexFile(names.TIME_INDEX, TIME_ENTRY, Kind.TIME_INDEX, Kind.TIME_INDEX_MISSING, time_problems)
 
 
 class _IndexCheck:
@@ -567,15 +572,13 @@ class _IndexCheck:
         subject = self._subject
         path = subject.path_of(file.suffix)
         try:
-            table = self._segment.shared.files.read_file(path)
+            table = self._read(path, file, is_sealed=is_sealed)
         except FileNotFoundError:
             if self._may_be_growing():
                 return  # a new segment gets its log first
             detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
             yield subject.finding(file.missing, Severity.WARNING, detail, path=path)
             return
-        if not is_sealed:
-            table = _used(table, file.entry_size, is_last=subject.is_last)
         is_as_written = crc is None or crc32c(table) == crc
         if not self._salvage.damages and is_as_written and self._is_proved(table, expected):
             return
@@ -596,6 +599,13 @@ class _IndexCheck:
         if is_sound and not is_as_written:
             detail = f"{len(table)} bytes, which are not all that were written"
             yield subject.finding(file.kind, Severity.ERROR, detail, path=path, position=len(table))
+
+    def _read(self, path: str, file: _IndexFile, *, is_sealed: bool) -> bytes:
+        files = self._segment.shared.files
+        if is_sealed or not self._subject.is_last:
+            table = files.read_file(path)
+            return table if is_sealed else table[: -(-len(table.rstrip(b"\0")) // file.entry_size) * file.entry_size]
+        return read_entries(files, path, file.entry)
 
     def _is_proved(self, table: bytes, expected: bytes) -> bool:
         if table == expected:
@@ -640,8 +650,3 @@ def _key_index_findings(subject: Subject, segment: Segment, salvage: Salvage) ->
     severity = Severity.ERROR if problem.is_damage else Severity.WARNING
     return [subject.finding(Kind.KEY_INDEX, severity, problem.reason, path=problem.path)]
 
-
-def _used(table: bytes, entry_size: int, *, is_last: bool) -> bytes:
-    """Cut the zeros that a broker makes room with and, where entries may be growing, one that is not all there."""
-    table = table[: -(-len(table.rstrip(b"\0")) // entry_size) * entry_size]
-    return table[: len(table) - len(table) % entry_size] if is_last else table

@@ -7,6 +7,7 @@ Only what is there is read: the directory, seals, indexes, and the headers of a 
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -21,7 +22,7 @@ from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.finding import Finding, Severity
 from seeklog.storage.headers import first_timestamp_ms, scan_headers
 from seeklog.storage.host import Host, OpenSegments
-from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
+from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.storage.inspection import Inspection, Plan, Subject, conclude, inspect_segment, plan_inspection
 from seeklog.storage.log import Log
 from seeklog.storage.seal import Seal, read_seal
@@ -128,7 +129,7 @@ def take_portrait(
     findings = conclude(plan, inspections.values(), files=files) if is_checked else plan.findings
     blank = _blank(plan, segments, listing, files)
     partition = names.parse_partition_name(directory.rpartition("/")[2]) or TopicPartition("log", 0)
-    host = Host(source=partition, open_segments=OpenSegments(_FILES_AT_ONCE), inherited=inherited)
+    host = Host(source=partition, open_segments=OpenSegments(_FILES_AT_ONCE), inherited=lambda: inherited)
     try:
         with Log(directory, config=config, read_only=True, files=files, background=False, host=host) as log:
             if segments:
@@ -192,7 +193,7 @@ def _segment(subject: Subject, shared: Shared, listing: list[str], inspection: I
         max_timestamp_ms=seal.max_timestamp_ms if seal is not None else census.max_ms,
         side_files=beside,
         index_points=tuple(_points(files, subject)),
-        time_points=_entries(beside.get(names.TIME_INDEX, 0), TIME_ENTRY.size),
+        time_points=len(_entries(files, subject, names.TIME_INDEX, TIME_ENTRY)) // TIME_ENTRY.size,
         damages=_damages(subject, inspection),
     )
 
@@ -224,20 +225,19 @@ class _Census:
 
 
 def _points(files: Files, subject: Subject) -> list[tuple[int, int]]:
-    try:
-        table = files.read_file(subject.path_of(names.OFFSET_INDEX))
-    except OSError:
-        return []
-    table = table[: len(table) - len(table) % OFFSET_ENTRY.size]
+    table = _entries(files, subject, names.OFFSET_INDEX, OFFSET_ENTRY)
     points = [(subject.base_offset + relative, position) for relative, position in OFFSET_ENTRY.iter_unpack(table)]
-    # A broker makes room with zeros; and what does not grow is no index point.
+    # An entry that does not grow is damaged: it is no index point.
     grown = [points[0]] if points and points[0] != (subject.base_offset, 0) else []
     grown += [point for before, point in pairwise(points) if point[1] > before[1] and point[1] < subject.size]
     return grown
 
 
-def _entries(size: int, entry_size: int) -> int:
-    return size // entry_size
+def _entries(files: Files, subject: Subject, suffix: str, entry: struct.Struct) -> bytes:
+    try:
+        return read_entries(files, subject.path_of(suffix), entry)
+    except OSError:
+        return b""
 
 
 def _damages(subject: Subject, inspection: Inspection | None) -> tuple[DamagedBytes, ...]:

@@ -19,6 +19,7 @@ from itertools import pairwise
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
+from seeklog.files import FileStatus
 from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
 from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, replace_file
@@ -118,20 +119,23 @@ class Survey:
 
 def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
     """Return the segments of a listing in order, each as far as its file's size tells."""
-    sizes = {}
+    found = {}
     for name in listing:
         if name.endswith(names.LOG):
             parsed = names.parse_segment_name(name)
             if parsed is not None:
                 # A segment that a writer in another process has just deleted is none.
                 with contextlib.suppress(FileNotFoundError):
-                    sizes[parsed[0]] = shared.files.file_size(f"{shared.directory}/{name}")
-    bases = sorted(sizes)
+                    found[parsed[0]] = shared.files.status(f"{shared.directory}/{name}")
+    bases = sorted(found)
     ends = [*bases[1:], INT64_MAX][: len(bases)]
-    return [
-        Segment(shared, base, size=sizes[base], next_offset=end, seal=None)
-        for base, end in zip(bases, ends, strict=True)
-    ]
+    return [_listed(shared, base, found[base], next_offset=end) for base, end in zip(bases, ends, strict=True)]
+
+
+def _listed(shared: Shared, base_offset: int, status: FileStatus, *, next_offset: int) -> Segment:
+    segment = Segment(shared, base_offset, size=status.size, next_offset=next_offset, seal=None)
+    segment.listed = status
+    return segment
 
 
 def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
@@ -146,10 +150,10 @@ def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
     for name in sorted(swapped, key=_base_of):
         if _base_of(name) < limit:
             try:
-                size = shared.files.file_size(f"{shared.directory}/{name}")
+                status = shared.files.status(f"{shared.directory}/{name}")
             except FileNotFoundError:
                 continue  # a writer in another process has just given it its name
-            segment = Segment(shared, _base_of(name), size=size, next_offset=INT64_MAX, seal=None)
+            segment = _listed(shared, _base_of(name), status, next_offset=INT64_MAX)
             segment.path += names.SWAP
             segments.append(segment)
     return segments
@@ -184,7 +188,7 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
     A listing that is made while a writer rolls may have a new segment and not the one before it, which is as new. All
     that came before the end of a first listing are in a second one, which may then lack some that are newer still. And
     while compaction puts one file in the place of several, some of these may be gone before their sizes are asked for,
-    and the one not yet listed. So the same must be there when all is known.
+    and the one not yet listed. So the same must be there when all is known: the same names, for the same files.
     """
     files, directory = shared.files, shared.directory
     for _ in range(LOOKS_MOST):
@@ -193,7 +197,8 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
         listing = [name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest]
         segments = list_segments(shared, listing)
         now = _log_files(files.list(directory))
-        if _log_files(listing) == {name: base for name, base in now.items() if base <= newest}:
+        is_same = _log_files(listing) == {name: base for name, base in now.items() if base <= newest}
+        if is_same and not any(segment.was_replaced() for segment in segments):
             break
     return listing, segments
 

@@ -650,7 +650,7 @@ def _repair(
 def _settle(directory: str, config: LogConfig, inherited: Checkpoint | None, files: Files, clock: Clock) -> None:
     """Open the log as its next writer would, so that all that is made of the segments is made now."""
     partition = names.parse_partition_name(directory.rpartition("/")[2]) or TopicPartition("log", 0)
-    host = Host(source=partition, open_segments=OpenSegments(16), inherited=inherited)
+    host = Host(source=partition, open_segments=OpenSegments(16), inherited=lambda: inherited)
     Log(directory, config=config, files=files, clock=clock, background=False, host=host).close()
 
 

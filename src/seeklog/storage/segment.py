@@ -1,9 +1,9 @@
 """A segment: a run of batches in one `.log` file, with its two indexes.
 
 A `Segment` is read; an `ActiveSegment`, the last one of a log, is also written. Bytes below `size` never
-change while a segment is read, except by `truncate_to` and recovery, which readers notice. The `.log` file
-is read with pread and never mapped. Index files of sealed segments are mapped; they are only ever replaced
-by a rename, because cutting a mapped file in place would kill its readers.
+change while a segment is read, except by `truncate_to` and recovery, which readers notice. Neither the `.log`
+file nor an index is ever mapped: a broker that runs on the directory cuts both in place, and a read beyond the
+end of a map kills the process.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import contextlib
 import errno
 import logging
 import os
+import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -20,12 +21,12 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
-from seeklog.files import FULL, Buffer, Files
+from seeklog.files import FULL, Files, FileStatus
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host, OpenSegments
-from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, read_entries
 from seeklog.storage.pages import Pages, PageSums, wrong_page
 from seeklog.storage.seal import Seal, read_seal, read_table, write_seal
 
@@ -121,10 +122,12 @@ class Segment:
         self.base_offset = base_offset
         self.path = shared.path(base_offset, names.LOG)
         self._size = self._listed_size = size
+        self.listed: FileStatus | None = None
+        """The file as it was when the directory was listed; None: nobody listed it."""
         self._next_offset = next_offset
         self._handle: Handle | None = None
         self.loaded: Indexes | None = None
-        """The indexes, while they are mapped."""
+        """The indexes, while they are in memory."""
         self.keys: FindsKeys | None = None
         """The key index of a sealed segment, while it is mapped."""
         self.seal: Seal | None = None
@@ -144,6 +147,12 @@ class Segment:
         """Whether compaction, in this process, has put another file in its place."""
         if seal is not None:
             self.attach(seal)
+
+    @property
+    def index_bytes(self) -> int:
+        """How much memory the indexes take just now."""
+        loaded = self.loaded
+        return 0 if loaded is None else len(loaded.offsets.table) + len(loaded.times.table)
 
     @property
     def size(self) -> int:
@@ -206,7 +215,7 @@ class Segment:
 
     @property
     def indexes(self) -> Indexes:
-        """Both indexes, mapped when they are first asked for."""
+        """Both indexes, read when they are first asked for."""
         indexes = self.loaded
         if indexes is None:
             self.fetch_seal()
@@ -231,12 +240,26 @@ class Segment:
         """Tell whether a file that was just opened is the one that was listed, whoever may write here."""
         if self.shared.writable or self.shared.renew is None:
             return True
-        size = self.shared.files.size(handle.number)
+        size, identity = self.shared.files.status_of(handle.number)
+        if self.listed is not None and identity != self.listed.identity:
+            return False
         if self.seal is None:
             return size == self._listed_size or not self.is_compacted()
         # A file that lost its end is still the segment's own, and whoever reads it must tell. But where the seal was
         # read after the file was listed, it may speak of the one that has replaced it.
         return size == self._listed_size or (size != self.seal.size and self._has_own_seal())
+
+    def was_replaced(self) -> bool:
+        """Tell whether another file, or one of another size, or none, has the segment's name since it was listed."""
+        if self.listed is None:
+            return False
+        try:
+            now = self.shared.files.status(self.path)
+        except FileNotFoundError:
+            return True
+        # The last one of a log may have grown.
+        is_same_size = now.size == self.listed.size or (now.size > self.listed.size and self.next_offset == INT64_MAX)
+        return now.identity != self.listed.identity or not is_same_size
 
     def exact_end(self) -> int:
         """Return the offset behind the last batch in the file, where `next_offset` may be that of the next segment."""
@@ -379,27 +402,31 @@ class Segment:
         return self.seal.max_timestamp_ms if self.seal is not None else None
 
     def load_indexes(self) -> Indexes:
-        """Map the index files and hold them against the seal; rebuild them where they are not its own."""
+        """Read the index files and hold them against the seal; rebuild them where they are not its own."""
         if self.is_replaced:
             raise SegmentReplaced(self.path)
         tables = []
-        for suffix, entry_size in (
-            (names.OFFSET_INDEX, OFFSET_ENTRY.size),
-            (names.TIME_INDEX, TIME_ENTRY.size),
+        for suffix, entry, crc in (
+            (names.OFFSET_INDEX, OFFSET_ENTRY, self.seal.offset_index_crc if self.seal is not None else None),
+            (names.TIME_INDEX, TIME_ENTRY, self.seal.time_index_crc if self.seal is not None else None),
         ):
-            path = self.shared.path(self.base_offset, suffix)
             try:
-                table = self.shared.files.map(path)
+                table = self._read_index(self.shared.path(self.base_offset, suffix), entry, crc)
             except OSError as error:
                 return self.rebuild_indexes(f"{suffix} cannot be read: {error}")
-            tables.append(table if self.seal is not None else _trimmed(table, entry_size))
-        if self.seal is not None:
-            proofs = (self.seal.offset_index_crc, self.seal.time_index_crc)
-            if tuple(crc32c(table) for table in tables) != proofs:
+            if table is None:
                 if not self._has_own_seal():
                     raise SegmentReplaced(self.path)
                 return self.rebuild_indexes("an index is not the one that was sealed")
+            tables.append(table)
         return Indexes(OffsetIndex(self.base_offset, tables[0]), TimeIndex(self.base_offset, tables[1]))
+
+    def _read_index(self, path: str, entry: struct.Struct, crc: int | None) -> bytes | None:
+        """Return the table of an index file, or None if it is not the one that was sealed with a CRC."""
+        if crc is None:
+            return read_entries(self.shared.files, path, entry)
+        table = self.shared.files.read_file(path)
+        return table if crc32c(table) == crc else None
 
     def rebuild_indexes(self, reason: str) -> Indexes:
         """Make both indexes anew from the log; a writer also replaces the files. Logged once each time.
@@ -473,7 +500,7 @@ class Segment:
         self.attach(seal)
 
     def write_indexes_of(self, state: SegmentState) -> None:
-        """Write both index files whole under new names; files that others may have mapped stay as they are."""
+        """Write both index files whole under new names; files that others may be reading stay as they are."""
         for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
             name = names.segment_name(self.base_offset, suffix)
             replace_file(self.shared.files, self.shared.directory, name, bytes(table))
@@ -776,10 +803,3 @@ def check_fits(data: bytes, *, position: int, segment: Segment) -> int:
         reason = f"{len(data)} bytes where a batch should be"
     raise CorruptBatch(reason, path=segment.path, position=position)
 
-
-def _trimmed(table: Buffer, entry_size: int) -> bytes:
-    """Cut what no seal vouches for: a broken last entry, and the zeros that a broker preallocates."""
-    data = bytes(table)
-    data = data[: len(data) - len(data) % entry_size]
-    used = len(data.rstrip(b"\0"))
-    return data[: -(-used // entry_size) * entry_size]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import ArchiveIncomplete
-from seeklog.files import Buffer, Files, Kind, OsFiles, ReadOnlyFiles
+from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles, ReadOnlyFiles
 from seeklog.names import TopicPartition
 from seeklog.remote import RemoteFiles
 from seeklog.storage.checkpoint import Checkpoint, encode_checkpoint
@@ -83,6 +83,12 @@ class StoredFiles(ReadOnlyFiles):
 
     def file_size(self, path: str) -> int:
         return self.inner.file_size(self._stored(path))
+
+    def status(self, path: str) -> FileStatus:
+        return self.inner.status(self._stored(path))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return self.inner.status_of(handle)
 
 
 class ArchivedFiles(StoredFiles):
@@ -151,6 +157,13 @@ class ArchivedFiles(StoredFiles):
         if size is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
         return size
+
+    def status(self, path: str) -> FileStatus:
+        # A copy does not change, so it need not be asked which file it is.
+        return FileStatus(self.file_size(path), (0, 0))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return FileStatus(self.inner.size(handle), (0, 0))
 
 
 def open_archive(files: Files, root: str) -> Files:
