@@ -12,6 +12,7 @@ seeklog's, which Kafka ignores there:
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
     %020d.<position>.damaged      bytes that a repair took out of a segment, kept as evidence
     seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
+    seeklog-checkpoint.stale      the checkpoint from before a broker's visit, kept as evidence
     seeklog-watermark             the high watermark, published for other processes
     seeklog-losses                offsets that a repair has given up, and why
     seeklog-staged-<app>-<time>-<id>   finished batches that wait for their transaction to be committed
@@ -57,6 +58,7 @@ SWAP: Final = ".swap"
 TEMPORARY: Final = ".tmp"
 
 CHECKPOINT: Final = "seeklog-checkpoint"
+STALE_CHECKPOINT: Final = "seeklog-checkpoint.stale"
 WATERMARK: Final = "seeklog-watermark"
 LOSSES: Final = "seeklog-losses"
 LEADER_EPOCHS: Final = "leader-epoch-checkpoint"
@@ -79,6 +81,7 @@ META_PROPERTIES: Final = "meta.properties"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 DELETED_DIRECTORY: Final = "-delete"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
 # Topics that a broker keeps for itself. Of these a store writes the first alone, and that by commits.
 INTERNAL_TOPICS: Final = frozenset(
     {
@@ -86,7 +89,7 @@ INTERNAL_TOPICS: Final = frozenset(
         "__cluster_metadata",
         "__remote_log_metadata",
         "__share_group_state",
-        "__transaction_state",
+        TRANSACTION_STATE,
     }
 )
 TOPIC_NAME_MOST: Final = 249
@@ -109,6 +112,7 @@ _DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete\Z", re.ASCII)
 _KNOWN_NAME: Final = re.compile(
     r"(\d{20}\..+"
     r"|seeklog-(checkpoint|watermark|losses)(\.tmp)?"
+    r"|seeklog-checkpoint\.stale(\.tmp)?"
     r"|seeklog-(member|staged)-.+"
     r"|leader-epoch-checkpoint(\.tmp)?"
     r"|partition\.metadata(\.tmp)?"

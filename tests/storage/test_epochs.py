@@ -66,18 +66,18 @@ def test_a_directory_without_the_file_has_no_epochs(tmp_path: Path) -> None:
     assert (epochs.entries, epochs.latest) == ([], -1)
 
 
-def test_the_file_is_written_when_the_epochs_have_changed(tmp_path: Path) -> None:
-    epochs = LeaderEpochs(ENTRIES)
+def test_staged_epochs_replace_the_file_once_they_are_published(tmp_path: Path) -> None:
+    epochs, files = LeaderEpochs(ENTRIES), QuickFiles()
     path = tmp_path / names.LEADER_EPOCHS
 
-    epochs.write(QuickFiles(), str(tmp_path))
-    assert path.read_bytes() == encode_epochs(ENTRIES)
-    path.unlink()
-    epochs.write(QuickFiles(), str(tmp_path))
+    assert not epochs.is_written
+    epochs.stage(files, str(tmp_path))
     assert not path.exists()
+    epochs.publish(files, str(tmp_path))
+    assert epochs.is_written
+    assert path.read_bytes() == encode_epochs(ENTRIES)
     epochs.begin(9, 50)
-    epochs.write(QuickFiles(), str(tmp_path))
-    assert path.read_bytes() == encode_epochs([*ENTRIES, (9, 50)])
+    assert not epochs.is_written
 
 
 # ---------------------------------------------------------------- what the epochs mean

@@ -15,7 +15,7 @@ from seeklog import Log, LogConfig, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import LostRecords, NotALog, UnsupportedMagic
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
-from seeklog.storage.host import BackgroundOf, Flushes, Host, OpenSegments
+from seeklog.storage.host import MAX_INDEX_BYTES, BackgroundOf, Flushes, Host, OpenSegments
 from storage.workbench import (
     BATCH_BYTES,
     FakeClock,
@@ -64,8 +64,9 @@ def open_hosted(path: Path, host: Host, *, read_only: bool = False, background: 
 class Held:
     """A segment that counts how often it was let go."""
 
-    def __init__(self, shared: object) -> None:
+    def __init__(self, shared: object, *, index_bytes: int = 0) -> None:
         self.shared = shared
+        self.index_bytes = index_bytes
         self.releases = 0
 
     def release(self) -> None:
@@ -79,6 +80,22 @@ def test_the_one_that_stood_open_for_longest_is_let_go() -> None:
         bound.opened(segment)
 
     assert [segment.releases for segment in segments] == [1, 1, 0, 0]
+
+
+def test_indexes_of_open_segments_take_a_bounded_amount_of_memory() -> None:
+    bound = OpenSegments(100)
+    segments = [Held(None, index_bytes=MAX_INDEX_BYTES // 2) for _ in range(3)]
+    for segment in segments:
+        bound.opened(segment)
+    assert [segment.releases for segment in segments] == [1, 0, 0]
+
+
+def test_a_segment_whose_indexes_take_all_the_memory_is_open_alone() -> None:
+    bound = OpenSegments(100)
+    small, large = Held(None, index_bytes=1), Held(None, index_bytes=2 * MAX_INDEX_BYTES)
+    bound.opened(small)
+    bound.opened(large)
+    assert (small.releases, large.releases) == (1, 0)
 
 
 def test_a_segment_that_opens_a_second_file_counts_once() -> None:

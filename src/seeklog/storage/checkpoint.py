@@ -56,6 +56,8 @@ class Checkpoint:
     """Offsets between segments that an archive declares to be missing: the first one, and the first behind them."""
     foreign: bool = False
     """Made of what a broker's own checkpoints say: gaps are lawful, epochs and the end are told by the files."""
+    is_visited: bool = False
+    """A broker has written since our own checkpoint, so that none of our side files counts: `broker_visit`."""
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
@@ -85,7 +87,17 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
         producers = bool(int(words["producers"])) if "producers" in words else None
     except (ValueError, KeyError) as error:
         raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
-    return Checkpoint(**numbers, epochs=epochs, active=active, has_producers=producers, gaps=gaps, foreign=False)
+    return Checkpoint(
+        recovery_point=numbers["recovery_point"],
+        log_start_offset=numbers["log_start_offset"],
+        high_watermark=numbers["high_watermark"],
+        contiguous_from=numbers["contiguous_from"],
+        generation=numbers["generation"],
+        epochs=epochs,
+        active=active,
+        has_producers=producers,
+        gaps=gaps,
+    )
 
 
 def _numbers(words: str, *, least: int = 0) -> tuple[int, ...]:
@@ -118,14 +130,24 @@ def replace_file(files: Files, directory: str, name: str, data: bytes | bytearra
 
     The data must be on disk before the name is. The caller syncs the directory.
     """
-    temporary = f"{directory}/{name}{names.TEMPORARY}"
-    handle = files.open(temporary, write=True, create=True)
+    stage_file(files, directory, name, data)
+    publish_file(files, directory, name)
+
+
+def stage_file(files: Files, directory: str, name: str, data: bytes | bytearray) -> None:
+    """Write and sync what `publish_file` then puts into place: after this there is room for it."""
+    handle = files.open(f"{directory}/{name}{names.TEMPORARY}", write=True, create=True)
     try:
         files.truncate(handle, 0)
         files.write(handle, data, 0)
         files.sync(handle)
     finally:
         files.close(handle)
+
+
+def publish_file(files: Files, directory: str, name: str) -> None:
+    """Give a staged file its name. The caller syncs the directory."""
+    temporary = f"{directory}/{name}{names.TEMPORARY}"
     try:
         files.rename(temporary, f"{directory}/{name}")
     except OSError:

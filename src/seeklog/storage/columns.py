@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from seeklog.errors import CorruptionError
 from seeklog.record import arrow
 from seeklog.record.kernel import Columns
-from seeklog.storage.reading import Cursor, located
+from seeklog.storage.reading import Cursor
 from seeklog.storage.view import View
 
 if TYPE_CHECKING:
@@ -37,17 +38,20 @@ def scan_arrow(
     """
     if start >= stop:
         return
-    names = tuple(schema.names)
+    new_columns = partial(
+        Columns,
+        tuple(schema.names),
+        rows=batch_rows,
+        data_bytes=BYTES_PER_ROW * batch_rows,
+        limit=limit,
+        timestamp_scale=timestamp_scale,
+    )
     cursor = Cursor(view, start, chunk=CHUNK)
     more = True
     while more:
-        columns = Columns(
-            names,
-            rows=batch_rows,
-            data_bytes=BYTES_PER_ROW * batch_rows,
-            limit=limit,
-            timestamp_scale=timestamp_scale,
-        )
+        # Where files are replaced under the view, the rows that nobody has seen are read again from here.
+        first = max(start, cursor.next_offset)
+        columns = new_columns()
         full = False
         while more and not full:
             try:
@@ -57,13 +61,15 @@ def scan_arrow(
                     cursor.origin,
                     cursor.next_offset,
                     cursor.segment.contiguous,
-                    start,
+                    first,
                     stop,
                 )
+                if not cursor.segment.contiguous:
+                    cursor.segment.check_bound(cursor.next_offset, cursor.position)
             except CorruptionError as error:
-                raise located(error, cursor.segment) from error
-            if not cursor.segment.contiguous:
-                cursor.segment.check_bound(cursor.next_offset, cursor.position)
+                cursor.look_again(first, error)
+                columns, full = new_columns(), False
+                continue
             more = cursor.next_offset < stop and (full or cursor.fill())
         if columns.rows:
             yield arrow.record_batch(columns.finish(), columns.rows, schema, headers_null=headers_null)

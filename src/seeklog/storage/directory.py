@@ -38,6 +38,29 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"there is no log at {path}: it holds no segment")
 
 
+def lock_out_broker(files: Files, path: str) -> Lock | None:
+    """Keep a broker from starting on the directory that a partition lies in, or raise `LogLocked` if one runs there.
+
+    None where the partition lies alone: its parent is neither a store nor a broker's data directory.
+    """
+    root = os.path.dirname(path)
+    try:
+        if names.parse_partition_name(os.path.basename(path)) is None or not _is_root(files, root):
+            return None
+        return Lock(files, files.lock_out_broker(f"{root}/{names.LOCK}"))
+    except BlockingIOError:
+        raise LogLocked(root, None, owner="a Kafka broker", advice="stop it first") from None
+
+
+def _is_root(files: Files, path: str) -> bool:
+    """Tell whether a directory is a store's, or a broker's data directory."""
+    for name in (names.LOCK, names.META_PROPERTIES, names.TOPICS):
+        with contextlib.suppress(FileNotFoundError):
+            if files.kind(f"{path}/{name}") == "file":
+                return True
+    return False
+
+
 def lock_directory(files: Files, path: str) -> Lock:
     """Take the partition's one writer's lock, or say who has it."""
     return take_lock(files, f"{path}/{names.LOCK}", what=path)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.files import Files
-from seeklog.storage.checkpoint import replace_file
+from seeklog.storage.checkpoint import publish_file, stage_file
 
 Entry = tuple[int, int]
 
@@ -64,12 +64,14 @@ class LeaderEpochs:
         """Whether Kafka's file says the same."""
         return self.written == encode_epochs(self.entries)
 
-    def write(self, files: Files, directory: str) -> None:
-        """Replace Kafka's file if the epochs have changed. The caller syncs the directory."""
-        data = encode_epochs(self.entries)
-        if data != self.written:
-            replace_file(files, directory, names.LEADER_EPOCHS, data)
-            self.written = data
+    def stage(self, files: Files, directory: str) -> None:
+        """Write what is to replace Kafka's file, so that there is room for it."""
+        stage_file(files, directory, names.LEADER_EPOCHS, encode_epochs(self.entries))
+
+    def publish(self, files: Files, directory: str) -> None:
+        """Replace Kafka's file by what was staged. The caller syncs the directory."""
+        publish_file(files, directory, names.LEADER_EPOCHS)
+        self.written = encode_epochs(self.entries)
 
     @property
     def latest(self) -> int:

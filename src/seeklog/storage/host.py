@@ -99,6 +99,8 @@ class Host:
     open_segments: OpenSegments
     inherited: Callable[[], Checkpoint | None] = lambda: None
     """Returns what the checkpoints in the root say of the partition by now; a broker goes on writing them."""
+    has_topic: Callable[[], bool] = lambda: True
+    """Tells whether the topic is still there, for a reader that finds its directory gone."""
     cleaned: int = 0
     """Up to where a broker's checkpoint, or ours for one, says that a partition was compacted: advice."""
     background: BackgroundOf | None = None

@@ -28,6 +28,7 @@ from seeklog.errors import (
     NotALog,
     OffsetOutOfRange,
     SeeklogError,
+    TopicNotFound,
     UsageError,
 )
 from seeklog.files import Files, OsFiles, absolute, local_path
@@ -201,10 +202,16 @@ class Log:
             try:
                 self._partition.refresh()
             except FileNotFoundError as error:
-                raise NotALog(f"there is no log at {self.location} any more") from error
+                raise self._gone(self._partition) from error
             except OSError as error:
                 raise NotAccessible(f"{self.location} cannot be read: {error}") from error
         return self._partition
+
+    def _gone(self, observer: Observer) -> SeeklogError:
+        """Say why the directory is not there any more."""
+        if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
+            return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
+        return NotALog(f"there is no log at {self.location} any more")
 
     # ------------------------------------------------------------ appending
 
@@ -345,6 +352,11 @@ class Log:
         while True:
             try:
                 return work(view)
+            except CorruptionError:
+                if renewals == reading.RENEWALS_MOST or not reading.was_overtaken(view):
+                    raise
+                renewals += 1
+                view = self._partition.view
             except OSError as error:
                 if renewals == reading.RENEWALS_MOST or not isinstance(error, FileNotFoundError):
                     raise self._unreadable(offset, error) from error

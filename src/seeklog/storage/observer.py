@@ -6,6 +6,7 @@ last whole batch: an incomplete tail is "not yet", never an error. Reads stop at
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import threading
@@ -14,11 +15,12 @@ import weakref
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import LostRecords, NotALog
+from seeklog.errors import LostRecords, NotALog, TopicNotFound
 from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record import kernel
 from seeklog.record.batch import read_header
 from seeklog.remote import RemoteFiles
+from seeklog.storage.broker_visit import after_visit, was_visited
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory
 from seeklog.storage.epochs import LeaderEpochs
@@ -26,14 +28,16 @@ from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host
 from seeklog.storage.keys import KeyLookup
 from seeklog.storage.reading import ADVICE
-from seeklog.storage.recovery import RecoveryReport, list_beside_writer
-from seeklog.storage.seal import Seal, read_seal
-from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
+from seeklog.storage.recovery import LOOKS_MOST, RecoveryReport, list_beside_writer
+from seeklog.storage.seal import Seal
+from seeklog.storage.segment import SCAN_CHUNK, Segment, SegmentReplaced, Shared, whole_batch_size
 from seeklog.storage.view import View, mark_gaps
 from seeklog.storage.watermark import EXPLICIT, read_watermark
 
 logger = logging.getLogger("seeklog")
 
+# How often a reader asks whether a broker has come to the directory.
+VISIT_LOOK_S = 0.5
 # How long a follower sleeps between two looks: at first, and at most.
 POLL_FIRST_S = 0.001
 POLL_MOST_S = 0.05
@@ -74,7 +78,7 @@ class TailSegment(Segment):
         )
         if not self.contiguous:
             # The last segment of an archive has a seal of its own, and pages in it.
-            seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
+            seal = self.shared.read_seal(self.base_offset)
             if seal is not None and (seal.size, seal.log_crc) == (saved[2], saved[3]):
                 self.pages = seal.pages
 
@@ -172,6 +176,14 @@ class Observer:
         myself = weakref.ref(self)
         self._shared.renew = lambda: _reloaded(myself())
         self._inherited = host.inherited if host is not None else None
+        self._own: Checkpoint | None = None
+        self._was_visited = False
+        """Whether a broker has written since `_own` was; looked at again from `_next_look` on."""
+        self._next_look = 0.0
+        self.source = host.source if host is not None else None
+        """The partition of a store that this is; None: a lone log."""
+        self.has_topic = host.has_topic if host is not None else None
+        self._topic_id = self._read_topic_id()
         self._lock = threading.Lock()
         self._is_closed = False
         self._has_warned = False
@@ -185,11 +197,46 @@ class Observer:
             logger.warning("%s", what)
 
     def _read_checkpoint(self) -> Checkpoint | None:
+        """Return the checkpoint that counts by now; a broker may start on the directory, and end, while this reads."""
         own = read_checkpoint(self.files, self.directory)
-        return own if own is not None else self._inherited
+        inherited = self._inherited() if self._inherited is not None else None
+        if own is None:
+            return inherited
+        now = self.clock.monotonic()
+        if own != self._own or now >= self._next_look:
+            self._own, self._next_look = own, now + VISIT_LOOK_S
+            self._was_visited = was_visited(self.files, self.directory, own)
+        return after_visit(self.files, self.directory, own, inherited) if self._was_visited else own
+
+    def _read_topic_id(self) -> bytes:
+        """Return what Kafka's file says of the topic that the partition is of."""
+        if isinstance(self.files, ReadOnlyFiles):
+            return b""  # a copy stays as it is, and a request for each file is dear
+        try:
+            return self.files.read_file(f"{self.directory}/{names.PARTITION_METADATA}")
+        except FileNotFoundError:
+            return b""
+
+    def _check_same_topic(self) -> None:
+        """Refuse the partition of another topic: one that was recreated has the same names and other records."""
+        topic_id = self._read_topic_id()
+        if self._topic_id and topic_id and topic_id != self._topic_id:
+            topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
+            raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
+        self._topic_id = self._topic_id or topic_id
 
     def _load(self, *, is_second_look: bool = False) -> None:
+        """Look at the directory; again, where its files are replaced while this reads them."""
+        for _ in range(LOOKS_MOST):
+            with contextlib.suppress(SegmentReplaced):
+                return self._load_once(is_second_look=is_second_look)
+        return self._load_once(is_second_look=is_second_look)
+
+    def _load_once(self, *, is_second_look: bool) -> None:
+        self._check_same_topic()
+        self._next_look = 0.0
         self._checkpoint = self._read_checkpoint()
+        self._shared.trusts_seals = self._checkpoint is None or not self._checkpoint.is_visited
         _, segments = list_beside_writer(self._shared)
         if not segments:
             raise NotALog(f"there is no log at {self.directory}: it holds no segment")
@@ -209,7 +256,7 @@ class Observer:
         last = segments[-1]
         trusted = checkpoint is not None and checkpoint.contiguous_from <= last.base_offset
         self._tail = TailSegment(self._shared, last.base_offset, trusted=trusted)
-        self._tail.path = last.path
+        self._tail.path, self._tail.listed = last.path, last.listed
         if checkpoint is not None and checkpoint.active is not None:
             saved = checkpoint.active
             if len(saved) == 16 and saved[0] == last.base_offset and saved[2] == last.size:
@@ -252,12 +299,21 @@ class Observer:
         """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
         if self._has_rolled() or self._read_checkpoint() != checkpoint:
             return
+        if checkpoint.is_visited or (checkpoint.foreign and self._has_broker()):
+            return  # it may cut the log rightly, and writes its checkpoint once a minute
         raise LostRecords(
             f"no whole batch follows offset {end - 1}, but offsets below {checkpoint.recovery_point} were synced",
             path=self._tail.path,
             position=self._tail.size,
             advice=ADVICE,
         )
+
+    def _has_broker(self) -> bool:
+        """Tell whether a broker runs on the directory that the partition lies in."""
+        try:
+            return self.files.has_broker(f"{os.path.dirname(self.directory)}/{names.LOCK}")
+        except OSError:
+            return False
 
     def _published(self, checkpoint: Checkpoint | None) -> int | None:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
@@ -303,6 +359,7 @@ class Observer:
         return (
             checkpoint.generation != self._checkpoint.generation
             or checkpoint.log_start_offset != self._checkpoint.log_start_offset
+            or checkpoint.is_visited != self._checkpoint.is_visited
         )
 
     def _was_cut_below(self, stop: int, *, since: Checkpoint | None) -> bool:

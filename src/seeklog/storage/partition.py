@@ -34,9 +34,10 @@ from seeklog.record.batch import LOG_APPEND_TIME
 from seeklog.record.codec import CODEC_IDS
 from seeklog.record.kernel import Record, SegmentState, encode_one
 from seeklog.storage import removal, transaction
+from seeklog.storage.broker_visit import known_checkpoint
 from seeklog.storage.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint, replace_file
 from seeklog.storage.commit import GroupCommit
-from seeklog.storage.directory import check_directory, lock_directory, sync_ancestors
+from seeklog.storage.directory import check_directory, lock_directory, lock_out_broker, sync_ancestors
 from seeklog.storage.ended import trim_aborted
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import BackgroundOf, Host
@@ -75,6 +76,7 @@ class Partition:
         "_arrived",
         "_attributes",
         "_background",
+        "_broker_lock",
         "_checkpointed_at",
         "_codec",
         "_commit",
@@ -153,7 +155,13 @@ class Partition:
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
         # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
         check_directory(files, directory, create=host is None)
-        self._lock_handle = lock_directory(files, directory)
+        # A store has done so itself, for all of its partitions.
+        self._broker_lock = lock_out_broker(files, directory) if host is None else None
+        try:
+            self._lock_handle = lock_directory(files, directory)
+        except BaseException:
+            self._let_broker_in()
+            raise
         self._background = None
         self._commit = GroupCommit(self._flush)
         self.keys = KeyLookup(config, writer=self)
@@ -163,6 +171,7 @@ class Partition:
             listing = self._open(host)
         except BaseException:
             self._lock_handle.close()
+            self._let_broker_in()
             raise
         try:
             # Before anybody can append anything else.
@@ -182,8 +191,13 @@ class Partition:
         self._shared = Shared(files, directory, config, writable=True, host=host)
         myself = weakref.ref(self)
         self._shared.renew = lambda: _settled_view(myself())
-        own = self._saved = read_checkpoint(files, directory)
-        checkpoint = own if own is not None or host is None else host.inherited
+        own = read_checkpoint(files, directory)
+        generation = own.generation if own is not None else 0
+        checkpoint = known_checkpoint(files, directory, inherited=host.inherited() if host is not None else None)
+        if own is not None and checkpoint is not None and checkpoint.is_visited:
+            self._set_stale_checkpoint_aside()
+            own, generation = None, generation + 1
+        self._saved = own
         listing = files.list(directory)
         found = survey(self._shared, listing, checkpoint)
         initial = checkpoint.recovery_point if checkpoint is not None else config.initial_offset
@@ -227,7 +241,7 @@ class Partition:
             scanned={each.segment.base_offset: each.has_producers for each in found.scanned},
         ):
             files.sync_directory(directory)
-        self._generation = own.generation if own is not None else 0
+        self._generation = generation
         # Where the log was not closed, a truncation may have died behind its cut, and a reader have looked before.
         was_killed = own is not None and own.active is None
         self._generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
@@ -239,6 +253,17 @@ class Partition:
         # It may be lower than the one on disk, where a crash took records with it.
         self._publish_watermark(durable=config.high_watermark == "manual")
         return listing
+
+    def _set_stale_checkpoint_aside(self) -> None:
+        """Keep the checkpoint from before a broker's visit as evidence; the open replaces it, and the seals."""
+        data = self.files.read_file(f"{self.directory}/{names.CHECKPOINT}")
+        replace_file(self.files, self.directory, names.STALE_CHECKPOINT, data)
+        logger.info(
+            "%s: a broker has written here since seeklog did: every batch is checked, seals and indexes are rebuilt, "
+            "and the checkpoint from before is kept as %s",
+            self.directory,
+            names.STALE_CHECKPOINT,
+        )
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
         """Return the high watermark that was last set: the published one may be newer than the checkpoint's."""
@@ -301,6 +326,11 @@ class Partition:
             segment.close_files()
         self._publisher.close()
         self._lock_handle.close()
+        self._let_broker_in()
+
+    def _let_broker_in(self) -> None:
+        if self._broker_lock is not None:
+            self._broker_lock.close()
 
     def abandon(self) -> None:
         """Forget the log in a forked child: the parent holds the lock and goes on writing."""
@@ -647,8 +677,15 @@ class Partition:
 
     def _replace_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Put a checkpoint in the place of the last. Others see it from then on; the caller syncs the directory."""
-        self._epochs.write(self.files, self.directory)
+        has_new_epochs = not self._epochs.is_written
+        if has_new_epochs:
+            self._epochs.stage(self.files, self.directory)
         replace_file(self.files, self.directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
+        if has_new_epochs:
+            if self._saved is not None:
+                # An epoch in Kafka's file that our checkpoint lacks is a broker's: the checkpoint is durable first.
+                self.files.sync_directory(self.directory)
+            self._epochs.publish(self.files, self.directory)
         self._saved = checkpoint
         self._checkpointed_at = self.clock.monotonic()
 

@@ -34,6 +34,8 @@ class PinnedSegment(NamedTuple):
     is_exact: bool
     is_final: bool
     """Whether it was sealed: a file of another size is another file."""
+    is_growing: bool = False
+    """Whether it was the last one, which its writer may be lengthening."""
     precedes_gap: bool = False
     """Whether an archive declares that offsets are missing behind it."""
     pages: Pages | None = None
@@ -67,6 +69,7 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
                 one.contiguous,
                 one.is_exact,
                 _is_final(one),
+                not one.is_bounded,
                 one.precedes_gap,
                 one.pages,
             )
@@ -108,15 +111,22 @@ class _GivenSegment(Segment):
         self.pages = pinned.pages
         self._entry = entry
         self._is_final = pinned.is_final
+        self._is_growing = pinned.is_growing
 
     @property
     def is_bounded(self) -> bool:
         return self._is_final
 
     def _is_own(self, handle: Handle) -> bool:
-        if self._is_final:
+        if self._is_final or not self._is_growing:
             return self.shared.files.size(handle.number) == self.size
         return not self.is_compacted()
+
+    def is_same_file(self, other: Segment | None) -> bool:
+        """By its size: a pin may have been made on another machine, where inodes have other numbers."""
+        if other is None:
+            return False
+        return other.size == self.size or (self._is_growing and other.size > self.size)
 
     def load_indexes(self) -> Indexes:
         return Indexes(OffsetIndex(self.base_offset, self._entry), TimeIndex(self.base_offset, b""))

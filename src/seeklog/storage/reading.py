@@ -35,6 +35,8 @@ RECORDS_PER_CHUNK = 8192
 ALL_RECORDS = 2**62
 # A reader that is overtaken by compaction so often without getting any further has another problem.
 RENEWALS_MOST = 8
+# What looks like damage so often while files are replaced is damage.
+LOOKS_MOST = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,19 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     return (position, base, data) if base >= 0 else None
 
 
+def was_overtaken(view: View) -> bool:
+    """Tell whether another process has replaced files under a reader's view, so that what looks like damage is none.
+
+    A broker that runs on the directory compacts, merges and deletes segments, and says so nowhere but in the names.
+    """
+    shared = view.segments[0].shared
+    fresh = shared.renew() if shared.renew is not None and not shared.writable else None
+    if fresh is None:
+        return False
+    files_now = {segment.base_offset: segment for segment in fresh.segments}
+    return any(not segment.is_same_file(files_now.get(segment.base_offset)) for segment in view.segments)
+
+
 def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
     """Return the segments as they are by now, in which compaction may have replaced some, or raise the error.
 
@@ -117,8 +132,11 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
         fresh = renew() if renew is not None else None
         if fresh is None or fresh is view or offset < fresh.bases[0]:
             raise error
+        segment = fresh.segments[fresh.find(offset)]
+        if segment.is_bounded and not segment.is_exact:
+            return fresh  # a broker's compaction may have left any offset out, also the last ones of a file
         try:
-            end = fresh.segments[fresh.find(offset)].exact_end()
+            end = segment.exact_end()
         except FileNotFoundError:
             continue  # and replaced once more
         # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
@@ -134,7 +152,7 @@ class Cursor:
     Where compaction replaces the segment that it comes to, it goes on at its offset in the newest view.
     """
 
-    __slots__ = ("_renewals", "at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
+    __slots__ = ("_looks", "_renewals", "at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
     at: int
     data: bytes
     next_offset: int
@@ -144,11 +162,14 @@ class Cursor:
 
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
         self.chunk = chunk
-        self._renewals = 0
+        self._renewals = self._looks = 0
+        self.view = view
         try:
             self._go_to(view, offset)
         except FileNotFoundError as error:
             self._resume(view, offset, error)
+        except CorruptionError as error:
+            self.look_again(offset, error)
 
     def _go_to(self, view: View, offset: int) -> None:
         self.view = view
@@ -159,6 +180,13 @@ class Cursor:
         if offset >= self.segment.base_offset and self.segment.size:
             self.origin, self.next_offset, data = locate(self.segment, offset, self.chunk)
             self.data = data[: self.segment.size - self.origin]
+
+    def look_again(self, offset: int, error: CorruptionError) -> None:
+        """Go on at an offset in a newer view if files were replaced under this one; else raise the damage."""
+        self._looks += 1
+        if self._looks > LOOKS_MOST or not was_overtaken(self.view):
+            raise located(error, self.segment) from error
+        self._resume(self.view, offset, SegmentReplaced(self.segment.path))
 
     def _resume(self, view: View, offset: int, error: FileNotFoundError) -> None:
         """Go to the batch that holds an offset, or the next one, in the newest view."""
@@ -177,7 +205,7 @@ class Cursor:
         except FileNotFoundError as again:
             self._resume(view, offset, again)
         except CorruptionError as damage:
-            raise located(damage, self.segment) from damage
+            self.look_again(offset, damage)
 
     @property
     def position(self) -> int:
@@ -198,6 +226,9 @@ class Cursor:
             is_filled = self._fill()
         except FileNotFoundError as error:
             self._resume(self.view, self.next_offset, error)
+            return self.has_batch()
+        except CorruptionError as error:
+            self.look_again(self.next_offset, error)
             return self.has_batch()
         self._renewals = 0
         return is_filled
@@ -264,9 +295,9 @@ class Cursor:
 
         Returns the bytes of the batches that were decoded.
         """
-        segment = self.segment
+        segment, before = self.segment, len(out)
         try:
-            self.at, self.next_offset, taken = kernel.read_records(
+            at, next_offset, taken = kernel.read_records(
                 self.data,
                 self.at,
                 self.origin,
@@ -281,10 +312,13 @@ class Cursor:
                 out,
                 segment.shared.source,
             )
+            if not segment.contiguous:
+                segment.check_bound(next_offset, self.origin + at)
         except CorruptionError as error:
-            raise located(error, segment) from error
-        if not segment.contiguous:
-            segment.check_bound(self.next_offset, self.position)
+            del out[before:]
+            self.look_again(max(start, self.next_offset), error)
+            return 0
+        self.at, self.next_offset = at, next_offset
         return taken
 
 
@@ -454,11 +488,12 @@ def _whole_batches(
                 first,
                 verify,
             )
+            if took and not cursor.segment.contiguous:
+                ahead = read_header(cursor.data[end : end + HEADER_SIZE])
+                cursor.segment.check_bound(ahead.next_offset, cursor.origin + end)
         except CorruptionError as error:
-            raise located(error, cursor.segment) from error
-        if took and not cursor.segment.contiguous:
-            ahead = read_header(cursor.data[end : end + HEADER_SIZE])
-            cursor.segment.check_bound(ahead.next_offset, cursor.origin + end)
+            cursor.look_again(max(start, cursor.next_offset), error)
+            continue
         cursor.at, cursor.next_offset = begin, next_offset
         if end > begin:
             first = False
@@ -481,7 +516,8 @@ def seek(view: View, offset: int) -> Seek:
                 cursor.data, cursor.at, cursor.origin, cursor.next_offset, offset, cursor.segment.contiguous
             )
         except CorruptionError as error:
-            raise located(error, cursor.segment) from error
+            cursor.look_again(offset, error)
+            continue
         scanned += walked
         # The walk also stops before a batch that is not all in `data`, which may lie far below the offset.
         ahead = cursor.data[cursor.at : cursor.at + HEADER_SIZE]
@@ -527,13 +563,14 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
                 cursor.at, next_offset, _ = kernel.read_records(
                     cursor.data, cursor.at, cursor.origin, 0, False, 0, stop, ALL_RECORDS, ALL_RECORDS, 1, limit, out
                 )
-                segment.check_bound(next_offset, cursor.position)
+                cursor.segment.check_bound(next_offset, cursor.position)
                 for record in out:
                     if record.offset >= start and record.timestamp_ms >= timestamp_ms:
                         return record.offset
                 continue
         except CorruptionError as error:
-            raise located(error, segment) from error
+            cursor.look_again(begin, error)
+            continue
         if not cursor.fill():
             return None
 

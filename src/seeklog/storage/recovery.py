@@ -239,6 +239,7 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
     found.segments = segments = list_segments(shared, listing)
     recovery_point = checkpoint.recovery_point if checkpoint is not None else 0
     contiguous_from = checkpoint.contiguous_from if checkpoint is not None else INT64_MAX
+    trusts_seals = checkpoint is None or not checkpoint.is_visited
     _check_not_lost(shared, segments, checkpoint)
     if checkpoint is not None:
         # Deleted segments that a crash brought back; among them there may be holes.
@@ -253,10 +254,12 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
         last = number == len(segments) - 1
         if last and found.clean_active is not None:
             break
-        if not last and segment.next_offset <= recovery_point and _trust_seal(shared, segment):
+        if not last and segment.next_offset <= recovery_point and trusts_seals and _trust_seal(shared, segment):
             found.sealed.append(segment)
             continue
         scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
+        if scanned.stop is Stop.END and not trusts_seals:
+            scanned.action = Action.KEEP  # a broker may have cut its end rightly, as a follower does
         found.scanned.append(scanned)
         if isinstance(scanned.state.problem, UnsupportedMagic) and (checkpoint is None or checkpoint.foreign):
             # A broker's old format is not damage, and nothing of it may be cut.

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
-from seeklog.files import FULL, Files, FileStatus
+from seeklog.files import FULL, Files, FileStatus, ReadOnlyFiles
 from seeklog.record.kernel import SegmentState, crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
@@ -77,6 +77,8 @@ class Shared:
         self.directory = directory
         self.config = config
         self.writable = writable
+        self.trusts_seals = True
+        """Whether the seals beside the segments speak of them; not after a broker's visit."""
         self.source = host.source if host is not None else None
         """What records that are read say they come from."""
         self.cleaned = host.cleaned if host is not None else 0
@@ -94,6 +96,10 @@ class Shared:
 
     def path(self, base_offset: int, suffix: str) -> str:
         return f"{self.directory}/{names.segment_name(base_offset, suffix)}"
+
+    def read_seal(self, base_offset: int) -> Seal | None:
+        """Return a segment's seal, or None if it has none that counts."""
+        return read_seal(self.files, self.directory, base_offset) if self.trusts_seals else None
 
     def new_state(self, base_offset: int) -> SegmentState:
         return SegmentState(
@@ -205,7 +211,7 @@ class Segment:
     def fetch_seal(self) -> None:
         """Read the seal, if that was put off, before anything else of the segment is read."""
         if self.is_unread:
-            seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
+            seal = self.shared.read_seal(self.base_offset)
             if seal is not None:
                 self.attach(seal)
                 # Where the file has lost its end, whoever comes there must be told: in a segment with gaps, and in one
@@ -257,9 +263,16 @@ class Segment:
             now = self.shared.files.status(self.path)
         except FileNotFoundError:
             return True
-        # The last one of a log may have grown.
-        is_same_size = now.size == self.listed.size or (now.size > self.listed.size and self.next_offset == INT64_MAX)
+        may_grow = not self.is_bounded or self._next_offset == INT64_MAX
+        is_same_size = now.size == self.listed.size or (may_grow and now.size > self.listed.size)
         return now.identity != self.listed.identity or not is_same_size
+
+    def is_same_file(self, other: Segment | None) -> bool:
+        """Tell whether another look at the directory has found the same file, which may have grown if it can."""
+        if other is None or self.listed is None or other.listed is None:
+            return self.listed is None and other is not None
+        has_grown = other.listed.size > self.listed.size and not self.is_bounded
+        return other.listed.identity == self.listed.identity and (has_grown or other.listed.size == self.listed.size)
 
     def exact_end(self) -> int:
         """Return the offset behind the last batch in the file, where `next_offset` may be that of the next segment."""
@@ -268,13 +281,13 @@ class Segment:
 
     def is_compacted(self) -> bool:
         """Tell whether compaction has put another file where a segment lay that was not yet sealed."""
-        seal = read_seal(self.shared.files, self.shared.directory, self.base_offset)
+        seal = self.shared.read_seal(self.base_offset)
         return seal is not None and seal.clean_offset > 0
 
     def _has_own_seal(self) -> bool:
         """Tell whether no other seal has taken the place of the one that was read."""
         shared = self.shared
-        return shared.writable or read_seal(shared.files, shared.directory, self.base_offset) in (None, self.seal)
+        return shared.writable or shared.read_seal(self.base_offset) in (None, self.seal)
 
     def release(self) -> None:
         """Let the open file and the maps go; the last reader that still uses them closes them."""
@@ -370,14 +383,14 @@ class Segment:
         return sums.table
 
     def _lies_there(self, seal: Seal) -> bool:
-        return read_seal(self.shared.files, self.shared.directory, self.base_offset) == seal
+        return self.shared.read_seal(self.base_offset) == seal
 
     def _is_resealed(self, pages: Pages) -> bool:
         """Tell whether the seal that lies there by now is that of another file."""
         shared = self.shared
         if shared.writable or shared.renew is None:
             return False
-        seal = read_seal(shared.files, shared.directory, self.base_offset)
+        seal = shared.read_seal(self.base_offset)
         return seal is not None and seal.pages != pages
 
     def _is_stale(self, pages: Pages, table: bytes, position: int) -> bool:
@@ -434,7 +447,11 @@ class Segment:
         Raises `CorruptBatch` if every batch is whole and the file is not the one that was sealed: then it is the log
         that is damaged where no batch's CRC covers it, and a new index and seal would make that the truth.
         """
-        logger.warning("%s: rebuilding the indexes: %s", self.path, reason)
+        if not self.shared.writable and self.shared.renew is not None and self.was_replaced():
+            raise SegmentReplaced(self.path)
+        # A broker renames the log first, and its indexes just after: that is no reason to warn.
+        level = logging.DEBUG if self._is_being_replaced() else logging.WARNING
+        logger.log(level, "%s: rebuilding the indexes: %s", self.path, reason)
         sums = PageSums()
         state = self.scan_all(sums=sums)
         state.finish_times()
@@ -451,6 +468,14 @@ class Segment:
                     self._try_to_write(partial(self.write_sealed_again, state, self.seal, sums=sums))
         self.loaded = indexes
         return indexes
+
+    def _is_being_replaced(self) -> bool:
+        """Tell whether another process is giving new files the names of this segment's."""
+        shared = self.shared
+        if shared.writable or shared.renew is None or isinstance(shared.files, ReadOnlyFiles):
+            return False
+        prefix, listing = names.segment_name(self.base_offset, "."), shared.files.list(shared.directory)
+        return any(name.startswith(prefix) and name.endswith(names.SWAP) for name in listing)
 
     def check_sealed(self, state: SegmentState, seal: Seal) -> None:
         """Raise `CorruptBatch` if the whole batches that add up to `state` are not those that were sealed."""

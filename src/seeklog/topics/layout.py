@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
+from typing import Final
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -17,13 +19,16 @@ from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.directory import lock_directory
 from seeklog.storage.log import Log
-from seeklog.topics.catalog import NO_TOPIC_ID, Topic
+from seeklog.topics.catalog import NO_TOPIC_ID, Catalog, Topic, are_different
 from seeklog.topics.patience import MOMENT_S, patiently
 
 logger = logging.getLogger("seeklog")
 
 # Nothing is known of how long a broker meant to keep its records, so nothing of them is deleted by age.
-ADOPTED_CONFIG: Mapping[str, object] = {"retention.ms": -1}
+ADOPTED_CONFIG: Final[Mapping[str, object]] = {"retention.ms": -1}
+# These a broker always makes so: the newest record of each key is what counts in them.
+ADOPTED_COMPACTED_CONFIG: Final[Mapping[str, object]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
+COMPACTED_TOPICS: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
 _OURS = (names.TOPICS, names.META_PROPERTIES, names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS)
 
 
@@ -70,7 +75,7 @@ def _holds_log(files: Files, root: str, name: str, kind: Kind) -> bool:
         return False
     try:
         return any(file_name.endswith(names.LOG) for file_name in files.list(f"{root}/{name}"))
-    except PermissionError:
+    except (PermissionError, FileNotFoundError):
         return False
 
 
@@ -134,21 +139,50 @@ def remove_discarded(files: Files, root: str, kinds: Mapping[str, Kind]) -> None
 
 def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: Iterable[str]) -> dict[str, Topic]:
     """Return the topics whose directories hold logs but that no catalog knows: a broker's."""
-    found: dict[str, list[int]] = {}
     known = set(known)
+    found = _partitions_there(files, root, kinds, wanted=lambda topic: topic not in known)
+    return {topic: _adopted(files, root, topic, partitions) for topic, partitions in found.items()}
+
+
+def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: Catalog) -> Catalog:
+    """Return a catalog as a broker has left the topics that are in it: it deletes, recreates and lengthens them.
+
+    Only for a root that a broker has formatted: elsewhere a directory that is missing was lost.
+    """
+    there = _partitions_there(files, root, kinds, wanted=lambda topic: topic in catalog)
+    followed: Catalog = {}
+    for name, topic in catalog.items():
+        partitions = there.get(name)
+        if topic.change is not None:
+            followed[name] = topic
+        elif partitions is not None:
+            found = _adopted(files, root, name, partitions)
+            is_another = are_different(found.topic_id, topic.topic_id)
+            numbers = tuple(sorted({*topic.partitions, *partitions}))
+            followed[name] = found if is_another else replace(topic, partitions=numbers)
+    return followed
+
+
+def _partitions_there(
+    files: Files, root: str, kinds: Mapping[str, Kind], *, wanted: Callable[[str], bool]
+) -> dict[str, list[int]]:
+    """Return the numbers of the partitions of each topic that have directories with logs in them."""
+    found: dict[str, list[int]] = {}
     for name, kind in kinds.items():
         partition = names.parse_partition_name(name)
-        if partition is not None and partition.topic not in known and _holds_log(files, root, name, kind):
+        if partition is not None and wanted(partition.topic) and _holds_log(files, root, name, kind):
             found.setdefault(partition.topic, []).append(partition.partition)
-    return {
-        topic: Topic(
-            name=topic,
-            topic_id=read_topic_id(files, partition_path(root, TopicPartition(topic, min(partitions)))),
-            partitions=tuple(sorted(partitions)),
-            config=ADOPTED_CONFIG,
-        )
-        for topic, partitions in found.items()
-    }
+    return found
+
+
+def _adopted(files: Files, root: str, topic: str, partitions: Collection[int]) -> Topic:
+    """Return a topic that a broker has made."""
+    return Topic(
+        name=topic,
+        topic_id=read_topic_id(files, partition_path(root, TopicPartition(topic, min(partitions)))),
+        partitions=tuple(sorted(partitions)),
+        config=ADOPTED_COMPACTED_CONFIG if topic in COMPACTED_TOPICS else ADOPTED_CONFIG,
+    )
 
 
 def read_topic_id(files: Files, path: str) -> str:

@@ -13,17 +13,19 @@ partitions that were compacted, up to that offset; the truth of it is in the sea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from seeklog import names
+from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 
 Offsets = dict[TopicPartition, int]
+LOOK_S: Final = 0.5
 
 
 class RootLine(NamedTuple):
@@ -70,7 +72,12 @@ class RootOffsets:
     @classmethod
     def read(cls, files: Files, root: str) -> RootOffsets:
         """Read the files; one that is missing or does not parse says nothing."""
-        return cls(*(_read(files, root, name) for name in _NAMES))
+        return cls.parse(_read_all(files, root))
+
+    @classmethod
+    def parse(cls, contents: Sequence[bytes]) -> RootOffsets:
+        """Return what the contents of the files say."""
+        return cls(*(decode_offsets(data) or {} for data in contents))
 
     def of(self, partition: TopicPartition) -> Checkpoint | None:
         """Return what is known of a partition that a broker wrote, or None."""
@@ -116,8 +123,37 @@ class RootOffsets:
 _NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANED_OFFSETS)
 
 
-def _read(files: Files, root: str, name: str) -> Offsets:
+class RootWatch:
+    """What the files say by now: a broker that runs on the directory writes them, once a minute by default.
+
+    Any thread may ask. The files are looked at again after `LOOK_S`, and parsed where they have changed.
+    """
+
+    def __init__(self, files: Files, root: str, *, clock: Clock) -> None:
+        self._files = files
+        self._root = root
+        self._clock = clock
+        self._contents = _read_all(files, root)
+        self._offsets = RootOffsets.parse(self._contents)
+        self._next_look = clock.monotonic() + LOOK_S
+
+    def offsets(self) -> RootOffsets:
+        """Return what the files say."""
+        now = self._clock.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_S
+            contents = _read_all(self._files, self._root)
+            if contents != self._contents:
+                self._contents, self._offsets = contents, RootOffsets.parse(contents)
+        return self._offsets
+
+
+def _read_all(files: Files, root: str) -> tuple[bytes, ...]:
+    return tuple(_read(files, root, name) for name in _NAMES)
+
+
+def _read(files: Files, root: str, name: str) -> bytes:
     try:
-        return decode_offsets(files.read_file(f"{root}/{name}")) or {}
+        return files.read_file(f"{root}/{name}")
     except FileNotFoundError:
-        return {}
+        return b""

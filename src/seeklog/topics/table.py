@@ -16,6 +16,7 @@ import os
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import TypeVar
 
 from seeklog.clock import Clock
@@ -38,7 +39,7 @@ from seeklog.storage.compaction import clean_offset_of
 from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
-from seeklog.topics.offsets import RootLine, RootOffsets
+from seeklog.topics.offsets import RootLine, RootWatch
 from seeklog.topics.patience import MOMENT_S, patiently
 from seeklog.topics.topics import Topics
 
@@ -115,7 +116,7 @@ class PartitionTable:
         self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
         self._segments_most = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
         self._open_segments = OpenSegments(self._segments_most)
-        self._root_offsets = RootOffsets.read(files, topics.root)
+        self._root_watch = RootWatch(files, topics.root, clock=clock)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
         # Those with a writer, the one that was left alone for longest first.
@@ -163,7 +164,7 @@ class PartitionTable:
 
     def inherited(self, partition: TopicPartition) -> Checkpoint | None:
         """Return what a broker's checkpoints in the root say of a partition."""
-        return self._root_offsets.of(partition)
+        return self._root_watch.offsets().of(partition)
 
     def ask(self, partition: TopicPartition, question: Callable[[Log], Answer]) -> Answer:
         """Ask a log something. One that is closed meanwhile, because it is opened otherwise, is asked anew."""
@@ -348,8 +349,9 @@ class PartitionTable:
         host = Host(
             source=partition,
             open_segments=self._open_segments,
-            inherited=self._root_offsets.of(partition),
-            cleaned=self._root_offsets.cleaned.get(partition, 0),
+            inherited=partial(self.inherited, partition),
+            has_topic=partial(self._has_topic, partition.topic),
+            cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
             background=background,
         )
         try:
@@ -363,10 +365,14 @@ class PartitionTable:
                 host=host,
             )
         except NotALog as error:
-            self._topics.refresh()
-            if not self._topics.has(partition.topic):
+            if not self._has_topic(partition.topic):
                 raise TopicNotFound(f"topic {partition.topic!r} was deleted") from error
             raise
+
+    def _has_topic(self, name: str) -> bool:
+        """Tell whether a topic is there by now."""
+        self._topics.refresh()
+        return self._topics.has(name)
 
     # ------------------------------------------------------------ closing logs
 

@@ -28,7 +28,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files
+from seeklog.files import Files, ReadOnlyFiles
 from seeklog.names import TopicPartition
 from seeklog.storage.directory import sync_ancestors, take_lock
 from seeklog.storage.handle import Lock
@@ -84,7 +84,7 @@ class Topics:
         try:
             with self._lock:
                 data = read_catalog_bytes(self._files, self.root)
-                if data == self._bytes and data is not None:
+                if data == self._bytes and data is not None and not self._may_have_broker():
                     return False
                 version = self.version
                 self._take_in(*self._look())
@@ -102,7 +102,7 @@ class Topics:
         Who may not write sees a broker's directories too; who may has taken them into the catalog.
         """
         data = read_catalog_bytes(self._files, self.root)
-        if data is not None and data == self._bytes:
+        if data is not None and data == self._bytes and not self._may_have_broker():
             return self._catalog, data
         catalog = decode_catalog(data, path=self._path) if data is not None else {}
         if not self._read_only:
@@ -110,12 +110,26 @@ class Topics:
             self._files.sync_directory(self.root)
         if self._read_only:
             kinds = layout.check_root(self._files, self.root, create=False)
+            if names.META_PROPERTIES in kinds:
+                catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             found = layout.find_topics(self._files, self.root, kinds, known=catalog)
             if found and read_catalog_bytes(self._files, self.root) != data:
                 # A topic that is being made has its note in the catalog before its first directory: it is no broker's.
                 return self._look()
             catalog |= found
         return catalog, data
+
+    def _may_have_broker(self) -> bool:
+        """Tell whether a broker may be changing the topics: it does so without a word in the catalog.
+
+        None can where this process may write: they keep each other out.
+        """
+        if not self._read_only or isinstance(self._files, ReadOnlyFiles):
+            return False
+        try:
+            return self._files.kind(f"{self.root}/{names.META_PROPERTIES}") == "file"
+        except FileNotFoundError:
+            return False
 
     def _take_in(self, catalog: Catalog, data: bytes | None) -> None:
         self._bytes = data
@@ -231,11 +245,17 @@ class Topics:
             self._files.remove(f"{self.root}/{names.CLEAN_SHUTDOWN}")
             self._files.sync_directory(self.root)
         kinds = layout.check_root(self._files, self.root, create=True)
-        found = layout.find_topics(self._files, self.root, kinds, known=self._catalog)
+        catalog = self._catalog
+        if names.META_PROPERTIES in kinds:
+            catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
+            for before in self._catalog.values():
+                if before != (now := catalog.get(before.name)):
+                    logger.warning("%s: %s", self.root, _describe_change(before, now))
+        found = layout.find_topics(self._files, self.root, kinds, known=catalog)
         if found:
             logger.info("%s: found topics that no catalog had: %s", self.root, ", ".join(sorted(found)))
-        if found or self._bytes is None:
-            self._write(self._catalog | found)
+        if found or catalog != self._catalog or self._bytes is None:
+            self._write(catalog | found)
             sync_ancestors(self._files, self.root)
 
     def _finish_changes(self) -> None:
@@ -424,6 +444,15 @@ class Topics:
                 merged[canonical_word(name)] = getattr(given, name)
         self._defaults.with_words(merged)
         return merged
+
+
+def _describe_change(before: Topic, now: Topic | None) -> str:
+    """Say what a broker has done to a topic, with the configuration that nobody knows any more."""
+    if now is None:
+        return f"a broker has deleted topic {before.name!r}; its configuration was {dict(before.config)}"
+    if now.topic_id != before.topic_id:
+        return f"a broker has recreated topic {before.name!r}; its configuration was {dict(before.config)}"
+    return f"a broker has given topic {before.name!r} more partitions: {now.partition_count}"
 
 
 def _check_count(partitions: int) -> None:
