@@ -42,6 +42,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record, partition_of
 from seeklog.remote import RemoteFiles
 from seeklog.storage.compaction import BUFFER_BYTES, Compacted
+from seeklog.storage.directory import lock_out_broker
 from seeklog.storage.handle import Lock
 from seeklog.storage.log import Log
 from seeklog.topics.archived import Origin, StoredFiles, open_archive
@@ -126,7 +127,7 @@ class Store:
                 self._files = open_archive(self._files, root)
             check_root(self._files, root, create=not read_only)
             if not read_only:
-                self._broker_lock = self._lock_out_broker()
+                self._broker_lock = lock_out_broker(self._files, root)
             self._topics = Topics(
                 root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
             )
@@ -207,12 +208,6 @@ class Store:
     @property
     def read_only(self) -> bool:
         return self._read_only
-
-    def _lock_out_broker(self) -> Lock:
-        try:
-            return Lock(self._files, self._files.lock_out_broker(f"{self._root}/{names.LOCK}"))
-        except BlockingIOError:
-            raise LogLocked(self._root, None, owner="a Kafka broker") from None
 
     def _let_broker_in(self) -> None:
         if self._broker_lock is not None:

@@ -13,11 +13,9 @@ from typing import TYPE_CHECKING
 
 from seeklog import names
 from seeklog.cli import place
-from seeklog.errors import LogLocked
 from seeklog.files import Files, OsFiles
 from seeklog.names import TopicPartition
-from seeklog.storage.directory import lock_directory
-from seeklog.storage.handle import Lock
+from seeklog.storage.directory import lock_directory, lock_out_broker
 from seeklog.storage.reindex import IndexProblem, renew_index, validate_index
 from seeklog.topics.layout import partition_path
 
@@ -79,10 +77,7 @@ def rebuild(root: str, wrong: Sequence[Checked]) -> Iterator[Outcome]:
     """Make indexes anew, and yield what became of each. A partition that somebody writes is `LogLocked`."""
     files = OsFiles()
     with contextlib.ExitStack() as held:
-        try:
-            held.callback(Lock(files, files.lock_out_broker(f"{root}/{names.LOCK}")).close)
-        except BlockingIOError:
-            raise LogLocked(root, None, owner="a Kafka broker") from None
+        held.callback(lock_out_broker(files, root).close)
         for partition in dict.fromkeys(each.partition for each in wrong):
             yield from _rebuild(root, [each for each in wrong if each.partition == partition], files)
 

@@ -38,18 +38,26 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"there is no log at {path}: it holds no segment")
 
 
-def lock_out_broker(files: Files, path: str) -> Lock | None:
-    """Keep a broker from starting on the directory that a partition lies in, or raise `LogLocked` if one runs there.
+def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
+    """Take the writer's lock of a partition that is opened by itself; what is returned holds it until it is closed.
 
-    None where the partition lies alone: its parent is neither a store nor a broker's data directory.
+    Where the partition lies in a store or in a broker's data directory, no broker may run there meanwhile.
     """
     root = os.path.dirname(path)
+    with contextlib.ExitStack() as locks:
+        if names.parse_partition_name(os.path.basename(path)) is not None and _is_root(files, root):
+            locks.callback(lock_out_broker(files, root).close)
+        locks.callback(lock_directory(files, path).close)
+        return locks.pop_all()
+
+
+def lock_out_broker(files: Files, root: str) -> Lock:
+    """Keep brokers from starting on a directory, or raise `LogLocked` if one runs there."""
     try:
-        if names.parse_partition_name(os.path.basename(path)) is None or not _is_root(files, root):
-            return None
         return Lock(files, files.lock_out_broker(f"{root}/{names.LOCK}"))
     except BlockingIOError:
-        raise LogLocked(root, None, owner="a Kafka broker", advice="stop it first") from None
+        advice = "stop it first, or open with read_only=True"
+        raise LogLocked(root, None, owner="a Kafka broker", advice=advice) from None
 
 
 def _is_root(files: Files, path: str) -> bool:
@@ -59,6 +67,14 @@ def _is_root(files: Files, path: str) -> bool:
             if files.kind(f"{path}/{name}") == "file":
                 return True
     return False
+
+
+def has_broker(files: Files, path: str) -> bool:
+    """Tell whether a broker runs on the directory that a partition lies in."""
+    try:
+        return files.has_broker(f"{os.path.dirname(path)}/{names.LOCK}")
+    except OSError:
+        return False
 
 
 def lock_directory(files: Files, path: str) -> Lock:

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, FileStatus, OsFiles
 from seeklog.record.kernel import SegmentState, crc32c
-from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.broker_visit import known_checkpoint
+from seeklog.storage.checkpoint import Checkpoint
+from seeklog.storage.directory import has_broker
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.storage.key_inspection import key_index_problem
@@ -58,6 +60,8 @@ class Subject:
     """Whether a writer was at it: its last batch may be half written."""
     saved: tuple[int, ...] | None
     """What a clean close said of it."""
+    listed: tuple[FileStatus | None, ...]
+    """Its log and both index files as they were when the inspection was planned."""
     config: LogConfig
 
     @property
@@ -155,12 +159,12 @@ def plan_inspection(
     findings: list[Finding] = []
     checkpoint = inherited
     try:
-        checkpoint = read_checkpoint(files, directory) or inherited
+        checkpoint = known_checkpoint(files, directory, inherited=inherited)
     except CorruptionError as error:
         path = f"{directory}/{names.CHECKPOINT}"
         findings.append(Finding(kind=Kind.CHECKPOINT, severity=Severity.ERROR, path=path, detail=error.reason))
     listing, segments = list_beside_writer(Shared(files, directory, config, writable=False))
-    is_ours = names.CHECKPOINT in listing
+    is_ours = names.CHECKPOINT in listing and not (checkpoint is not None and checkpoint.is_visited)
     saved = None
     if checkpoint is not None:
         # Segments below the start were deleted; a crash may have brought them back, with holes among them.
@@ -171,7 +175,10 @@ def plan_inspection(
     if saved is not None and (not segments or saved[:3:2] != (segments[-1].base_offset, segments[-1].size)):
         saved = None
     # After the sizes: a writer that was in the middle of a batch then is still at it, or its file has grown.
-    is_live = is_ours and not is_locked_here and _is_locked(files, f"{directory}/{names.LOCK}")
+    is_brokers = not is_ours and has_broker(files, directory)
+    is_live = is_brokers or (is_ours and not is_locked_here and _is_locked(files, f"{directory}/{names.LOCK}"))
+    # A broker cuts and recreates partitions rightly, and writes what it promises once a minute.
+    recovery_point = checkpoint.recovery_point if checkpoint is not None and not is_brokers else None
     if checkpoint is not None:
         mark_gaps(segments, checkpoint.gaps)
     followers: list[Segment | None] = [*segments[1:], None]
@@ -183,16 +190,45 @@ def plan_inspection(
             size=segment.size,
             next_base_offset=following.base_offset if following is not None else None,
             gap_from=segment.next_offset if segment.precedes_gap else None,
-            recovery_point=checkpoint.recovery_point if checkpoint is not None else None,
+            recovery_point=recovery_point,
             contiguous_from=checkpoint.contiguous_from if checkpoint is not None else INT64_MAX,
             is_ours=is_ours,
             is_live=is_live and following is None,
             saved=saved if following is None and not is_live else None,
+            listed=(segment.listed, *_index_statuses(files, directory, segment.base_offset)),
             config=config,
         )
         for segment, following in zip(segments, followers, strict=False)
     )
     return Plan(directory=directory, checkpoint=checkpoint, subjects=subjects, findings=tuple(findings))
+
+
+def _index_statuses(files: Files, directory: str, base_offset: int) -> Iterator[FileStatus | None]:
+    for suffix in (names.OFFSET_INDEX, names.TIME_INDEX):
+        yield _status(files, f"{directory}/{names.segment_name(base_offset, suffix)}")
+
+
+def _status(files: Files, path: str) -> FileStatus | None:
+    with contextlib.suppress(OSError):
+        return files.status(path)
+    return None
+
+
+def _is_overtaken(subject: Subject, files: Files) -> bool:
+    """Tell whether a broker has replaced a segment's files since the inspection was planned, or taken them away."""
+    if subject.is_ours:
+        return False  # a writer of ours says so in its checkpoint
+    now = (
+        _status(files, subject.path),
+        *_index_statuses(files, subject.directory, subject.base_offset),
+    )
+    for before, after in zip(subject.listed, now, strict=True):
+        if before is None or after is None or before.identity != after.identity:
+            if before != after:
+                return True
+        elif before.size != after.size and not subject.is_last:
+            return True
+    return False
 
 
 def _lost_at_start(directory: str, segments: list[Segment], checkpoint: Checkpoint) -> Iterator[Finding]:
@@ -217,7 +253,7 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
     before = now = plan.checkpoint
     try:
         files.list(plan.directory)
-        now = read_checkpoint(files, plan.directory) or before
+        now = known_checkpoint(files, plan.directory, inherited=before) or before
     except FileNotFoundError:
         return [] if plan.subjects else list(plan.findings)  # the topic was deleted, or its directory never there
     except (OSError, CorruptionError):
@@ -228,7 +264,14 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
     start = now.log_start_offset if now is not None else 0
     by_base = {inspection.base_offset: inspection for inspection in inspections}
     findings = [finding for finding in plan.findings if finding.offset is None or finding.offset >= start]
+    overtaken = {subject.base_offset for subject in plan.subjects if _is_overtaken(subject, files)}
+    if overtaken:
+        findings.append(
+            Finding(kind=Kind.CHANGED, severity=Severity.NOTE, path=plan.directory, detail=_describe(overtaken))
+        )
     for subject in plan.subjects:
+        if subject.base_offset in overtaken or subject.next_base_offset in overtaken:
+            continue
         inspection = by_base.get(subject.base_offset)
         if inspection is None or (subject.next_base_offset is not None and subject.next_base_offset <= start):
             continue
@@ -239,6 +282,16 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
             findings.append(subject.finding(Kind.UNREADABLE, Severity.ERROR, detail, offset=subject.base_offset))
         findings += inspection.findings
     return findings
+
+
+def _describe(overtaken: Collection[int]) -> str:
+    segments = "a segment was" if len(overtaken) == 1 else f"{len(overtaken)} segments were"
+    return f"{segments} replaced or deleted by a broker during the inspection; inspect the partition again"
+
+
+def has_changed(findings: Iterable[Finding]) -> bool:
+    """Tell whether files were replaced during an inspection, so that another one would see more."""
+    return any(finding.kind is Kind.CHANGED for finding in findings)
 
 
 # ---------------------------------------------------------------- one segment
@@ -649,4 +702,3 @@ def _key_index_findings(subject: Subject, segment: Segment, salvage: Salvage) ->
         return []
     severity = Severity.ERROR if problem.is_damage else Severity.WARNING
     return [subject.finding(Kind.KEY_INDEX, severity, problem.reason, path=problem.path)]
-

@@ -22,7 +22,7 @@ from seeklog.record.batch import read_header
 from seeklog.remote import RemoteFiles
 from seeklog.storage.broker_visit import after_visit, was_visited
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
-from seeklog.storage.directory import check_directory
+from seeklog.storage.directory import check_directory, has_broker
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host
@@ -299,7 +299,7 @@ class Observer:
         """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
         if self._has_rolled() or self._read_checkpoint() != checkpoint:
             return
-        if checkpoint.is_visited or (checkpoint.foreign and self._has_broker()):
+        if checkpoint.is_visited or (checkpoint.foreign and has_broker(self.files, self.directory)):
             return  # it may cut the log rightly, and writes its checkpoint once a minute
         raise LostRecords(
             f"no whole batch follows offset {end - 1}, but offsets below {checkpoint.recovery_point} were synced",
@@ -307,13 +307,6 @@ class Observer:
             position=self._tail.size,
             advice=ADVICE,
         )
-
-    def _has_broker(self) -> bool:
-        """Tell whether a broker runs on the directory that the partition lies in."""
-        try:
-            return self.files.has_broker(f"{os.path.dirname(self.directory)}/{names.LOCK}")
-        except OSError:
-            return False
 
     def _published(self, checkpoint: Checkpoint | None) -> int | None:
         """Return the first offset that must not be read, or None where the watermark follows the write."""

@@ -37,7 +37,7 @@ from seeklog.storage import removal, transaction
 from seeklog.storage.broker_visit import known_checkpoint
 from seeklog.storage.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint, replace_file
 from seeklog.storage.commit import GroupCommit
-from seeklog.storage.directory import check_directory, lock_directory, lock_out_broker, sync_ancestors
+from seeklog.storage.directory import check_directory, lock_directory, lock_lone_directory, sync_ancestors
 from seeklog.storage.ended import trim_aborted
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.host import BackgroundOf, Host
@@ -76,7 +76,6 @@ class Partition:
         "_arrived",
         "_attributes",
         "_background",
-        "_broker_lock",
         "_checkpointed_at",
         "_codec",
         "_commit",
@@ -155,13 +154,8 @@ class Partition:
         self._follows_write = config.flush != "batch" and config.high_watermark == "auto"
         # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
         check_directory(files, directory, create=host is None)
-        # A store has done so itself, for all of its partitions.
-        self._broker_lock = lock_out_broker(files, directory) if host is None else None
-        try:
-            self._lock_handle = lock_directory(files, directory)
-        except BaseException:
-            self._let_broker_in()
-            raise
+        # A store keeps brokers out itself, for all of its partitions.
+        self._lock_handle = (lock_lone_directory if host is None else lock_directory)(files, directory)
         self._background = None
         self._commit = GroupCommit(self._flush)
         self.keys = KeyLookup(config, writer=self)
@@ -171,7 +165,6 @@ class Partition:
             listing = self._open(host)
         except BaseException:
             self._lock_handle.close()
-            self._let_broker_in()
             raise
         try:
             # Before anybody can append anything else.
@@ -326,11 +319,6 @@ class Partition:
             segment.close_files()
         self._publisher.close()
         self._lock_handle.close()
-        self._let_broker_in()
-
-    def _let_broker_in(self) -> None:
-        if self._broker_lock is not None:
-            self._broker_lock.close()
 
     def abandon(self) -> None:
         """Forget the log in a forked child: the parent holds the lock and goes on writing."""

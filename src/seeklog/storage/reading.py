@@ -133,7 +133,7 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
         if fresh is None or fresh is view or offset < fresh.bases[0]:
             raise error
         segment = fresh.segments[fresh.find(offset)]
-        if segment.is_bounded and not segment.is_exact:
+        if segment is not fresh.last and not segment.is_exact:
             return fresh  # a broker's compaction may have left any offset out, also the last ones of a file
         try:
             end = segment.exact_end()

@@ -20,7 +20,7 @@ from seeklog.files import Files, OsFiles, absolute
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
 from seeklog.storage.checkpoint import read_checkpoint
-from seeklog.storage.directory import lock_directory
+from seeklog.storage.directory import lock_lone_directory
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.key_inspection import key_index_problem, make_key_index, write_key_index
 from seeklog.storage.pages import PageSums
@@ -161,11 +161,8 @@ def _segment(path: str | os.PathLike[str], config: LogConfig | None, files: File
 
 @contextlib.contextmanager
 def _locked(segment: Segment) -> Iterator[None]:
-    lock = lock_directory(segment.shared.files, segment.shared.directory)
-    try:
+    with lock_lone_directory(segment.shared.files, segment.shared.directory):
         yield
-    finally:
-        lock.close()
 
 
 def _rebuild(segment: Segment) -> Indexes:

@@ -32,7 +32,7 @@ from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
 from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file, write_checkpoint
 from seeklog.storage.deep_inspection import read_batches, whole_ranges
-from seeklog.storage.directory import lock_directory
+from seeklog.storage.directory import lock_lone_directory
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.evidence import promised_offset
 from seeklog.storage.finding import Kind, Severity
@@ -203,7 +203,7 @@ class _Planner:
         self._subjects = subjects
         self._clock = clock
         self._listing = shared.files.list(shared.directory)
-        self._is_ours = names.CHECKPOINT in self._listing
+        self._is_ours = names.CHECKPOINT in self._listing and not (checkpoint is not None and checkpoint.is_visited)
         self._has_damaged_checkpoint = self._is_ours and self._is_checkpoint_damaged()
         self._checkpoint = None if self._has_damaged_checkpoint else checkpoint
         self._contiguous_from = INT64_MAX if self._checkpoint is None else self._checkpoint.contiguous_from
@@ -626,8 +626,7 @@ def _repair(
 ) -> RepairPlan:
     # Before a lock file is made there.
     _plan(path, config, inherited, files, clock, from_torn)
-    lock = lock_directory(files, path)
-    try:
+    with lock_lone_directory(files, path):
         shared = Shared(files, path, config, writable=True)
         listing = files.list(path)
         # What is seen here may not be on the disk yet, and nothing is taken away on the word of what is not.
@@ -640,8 +639,6 @@ def _repair(
         if plan.is_needed:
             _Act(shared, plan, clock, advance).run()
         shared.clear()
-    finally:
-        lock.close()
     if plan.is_needed and names.CHECKPOINT in files.list(path):
         _settle(path, config, inherited, files, clock)
     return plan

@@ -15,7 +15,7 @@ from seeklog.cli.neutral import neutral
 from seeklog.cli.rows import Column, formats, write_rows
 from seeklog.cli.terminal import Terminal
 from seeklog.cli.times import utc_option
-from seeklog.errors import CorruptionError
+from seeklog.errors import CorruptionError, TopicNotFound
 
 if TYPE_CHECKING:
     from seeklog.store import Store
@@ -56,7 +56,10 @@ def _rows(
     store: Store, directory: str, internal: bool, utc: bool, damages: list[CorruptionError]
 ) -> Iterator[dict[str, Any]]:
     for name in store.topics(internal=internal):
-        description = store.describe_topic(name)
+        try:
+            description = store.describe_topic(name)
+        except TopicNotFound:
+            continue  # a broker, or another process, has deleted it since the topics were listed
         oldest: int | None = None
         newest: int | None = None
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 from collections.abc import Iterator
@@ -18,7 +17,7 @@ from seeklog.cli.exits import Exit
 from seeklog.cli.neutral import neutral
 from seeklog.cli.rows import Column, formats, write_rows
 from seeklog.cli.terminal import Terminal
-from seeklog.errors import LogLocked, UsageError
+from seeklog.errors import UsageError
 
 if TYPE_CHECKING:
     from seeklog.cli.targets import Target
@@ -75,7 +74,7 @@ def repair(
         return Exit.DAMAGE
     terminal.confirm(f"{_summary(needed, would=True)}. Do it?", is_agreed=is_agreed)
     done = []
-    with terminal.progress("mending", unit="bytes") as shown, _brokers_kept_out(needed):
+    with terminal.progress("mending", unit="bytes") as shown:
         for target, _ in needed:
             done.append((target, _repair(target, from_torn=from_torn, advance=shown.advance)))
     terminal.say(_summary(done, would=False))
@@ -97,24 +96,6 @@ def _repair(target: Target, *, from_torn: bool, advance: Any) -> RepairPlan:
 
     place = target.place
     return mend(place.directory, config=place.config, inherited=place.inherited, from_torn=from_torn, advance=advance)
-
-
-@contextlib.contextmanager
-def _brokers_kept_out(needed: list[tuple[Target, RepairPlan]]) -> Iterator[None]:
-    """Hold the lock of each store against a broker that would start on it."""
-    from seeklog.files import OsFiles
-
-    files = OsFiles()
-    with contextlib.ExitStack() as held:
-        for root in {target.root or os.path.dirname(target.place.directory) for target, _ in needed}:
-            lock = f"{root}/{names.LOCK}"
-            if not os.path.exists(lock):
-                continue
-            try:
-                held.callback(files.close, files.lock_out_broker(lock))
-            except BlockingIOError:
-                raise LogLocked(root, None, owner="a Kafka broker", advice="stop it first") from None
-        yield
 
 
 def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:

@@ -24,6 +24,8 @@ COLUMNS = tuple(
     Column(name)
     for name in ("severity", "kind", "topic", "partition", "file", "position", "offset", "detail", "meaning", "next")
 )
+# How often a partition is checked whose files a broker replaces meanwhile.
+MAX_ATTEMPTS = 5
 _COLORS = {"error": "31", "warning": "33", "note": "2"}
 
 
@@ -50,7 +52,7 @@ def verify(
     total = sum(subject.size for plan in plans for subject in plan.subjects)
     with terminal.progress("checking", total=total * (2 if deep else 1), unit="bytes") as shown:
         for target, plan in zip(targets, plans, strict=True):
-            found, inspected = _check(target, plan, is_deep=deep, advance=shown.advance)
+            found, inspected = _check_settled(target, plan, is_deep=deep, advance=shown.advance)
             inspections += inspected
             rows += [_row(target, finding) for finding in found]
         seconds = shown.seconds
@@ -73,6 +75,8 @@ def _plan(target: Target) -> Plan:
         plan = plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=target.files)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
+        if missing and not _is_still_there(target):
+            return Plan(directory=place.directory, checkpoint=None, subjects=())
         detail = "the directory of the partition is missing" if missing else f"it cannot be read: {error}"
         finding = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
         return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(finding,))
@@ -80,6 +84,30 @@ def _plan(target: Target) -> Plan:
         return plan
     subjects = tuple(subject for subject in plan.subjects if subject.base_offset == target.segment)
     return Plan(directory=plan.directory, checkpoint=plan.checkpoint, subjects=subjects)
+
+
+def _is_still_there(target: Target) -> bool:
+    """Tell whether a store still has a partition: a broker that runs may have deleted its topic just now."""
+    from seeklog.topics.territory import find_partitions
+
+    if target.root is None:
+        return True
+    there = find_partitions(target.root, topics=None, config=target.place.config, files=target.files)
+    return any(place.directory == target.place.directory for place in there.places)
+
+
+def _check_settled(
+    target: Target, plan: Plan, *, is_deep: bool, advance: Callable[[int], None]
+) -> tuple[list[Finding], list[Inspection]]:
+    """Check a partition; again, where a broker that runs replaces files meanwhile."""
+    from seeklog.storage.inspection import has_changed
+
+    found, inspected = _check(target, plan, is_deep=is_deep, advance=advance)
+    for _ in range(MAX_ATTEMPTS - 1):
+        if not has_changed(found):
+            break
+        found, inspected = _check(target, _plan(target), is_deep=is_deep, advance=advance)
+    return found, inspected
 
 
 def _check(

@@ -18,8 +18,7 @@ from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, Territory, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
-from seeklog.storage.directory import lock_directory
-from seeklog.storage.handle import Lock
+from seeklog.storage.directory import lock_directory, lock_out_broker
 from seeklog.storage.log import Log
 from seeklog.storage.reindex import Renewed, renew_index, sizes_of
 from seeklog.store import Store
@@ -169,10 +168,7 @@ class _Held:
             self._store = self._open.enter_context(Store(root, config=self._config, background=False))
         else:
             # A broker's directory stays one: nothing of ours is put into it.
-            try:
-                self._open.callback(Lock(self._files, self._files.lock_out_broker(f"{root}/{names.LOCK}")).close)
-            except BlockingIOError:
-                raise LogLocked(root, None, owner="a Kafka broker") from None
+            self._open.callback(lock_out_broker(self._files, root).close)
         return self
 
     def __exit__(self, *exception: object) -> None:
