@@ -91,11 +91,12 @@ class BrokerPartition:
         directory.mkdir(parents=True)
         partition = cls(directory, leader_epoch=leader_epoch, index_bytes=index_bytes)
         partition._begin_segment(0)
+        partition.lead()
         return partition
 
     @classmethod
     def take_over(cls, directory: Path, rows: Iterable[Row], *, leader_epoch: int, start: int = 0) -> BrokerPartition:
-        """Begin where another one stopped whose records these are; the epoch begins with the first append."""
+        """Begin where another one stopped whose records these are: a new leader notes its epoch at once."""
         partition = cls(directory, leader_epoch=leader_epoch, start=start)
         by_offset = {row.offset: row for row in rows}
         for path in sorted(directory.glob("*.log")):
@@ -110,17 +111,21 @@ class BrokerPartition:
         if epochs.exists():
             partition.epochs = [tuple(map(int, line.split())) for line in epochs.read_text().splitlines()[2:]]  # type: ignore[misc]
         partition._write_indexes(partition.active, preallocated=True)
+        partition.lead()
         return partition
 
     # ------------------------------------------------------------ growing
+
+    def lead(self) -> None:
+        """Note the epoch, as a broker does that becomes the leader."""
+        if not self.epochs or self.epochs[-1][0] < self.leader_epoch:
+            self.epochs.append((self.leader_epoch, self.next_offset))
+            self._write_epochs()
 
     def append(self, counts: Iterable[int] = (3,), *, keys: int = 10, each_lives: int = 8) -> None:
         """Append a batch for each count, with so many different keys; each so manyth key comes once and stays."""
         for count in counts:
             rows = tuple(row_of(self.next_offset + n, keys, each_lives) for n in range(count))
-            if not self.epochs or self.epochs[-1][0] < self.leader_epoch:
-                self.epochs.append((self.leader_epoch, self.next_offset))
-                self._write_epochs()
             raw = encode_batch(list(rows), leader_epoch=self.leader_epoch)
             batch = Batch(rows[0].offset, rows[-1].offset, self.leader_epoch, rows, raw)
             self.segments[self.active].append(batch)
@@ -227,7 +232,7 @@ class BrokerPartition:
         self.next_offset = self.batches[-1].last_offset + 1 if self.batches else last
         self._write_indexes(last, preallocated=True)
         self.epochs = [(epoch, start) for epoch, start in self.epochs if start < offset]
-        self._write_epochs()
+        self.lead()
 
     # ------------------------------------------------------------ ending
 
