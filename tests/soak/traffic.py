@@ -54,6 +54,7 @@ class Traffic:
     broker: RealBroker
     ledger: Ledger
     rate: int = RATE
+    kept: int = KEPT
     sent: int = 0
     deletions: int = 0
     incarnations: int = 0
@@ -78,7 +79,14 @@ class Traffic:
 
     def _produce(self) -> None:
         producer = Producer(
-            config(self.broker, enable_idempotence=True, linger_ms=20, delivery_timeout_ms=170_000, acks="all")
+            config(
+                self.broker,
+                enable_idempotence=True,
+                linger_ms=20,
+                batch_size=SEGMENT_BYTES // 4,  # a broker refuses a batch that is larger than its segments
+                delivery_timeout_ms=170_000,
+                acks="all",
+            )
         )
         numbers = [0] * PARTITIONS
         compacted = 0
@@ -133,7 +141,7 @@ class Traffic:
     def delete_records(self) -> None:
         """Leave the newest records of each partition."""
         for partition in range(PARTITIONS):
-            start = self.ledger.acked(partition) - KEPT
+            start = self.ledger.acked(partition) - self.kept
             if start > self.ledger.start(partition):
                 self.ledger.raise_start(partition, start)  # from here on a reader may miss what lies below
                 at = TopicPartition(PLAIN, partition, start)
@@ -240,9 +248,8 @@ class Readers:
                 self.found.counts[verb] = self.found.counts.get(verb, 0) + 1
                 if done.returncode < 0:
                     self.found.crashes.append(f"{verb} ended by signal {-done.returncode}")
-                elif done.returncode or "warning" in done.stderr.lower():
-                    lines = [*done.stdout.splitlines()[:2], *done.stderr.splitlines()[:4]]
-                    self.found.false_alarms.append(f"{verb} exits with {done.returncode}: {' / '.join(lines)}")
+                else:
+                    self.found.false_alarms += list(alarms(verb, done))
 
     def look(self) -> None:
         """Start again what has crashed."""
@@ -282,6 +289,19 @@ class Readers:
         if self._verbs.is_alive():
             self._verbs.join()
         return self.found
+
+
+def alarms(verb: str, done: subprocess.CompletedProcess[str]) -> Iterator[str]:
+    """Yield what a run of a verb finds wrong. The end of the last segment may be a batch that is being written."""
+    if done.returncode:
+        yield f"{verb} exits with {done.returncode}: {' / '.join(done.stderr.splitlines()[:3])}"
+    for line in done.stdout.splitlines():
+        row = json.loads(line)
+        if row.get("severity") in ("error", "warning"):
+            path = Path(row["file"])
+            newest = max((each.name for each in path.parent.glob("*.log")), default="")
+            if row["severity"] == "error" or path.name < newest:
+                yield f"{verb}, {row['severity']}: {path.parent.name}/{path.name}: {row['detail']}"
 
 
 @contextmanager
