@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    Producer,
+    TopicPartition,
+)
 from confluent_kafka.admin import AdminClient
 
 from interop.kafka_jars import VERSIONS, jars_or_skip
-from interop.make_broker_golden import TIMEOUT_S, config, consumer, read_all, wait_until
+from interop.make_broker_golden import TIMEOUT_S, config, consumer, wait_until
 from interop.real_broker import RealBroker
 from soak.history import COMPACTED, GROUP, KEPT, PLACES, TRIMMED, History, Seen
 from soak.ledger import T, WrongAnswer, encode_value, key_of
@@ -53,14 +60,24 @@ class Game:
     # ------------------------------------------------------------ the broker's turn
 
     def check_broker(self) -> None:
+        places = {TopicPartition(*split(place)): place for place in PLACES}
+        found: dict[str, list[Seen]] = {place: [] for place in PLACES}
+        with consumer(self.broker, enable_partition_eof=True, check_crcs=True) as reader:
+            marks = {name: reader.get_watermark_offsets(place, TIMEOUT_S) for place, name in places.items()}
+            reader.assign([TopicPartition(*split(place), OFFSET_BEGINNING) for place in PLACES])
+            reading = set(PLACES)
+            while reading:
+                message = reader.poll(TIMEOUT_S)
+                assert message is not None, f"{reading} do not end"
+                name = f"{message.topic()}-{message.partition()}"
+                if message.error() is None:
+                    found[name].append(Seen(message.offset(), message.timestamp()[1], message.key(), message.value()))
+                else:
+                    assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+                    reading.discard(name)
         for place in PLACES:
-            topic, partition = split(place)
-            with consumer(self.broker) as reader:
-                start, end = reader.get_watermark_offsets(TopicPartition(topic, partition), TIMEOUT_S)
-            found = (
-                Seen(m.offset(), m.timestamp()[1], m.key(), m.value()) for m in read_all(self.broker, topic, partition)
-            )
-            self.history.check(place, found, start=start, end=end)
+            start, end = marks[place]
+            self.history.check(place, found[place], start=start, end=end)
         admin = AdminClient(config(self.broker))
         (answer,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
         offsets = {f"{at.topic}-{at.partition}": at.offset for at in answer.result(TIMEOUT_S).topic_partitions or ()}
@@ -80,8 +97,8 @@ class Game:
         if not compacted or not is_killed:
             wait_until(lambda: self._cleaned() > compacted, "the cleaner")
         if is_killed:
-            self._send(producer, 5)
-            producer.poll(0)
+            self._send(producer, 100)
+            producer.poll(0.02)
             self.broker.kill()
             producer.purge(in_flight=True, in_queue=True)
             producer.flush(TIMEOUT_S)

@@ -32,6 +32,9 @@ PROPERTIES: Final = {
     "log.flush.start.offset.checkpoint.interval.ms": "1000",
     "log.flush.offset.checkpoint.interval.ms": "1000",
     "log.segment.delete.delay.ms": "2000",
+    # A broker that was killed may come back when its session is over.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "500",
 }
 SEGMENT_BYTES: Final = 200_000
 RATE: Final = 1000
