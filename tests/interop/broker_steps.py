@@ -147,7 +147,7 @@ class BrokerPartition:
     def _write_indexes(self, base_offset: int, *, preallocated: bool, suffix: str = "") -> None:
         """Write the entries in place and set the size, as a mapped file of a broker has them."""
         segment = as_segment(base_offset, self.segments[base_offset])
-        if not preallocated:
+        if not preallocated and self.segments[base_offset]:
             segment.add_time_entry()
         tables = {
             ".index": b"".join(struct.pack(">ii", *entry) for entry in segment.offset_index),
@@ -311,7 +311,12 @@ def write_line(root: Path, name: str, place: str, offset: int | None) -> None:
 
 
 def delete_topic(root: Path, topic: str, partition: int = 0) -> Path:
-    """Give the directory of a partition the name that it has until `file.delete.delay.ms` is over."""
+    """Give the directory of a partition the name that it has until `file.delete.delay.ms` is over.
+
+    The lines of the root are written at once, but for the high watermark, which may stand for five seconds more.
+    """
     target = root / f"{topic}-{partition}.{UNIQUE}-delete"
     (root / f"{topic}-{partition}").rename(target)
+    write_line(root, "recovery-point-offset-checkpoint", f"{topic}-{partition}", None)
+    write_line(root, "log-start-offset-checkpoint", f"{topic}-{partition}", None)
     return target

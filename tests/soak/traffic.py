@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from interop.make_broker_golden import TIMEOUT_S, config
 from interop.real_broker import RealBroker
+from interop.verbs import alarms, run_seeklog
 from soak.ledger import COMPACTED, FLEETING, PARTITIONS, PLAIN, Ledger, T, encode_value, key_number, key_of
 
 HERE: Final = Path(__file__).parent
@@ -246,13 +247,12 @@ class Readers:
         """Run verify and ls again and again."""
         while not self._over.is_set():
             for verb in ("verify", "ls"):
-                command = [sys.executable, "-m", "seeklog.cli", verb, str(self._root)]
-                done = subprocess.run(command, capture_output=True, text=True)
+                done = run_seeklog(verb, str(self._root))
                 self.found.counts[verb] = self.found.counts.get(verb, 0) + 1
                 if done.returncode < 0:
-                    self.found.crashes.append(f"{verb} ended by signal {-done.returncode}")
+                    self.found.crashes += alarms(verb, done)
                 else:
-                    self.found.false_alarms += list(alarms(verb, done))
+                    self.found.false_alarms += alarms(verb, done)
 
     def look(self) -> None:
         """Start again what has crashed."""
@@ -292,19 +292,6 @@ class Readers:
         if self._verbs.is_alive():
             self._verbs.join()
         return self.found
-
-
-def alarms(verb: str, done: subprocess.CompletedProcess[str]) -> Iterator[str]:
-    """Yield what a run of a verb finds wrong. The end of the last segment may be a batch that is being written."""
-    if done.returncode:
-        yield f"{verb} exits with {done.returncode}: {' / '.join(done.stderr.splitlines()[:3])}"
-    for line in done.stdout.splitlines():
-        row = json.loads(line)
-        if row.get("severity") in ("error", "warning"):
-            path = Path(row["file"])
-            newest = max((each.name for each in path.parent.glob("*.log")), default="")
-            if row["severity"] == "error" or path.name < newest:
-                yield f"{verb}, {row['severity']}: {path.parent.name}/{path.name}: {row['detail']}"
 
 
 @contextmanager
