@@ -32,7 +32,7 @@ test: $(READY) java ## all tests, then those of the record room again with the k
 	$(BIN)/pytest -n $(JOBS) --dist worksteal
 	SEEKLOG_PURE=1 $(BIN)/pytest -n $(JOBS) --dist worksteal tests/record
 
-test-slow: $(READY) java ## tests that are too long for every run: Spark pipelines that are killed everywhere
+test-slow: $(READY) java ## tests that are too long for every run: pipelines that are killed everywhere, ten minutes beside a broker
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow
 
 proof: $(READY) ## all harm that is done to a log, in full: a table, also as JSON and in docs/promises.md

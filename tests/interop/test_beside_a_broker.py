@@ -1,0 +1,673 @@
+"""A reader beside a broker that writes, rolls, compacts and deletes, without the broker: its file operations alone.
+
+`broker_steps.py` does them one by one; between any two a reader must be right, and must not warn.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import seeklog
+from interop.broker_directories import NAMES, unpack
+from interop.broker_steps import (
+    PREALLOCATED,
+    UNIQUE,
+    BrokerPartition,
+    delete_topic,
+    split_batches,
+    write_line,
+)
+from interop.test_broker_directory import Row, rows_of
+from interop.verbs import alarms, run_seeklog
+from seeklog import Log, names
+from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
+from seeklog.files import Buffer
+from storage.workbench import QuickFiles
+from store.workbench import Holder, append, open_store, snapshot
+from store.workbench import read as values_of
+
+PLACE: Final = "orders-0"
+COUNTS: Final = (3, 1, 7, 2, 4, 1, 5) * 4
+"""Of the batches in a segment: more bytes than two index entries are apart."""
+
+every_opening = pytest.mark.parametrize("through", ["store", "log"])
+
+
+def make_partition(root: Path, *, segments: int = 4, index_bytes: int = 4096) -> BrokerPartition:
+    """Make a data directory of a broker that runs, with one partition; the second segment keeps none of its keys."""
+    made = BrokerPartition.create(root / PLACE, index_bytes=index_bytes)
+    for number in range(segments - 1):
+        made.append(COUNTS, each_lives=0 if number == 1 else 8)
+        made.roll()
+    made.append(COUNTS[:5])
+    made.stop(root, clean=False)
+    (root / names.LOCK).touch()
+    return made
+
+
+@contextmanager
+def opened(root: Path, through: str) -> Iterator[Log]:
+    """Open the partition read-only, in a store or alone."""
+    if through == "log":
+        with Log(root / PLACE, read_only=True, files=QuickFiles()) as log:
+            yield log
+    else:
+        with open_store(root, read_only=True) as store:
+            yield store.log("orders", 0)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "kafka-logs"
+
+
+def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.name == "seeklog"]
+
+
+# ---------------------------------------------------------------- indexes that a broker grows and trims
+
+READ_AGAIN: Final = """
+import sys
+from seeklog import Log
+directory, rounds, last_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+print("ready", flush=True)
+for _ in range(rounds):
+    with Log(directory, read_only=True) as log:
+        assert log.offset_at_time(last_ms) is not None
+        assert next(log.read(log.log_end_offset - 1)).offset == log.log_end_offset - 1
+"""
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+@pytest.mark.parametrize("which", ["closed", "active"])
+def test_a_reader_survives_an_index_that_shrinks_while_it_is_read(root: Path, suffix: str, which: str) -> None:
+    """A broker preallocates an index and trims it when it rolls; of a mapped file that ends its readers with SIGBUS."""
+    made = make_partition(root)
+    base = made.active if which == "active" else made.bases[1]
+    path = made.path(base, suffix)
+    table = path.read_bytes()
+    used = len(table.rstrip(b"\0")) + 12
+    last = made.rows[-1] if which == "active" else made.segments[base][-1].rows[-1]
+    command = [sys.executable, "-c", READ_AGAIN, str(root / PLACE), "100", str(last.timestamp_ms)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as reader:
+        assert reader.stdout is not None
+        reader.stdout.readline()
+        while reader.poll() is None:
+            os.truncate(path, PREALLOCATED)
+            os.truncate(path, used)
+        _, told = reader.communicate()
+    assert (reader.returncode, told) == (0, "")
+
+
+class MeteredFiles(QuickFiles):
+    """The real disk, and how many bytes of index files were read, and which files were mapped."""
+
+    def __init__(self) -> None:
+        self.index_bytes = 0
+        self.mapped: list[str] = []
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._paths[handle] = path
+        return handle
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        self._count(self._paths[handle], len(data))
+        return data
+
+    def map(self, path: str) -> Buffer:
+        data = super().map(path)
+        self.mapped.append(Path(path).name)
+        self._count(path, len(data))
+        return data
+
+    def read_file(self, path: str) -> bytes:
+        data = super().read_file(path)
+        self._count(path, len(data))
+        return data
+
+    def _count(self, path: str, size: int) -> None:
+        if path.endswith((".index", ".timeindex")):
+            self.index_bytes += size
+
+
+def test_a_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
+    made = make_partition(root, index_bytes=PREALLOCATED)
+    files = MeteredFiles()
+    with Log(root / PLACE, read_only=True, files=files) as log:
+        assert log.log_end_offset == made.next_offset
+        assert log.offset_at_time(made.rows[-1].timestamp_ms) == made.rows[-1].offset
+        assert rows_of(log.read(made.next_offset - 2)) == made.rows[-2:]
+    # One read of each index of four segments may be as large as 64 KiB.
+    assert files.index_bytes <= 8 * (64 << 10)
+
+
+def test_no_index_that_a_broker_may_trim_is_mapped(root: Path) -> None:
+    made = make_partition(root)
+    files = MeteredFiles()
+    with Log(root / PLACE, read_only=True, files=files) as log:
+        assert rows_of(log.scan()) == made.rows
+        for row in made.rows:
+            assert log.offset_at_time(row.timestamp_ms) == row.offset
+    assert files.mapped == []
+
+
+# ---------------------------------------------------------------- what a reader asks for
+
+
+class Answers:
+    """What a partition held before a broker began, and by now; a reader may see either, and each part of it once."""
+
+    def __init__(self, before: BrokerPartition) -> None:
+        self.before, self.after = before, before
+        self.rows_before = self.rows_after = before.rows
+        self.batches = set(before.batches)
+        self.positions = before.positions()
+        self.start = before.start
+        self.end = before.next_offset
+
+    def take_in(self, after: BrokerPartition) -> None:
+        self.rows_after = after.rows
+        self.batches |= set(after.batches)
+        self.positions |= after.positions()
+
+    def check(self, found: list[Row], start: int = 0) -> None:
+        """Hold records against both states: what is in both must be there, what is in none must not."""
+        before = [row for row in self.rows_before if row.offset >= start]
+        after = {row for row in self.rows_after if row.offset >= start}
+        offsets = [row.offset for row in found]
+        assert offsets == sorted(set(offsets))
+        assert set(found) <= set(before)
+        assert after & set(before) <= set(found)
+
+    def check_first(self, found: int | None, fits: Callable[[Row], bool]) -> None:
+        """Hold an offset against the first record that fits: one that is there by now, or one before it that went."""
+        last = next((row.offset for row in self.rows_after if fits(row)), None)
+        lawful = [row.offset for row in self.rows_before if fits(row) and (last is None or row.offset <= last)]
+        assert found in lawful or (found is None and last is None), (found, lawful)
+
+
+Question = Callable[[Log, Answers], None]
+
+
+def scan(log: Log, answers: Answers) -> None:
+    answers.check(rows_of(log.scan()))
+
+
+def scan_reverse(log: Log, answers: Answers) -> None:
+    answers.check(rows_of(log.scan_reverse())[::-1])
+
+
+def scan_arrow(log: Log, answers: Answers) -> None:
+    table = log.scan_arrow(columns=["offset", "timestamp", "key", "value"]).read_all()
+    times = table.column("timestamp").cast("int64").to_pylist()
+    columns = [table.column(name).to_pylist() for name in ("offset", "key", "value")]
+    answers.check([Row(offset, at, key, value) for offset, key, value, at in zip(*columns, times, strict=True)])
+
+
+def read(log: Log, answers: Answers) -> None:
+    found: list[Row] = []
+    position = log.log_start_offset
+    while part := rows_of(log.read(position, max_records=7)):
+        found += part
+        position = part[-1].offset + 1
+    answers.check(found)
+
+
+def read_from_every_offset(log: Log, answers: Answers) -> None:
+    for offset in range(log.log_start_offset, log.high_watermark, 3):
+        found = rows_of(log.read(offset, max_records=1))
+        answers.check_first(found[0].offset if found else None, lambda row, offset=offset: row.offset >= offset)
+
+
+def latest_for_key(log: Log, answers: Answers) -> None:
+    latest = {row.key: row for row in answers.rows_after}
+    for key, row in latest.items():
+        assert key is not None
+        found = log.latest_for_key(key)
+        assert found is not None
+        assert rows_of([found]) == [row]
+
+
+def seek(log: Log, answers: Answers) -> None:
+    for offset in range(log.log_start_offset, log.log_end_offset, 3):
+        found = log.seek(offset)
+        assert (found.segment, found.position) in answers.positions
+
+
+def offset_at_time(log: Log, answers: Answers) -> None:
+    for each in answers.rows_before[::3]:
+        at = each.timestamp_ms
+        answers.check_first(log.offset_at_time(at), lambda row, at=at: row.timestamp_ms >= at)
+
+
+def read_batches(log: Log, answers: Answers) -> None:
+    position, raws = log.log_start_offset, []
+    while position < log.high_watermark:
+        batches = list(log.read_batches(position, max_bytes=700))
+        if not batches:
+            break
+        raws += [bytes(batch.raw) for batch in batches]
+        position = batches[-1].next_offset
+    check_batches(raws, answers)
+
+
+def read_ranges(log: Log, answers: Answers) -> None:
+    position, raws = log.log_start_offset, []
+    while position < log.high_watermark:
+        ranges = log.read_ranges(position, max_bytes=700)
+        if not ranges:
+            break
+        for found in ranges:
+            raws += split_batches(os.pread(found.fileno(), found.size, found.position))
+        position = ranges[-1].next_offset
+    check_batches(raws, answers)
+
+
+def check_batches(raws: list[bytes], answers: Answers) -> None:
+    known = {batch.raw: batch for batch in answers.batches}
+    assert all(raw in known for raw in raws)
+    # A batch comes whole, also one that the start lies in.
+    answers.check([row for raw in raws for row in known[raw].rows if row.offset >= answers.start])
+
+
+QUESTIONS: Final = (
+    scan,
+    scan_reverse,
+    scan_arrow,
+    read,
+    read_from_every_offset,
+    latest_for_key,
+    seek,
+    offset_at_time,
+    read_batches,
+    read_ranges,
+)
+every_question = pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.__name__)
+
+Steps = Callable[[BrokerPartition], Iterator[str]]
+
+
+class Faults:
+    """What was wrong after which step. All steps are tried before a test fails: it then tells them together."""
+
+    def __init__(self, caplog: pytest.LogCaptureFixture) -> None:
+        self._caplog = caplog
+        self.found: list[str] = []
+
+    @contextmanager
+    def after(self, step: object) -> Iterator[None]:
+        self._caplog.clear()
+        try:
+            yield
+        except (AssertionError, SeeklogError, OSError) as error:
+            self.found.append(f"after {step}: {error!r}")
+        else:
+            self.found += [f"after {step}, a complaint: {told}" for told in complaints(self._caplog)]
+
+    def check(self) -> None:
+        assert not self.found, "\n".join(self.found)
+
+
+def merge(made: BrokerPartition) -> Iterator[str]:
+    return made.clean(*made.bases[:3])
+
+
+def clean_each(made: BrokerPartition) -> Iterator[str]:
+    return itertools.chain(made.clean(made.bases[0]), made.clean(made.bases[1]))
+
+
+every_cleaning = pytest.mark.parametrize("cleaning", [merge, clean_each], ids=["merged", "each"])
+
+
+def at_each_step(root: Path, steps: Steps, faults: Faults, ask: Callable[[Answers, Iterator[str]], None]) -> None:
+    """Do one step more each time, in a directory of its own: `ask` opens, has the steps done, and asks."""
+    notes = ["none", *steps(make_partition(root))]
+    shutil.rmtree(root)
+    for number, note in enumerate(notes):
+        made = make_partition(root)
+        answers = Answers(made)
+
+        def some_steps(made: BrokerPartition = made, answers: Answers = answers, number: int = number) -> Iterator[str]:
+            yield from itertools.islice(steps(made), number)
+            answers.take_in(made)
+
+        with faults.after(note):
+            ask(answers, some_steps())
+        shutil.rmtree(root)
+    faults.check()
+
+
+@every_question
+@every_opening
+@every_cleaning
+def test_an_open_reader_is_right_between_any_two_steps_of_the_cleaner(
+    root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a reader that had no file open yet."""
+
+    def ask(answers: Answers, steps: Iterator[str]) -> None:
+        with opened(root, through) as log:
+            list(steps)
+            question(log, answers)
+
+    at_each_step(root, cleaning, Faults(caplog), ask)
+
+
+@every_question
+@every_opening
+@every_cleaning
+def test_a_reader_that_has_files_open_is_right_between_any_two_steps_of_the_cleaner(
+    root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: a reader that had all files and indexes open; the steps are done under it, one at a time."""
+    made = make_partition(root)
+    answers = Answers(made)
+    faults = Faults(caplog)
+    with opened(root, through) as log:
+        question(log, answers)
+        for note in cleaning(made):
+            answers.take_in(made)
+            with faults.after(note):
+                question(log, answers)
+    faults.check()
+
+
+@every_opening
+@every_cleaning
+@pytest.mark.parametrize("how", ["scan", "scan_reverse", "scan_chunks", "scan_arrow"])
+def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
+    root: Path, how: str, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ask(answers: Answers, steps: Iterator[str]) -> None:
+        with opened(root, through) as log:
+            items: Any = iter(log.scan_arrow(batch_rows=16) if how == "scan_arrow" else getattr(log, how)())
+            first = next(items)
+            list(steps)
+            found = [first, *items]
+            if how == "scan_arrow":
+                offsets = [offset for part in found for offset in part.column("offset").to_pylist()]
+                by_offset = {row.offset: row for row in answers.rows_before}
+                answers.check([by_offset[offset] for offset in offsets])
+            else:
+                flat = rows_of(itertools.chain.from_iterable(found) if how == "scan_chunks" else found)
+                answers.check(flat[::-1] if how == "scan_reverse" else flat)
+
+    at_each_step(root, cleaning, Faults(caplog), ask)
+
+
+@every_question
+@every_cleaning
+def test_a_store_opened_between_any_two_steps_of_the_cleaner_is_right(
+    root: Path, question: Question, cleaning: Steps, caplog: pytest.LogCaptureFixture
+) -> None:
+    def ask(answers: Answers, steps: Iterator[str]) -> None:
+        list(steps)
+        with opened(root, "store") as log:
+            question(log, answers)
+
+    at_each_step(root, cleaning, Faults(caplog), ask)
+
+
+def test_a_follower_sees_each_record_once_across_the_cleaners_work(root: Path) -> None:
+    made = make_partition(root)
+    with opened(root, "store") as log:
+        follower = log.follow(made.next_offset, timeout_ms=5000)
+        end = made.next_offset
+        for _ in made.clean(*made.bases[:3]):
+            made.append((2,))
+        expected = [row for row in made.rows if row.offset >= end]
+        assert rows_of(itertools.islice(follower, len(expected))) == expected
+
+
+@every_opening
+def test_an_open_reader_follows_a_broker_that_rolls(root: Path, through: str, caplog: pytest.LogCaptureFixture) -> None:
+    made = make_partition(root)
+    with opened(root, through) as log:
+        for turn in range(12):
+            made.append(COUNTS[:9])
+            assert log.high_watermark == made.next_offset
+            if turn % 2:
+                made.roll()
+                assert log.high_watermark == made.next_offset
+            assert rows_of(log.scan()) == made.rows
+            for row in made.rows[::17]:
+                assert log.offset_at_time(row.timestamp_ms) == row.offset
+                assert rows_of(log.read(row.offset, max_records=1)) == [row]
+    assert complaints(caplog) == []
+
+
+@every_question
+def test_an_open_reader_is_right_between_any_two_steps_of_a_deletion(
+    root: Path, question: Question, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker raises the start in memory, deletes the segments below, and writes its checkpoint in a minute."""
+
+    def steps(made: BrokerPartition) -> Iterator[str]:
+        return made.delete(made.bases[2])
+
+    def ask(answers: Answers, steps: Iterator[str]) -> None:
+        with opened(root, "store") as log:
+            question(log, answers)
+            list(steps)
+            question(log, answers)
+
+    at_each_step(root, steps, Faults(caplog), ask)
+
+
+# ---------------------------------------------------------------- verify and ls
+
+
+@pytest.mark.parametrize("verb", ["verify", "ls"])
+def test_the_command_finds_no_damage_in_the_middle_of_the_cleaners_work(
+    root: Path, verb: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: at the steps after which names and sizes do not fit together; a process for each is too long for all."""
+    made = make_partition(root)
+    faults = Faults(caplog)
+    for note in made.clean(*made.bases[:3]):
+        if note.endswith((".log.swap", ".log.deleted", "swap to .log")):
+            with faults.after(note):
+                wrong = list(alarms(verb, run_seeklog(verb, str(root))))
+                assert not wrong, wrong
+    faults.check()
+
+
+# ---------------------------------------------------------------- topics that go, and directories that are none
+
+
+@every_opening
+@pytest.mark.parametrize("is_used", [False, True], ids=["fresh", "used"])
+@pytest.mark.parametrize("question", QUESTIONS[:4], ids=lambda question: question.__name__)
+def test_a_topic_that_is_deleted_under_an_open_log_is_not_found(
+    root: Path, through: str, is_used: bool, question: Question, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: what is told to whoever asks by a log that it has had for long."""
+    made = make_partition(root)
+    BrokerPartition.create(root / "other-0").stop(root, clean=False)
+    answers = Answers(made)
+    with opened(root, through) as log:
+        if is_used:
+            question(log, answers)
+        gone = delete_topic(root, "orders")
+        shutil.rmtree(gone)
+        # A log that was opened alone knows of no topic.
+        with pytest.raises(TopicNotFound if through == "store" else (TopicNotFound, NotALog)):
+            question(log, answers)
+    assert complaints(caplog) == []
+
+
+def test_a_topic_that_is_deleted_under_an_open_store_is_not_found(root: Path) -> None:
+    made = make_partition(root)
+    BrokerPartition.create(root / "other-0").stop(root, clean=False)
+    with open_store(root, read_only=True) as store:
+        assert rows_of(store.log("orders", 0).scan()) == made.rows
+        delete_topic(root, "orders")
+        with pytest.raises(TopicNotFound):
+            list(store.log("orders", 0).scan())
+        assert store.topics() == ["other"]
+
+
+def test_a_topic_that_is_created_again_under_an_open_store_is_the_new_one(root: Path) -> None:
+    make_partition(root)
+    with open_store(root, read_only=True) as store:
+        assert store.log("orders", 0).high_watermark > 5
+        delete_topic(root, "orders")
+        new = BrokerPartition.create(root / PLACE)
+        new.append((2,))
+        assert rows_of(store.log("orders", 0).scan()) == new.rows
+
+
+@pytest.mark.parametrize("kind", ["stray", "future"])
+@pytest.mark.parametrize("read_only", [True, False], ids=["reading", "writing"])
+def test_a_directory_that_a_broker_has_put_aside_is_no_topic_and_is_left_alone(
+    root: Path, kind: str, read_only: bool
+) -> None:
+    made = make_partition(root)
+    aside = root / f"late-3.{UNIQUE}-{kind}"
+    shutil.copytree(root / PLACE, aside)
+    before = snapshot(aside)
+    with open_store(root, read_only=read_only) as store:
+        assert store.topics() == ["orders"]
+        assert rows_of(store.log("orders", 0).scan()) == made.rows
+    assert snapshot(aside) == before
+
+
+@pytest.mark.parametrize("kind", ["stray", "future"])
+def test_ls_names_a_directory_that_a_broker_has_put_aside(root: Path, kind: str) -> None:
+    make_partition(root)
+    aside = root / f"late-3.{UNIQUE}-{kind}"
+    shutil.copytree(root / PLACE, aside)
+    done = run_seeklog("ls", str(root))
+    assert done.returncode == 0
+    assert "orders" in done.stdout
+    assert aside.name in done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- the start that a broker raises
+
+
+def test_an_open_store_follows_a_start_that_the_brokers_checkpoint_raises(root: Path) -> None:
+    """DeleteRecords into the middle of a segment: no file of the partition tells it."""
+    made = make_partition(root)
+    start = made.segments[made.bases[1]][2].last_offset
+    with open_store(root, read_only=True) as store:
+        log = store.log("orders", 0)
+        assert rows_of(log.scan()) == made.rows
+        write_line(root, names.LOG_START_OFFSETS, PLACE, start)
+        made.start = start
+        give_up = time.monotonic() + 1
+        while log.log_start_offset != start and time.monotonic() < give_up:
+            list(log.read(made.next_offset - 1))  # what a reader does all the time
+        assert log.log_start_offset == start
+        assert rows_of(log.scan()) == made.rows
+        assert store.describe_topic("orders").partitions[0].log_start_offset == start
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_adopted_topic_of_offsets_stays_compacted(tmp_path: Path, name: str) -> None:
+    """With Kafka's default, deletion, a group would lose its offsets when their records are old."""
+    unpack(tmp_path)
+    for read_only in (True, False):
+        with seeklog.open(tmp_path / name, read_only=read_only) as store:
+            assert store.describe_config("__consumer_offsets").cleanup_policy == "compact"
+            assert store.describe_config("plain").cleanup_policy == "delete"
+
+
+# ---------------------------------------------------------------- one partition, where a broker runs
+
+
+def contents(root: Path) -> dict[str, bytes | str]:
+    return snapshot(root, locks=True)
+
+
+@pytest.mark.parametrize("has_catalog", [False, True], ids=["a broker's directory", "a store"])
+def test_a_log_is_not_opened_for_writing_while_a_broker_runs_on_its_root(root: Path, has_catalog: bool) -> None:
+    make_partition(root)
+    if has_catalog:
+        with open_store(root):
+            pass
+    before = contents(root)
+    with Holder(root / names.LOCK, "broker") as broker:
+        assert broker.got_it
+        with pytest.raises(LogLocked, match="broker"):
+            Log(root / PLACE)
+        assert contents(root) == before
+
+
+def test_no_broker_can_start_while_a_log_in_its_root_is_open_for_writing(root: Path) -> None:
+    make_partition(root)
+    with Log(root / PLACE), Holder(root / names.LOCK, "broker") as broker:
+        assert not broker.got_it
+    with Holder(root / names.LOCK, "broker") as broker:
+        assert broker.got_it
+
+
+def test_a_log_that_fails_to_open_lets_the_lock_of_the_root_go(root: Path) -> None:
+    make_partition(root)
+    with Log(root / PLACE), pytest.raises(LogLocked):
+        Log(root / PLACE)
+    with Holder(root / names.LOCK, "broker") as broker:
+        assert broker.got_it
+
+
+@pytest.mark.parametrize("closes_first", ["log", "store"])
+def test_a_log_may_be_open_for_writing_beside_a_store_on_its_root(root: Path, closes_first: str) -> None:
+    """Also in one process, where a lock of POSIX goes with the first handle that is closed."""
+    make_partition(root)
+    other = BrokerPartition.create(root / "other-0")
+    other.append((4,))
+    other.stop(root, clean=False)
+    store = open_store(root)
+    log = Log(root / PLACE, files=QuickFiles())
+    end = log.append(b"by the log")
+    append(store, "other", [b"by the store"])
+    first, second = (log, store) if closes_first == "log" else (store, log)
+    first.close()
+    with Holder(root / names.LOCK, "broker") as broker:
+        assert not broker.got_it
+    second.close()
+    with Holder(root / names.LOCK, "broker") as broker:
+        assert broker.got_it
+    with open_store(root, read_only=True) as reader:
+        assert next(reader.log("orders", 0).read(end)).value == b"by the log"
+        assert values_of(reader, "other")[-1] == b"by the store"
+
+
+def test_a_log_may_be_open_for_writing_beside_a_store_of_another_process(root: Path) -> None:
+    make_partition(root)
+    hold = "import seeklog, sys; s = seeklog.open(sys.argv[1]); print('open', flush=True); sys.stdin.read(); s.close()"
+    command = [sys.executable, "-c", hold, str(root)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "open\n"
+        with Log(root / PLACE) as log:
+            assert log.append(b"x") == log.log_end_offset - 1
+        other.communicate()
+    assert other.returncode == 0
+
+
+def test_a_reader_of_one_partition_does_not_keep_a_broker_from_starting(root: Path) -> None:
+    make_partition(root)
+    with Log(root / PLACE, read_only=True), Holder(root / names.LOCK, "broker") as broker:
+        assert broker.got_it
+
+
+def test_a_log_that_lies_in_no_store_asks_for_no_other_lock(tmp_path: Path) -> None:
+    with Log(tmp_path / "alone-0") as log:
+        log.append(b"x")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["alone-0"]

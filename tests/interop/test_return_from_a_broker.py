@@ -1,0 +1,432 @@
+"""A store that was with a broker and comes back, with nothing removed by hand: what the broker left is what holds.
+
+seeklog writes a store and closes it, or is killed. The broker's visit is made by `broker_steps.py`: file operations
+without seeklog's code. Our seals, key indexes and checkpoint still lie there, and speak of bytes that may be others.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from interop.broker_steps import EPOCHS, BrokerPartition, row_of, split_batches, write_line
+from interop.test_beside_a_broker import QUESTIONS, Answers, complaints
+from interop.test_broker_directory import Row, rows_of
+from interop.verbs import alarms, run_seeklog
+from seeklog import Log, Record, Store, TopicPartition, names
+from seeklog.errors import CorruptionError, LostRecords
+from storage.workbench import QuickFiles, config_of
+from store.workbench import open_store, snapshot
+
+PLACE: Final = "orders-0"
+CONFIG: Final = {"segment_bytes": 4000, "index_interval_bytes": 500, "key_index": "seal"}
+COUNTS: Final = (3, 1, 7, 2, 4, 1, 5) * 3
+FLUSHED: Final = 200
+"""In a store that is killed, records below were synced."""
+
+stops = pytest.mark.parametrize("stop", ["clean", "killed"])
+ends = pytest.mark.parametrize("end", ["closed", "killed"])
+
+
+def open_ours(root: Path, **words: Any) -> Store:
+    return open_store(root, **CONFIG, **words)
+
+
+def fill(store: Store, count: int, *, start: int) -> list[Row]:
+    """Append records that tell their offsets, in batches of seven."""
+    rows = [row_of(start + n) for n in range(count)]
+    with store._table.writing(TopicPartition("orders", 0)) as log:
+        for at in range(0, count, 7):
+            part = rows[at : at + 7]
+            log.append_many([Record(row.value, key=row.key, timestamp_ms=row.timestamp_ms) for row in part])
+            if start + at < FLUSHED <= start + at + 7:
+                log.flush()
+    return rows
+
+
+def make_store(root: Path, *, end: str) -> list[Row]:
+    """Make a store of one partition with several segments, their seals and key indexes."""
+    work = root.parent / "work"
+    store = open_ours(work)
+    store.create_topic("orders", partitions=1)
+    rows = fill(store, 300, start=0)
+    with store._table.writing(TopicPartition("orders", 0)) as log:
+        log.make_key_indexes()
+    if end == "killed":
+        shutil.copytree(work, root)
+        store.close()
+    else:
+        store.close()
+        shutil.copytree(work, root)
+    assert len(list((root / PLACE).glob("*.seal"))) >= 2
+    assert list((root / PLACE).glob("*.keyindex"))
+    return rows
+
+
+# ---------------------------------------------------------------- what a broker may do
+
+Visit = Callable[[BrokerPartition], None]
+
+
+def nothing(broker: BrokerPartition) -> None:
+    """It starts, leads, and stops."""
+
+
+def appends(broker: BrokerPartition) -> None:
+    broker.append(COUNTS)
+
+
+def rolls(broker: BrokerPartition) -> None:
+    for _ in range(3):
+        broker.append(COUNTS)
+        broker.roll()
+    broker.append((2, 2))
+
+
+def compacts_its_own(broker: BrokerPartition) -> None:
+    """Above our recovery point: the first batch behind our last one goes."""
+    broker.roll()
+    ours = broker.bases[-1]
+    for _ in range(3):
+        broker.append(COUNTS, each_lives=0)
+        broker.roll()
+    broker.append(COUNTS)
+    broker.roll()
+    list(broker.clean(*[base for base in broker.bases[:-1] if base >= ours]))
+    broker.append((3,))
+
+
+def compacts_each_of_ours(broker: BrokerPartition) -> None:
+    rolls(broker)
+    for base in broker.bases[:-2]:
+        list(broker.clean(base))
+
+
+def merges_ours_and_its_own(broker: BrokerPartition) -> None:
+    rolls(broker)
+    list(broker.clean(*broker.bases[:3]))
+    list(broker.clean(*broker.bases[1:-1]))
+
+
+def raises_the_start_inside_a_segment(broker: BrokerPartition) -> None:
+    appends(broker)
+    list(broker.delete(broker.bases[1] + 10))
+
+
+def raises_the_start_into_its_own(broker: BrokerPartition) -> None:
+    rolls(broker)
+    list(broker.delete(broker.bases[-2] + 5))
+
+
+def deletes_all(broker: BrokerPartition) -> None:
+    appends(broker)
+    list(broker.delete(broker.next_offset))
+
+
+def deletes_all_and_appends(broker: BrokerPartition) -> None:
+    deletes_all(broker)
+    broker.append((2,))
+
+
+def cuts_the_end(broker: BrokerPartition) -> None:
+    """It follows another leader, which had fewer of our records."""
+    broker.truncate(broker.bases[-1] - 20)
+
+
+def cuts_the_end_and_appends_less(broker: BrokerPartition) -> None:
+    cuts_the_end(broker)
+    broker.append((3, 2), each_lives=3)
+
+
+def cuts_the_end_and_appends_more(broker: BrokerPartition) -> None:
+    cuts_the_end(broker)
+    broker.append(COUNTS * 2, each_lives=3)
+    broker.roll()
+    broker.append(COUNTS)
+
+
+VISITS: Final = (
+    nothing,
+    appends,
+    rolls,
+    compacts_its_own,
+    compacts_each_of_ours,
+    merges_ours_and_its_own,
+    raises_the_start_inside_a_segment,
+    raises_the_start_into_its_own,
+    deletes_all,
+    deletes_all_and_appends,
+    cuts_the_end,
+    cuts_the_end_and_appends_less,
+    cuts_the_end_and_appends_more,
+)
+every_visit = pytest.mark.parametrize("visit", VISITS, ids=lambda visit: visit.__name__)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "kafka-logs"
+
+
+def visited(root: Path, visit: Visit, *, end: str, stop: str, epoch: int = 5) -> BrokerPartition:
+    """Return the partition of a store that a broker had, as it left it."""
+    rows = make_store(root, end=end)
+    broker = BrokerPartition.take_over(root / PLACE, rows, leader_epoch=epoch)
+    visit(broker)
+    broker.stop(root, clean=stop == "clean")
+    return broker
+
+
+def check_bytes(broker: BrokerPartition) -> None:
+    """Every byte that the broker left is where it was; more may follow the last one."""
+    for base, batches in broker.segments.items():
+        if base >= broker.start or base == broker.active or any(b.last_offset >= broker.start for b in batches):
+            assert broker.path(base).read_bytes().startswith(b"".join(batch.raw for batch in batches)), base
+    assert list(broker.directory.glob("*.torn")) == []
+
+
+# ---------------------------------------------------------------- coming back
+
+
+@every_visit
+@ends
+@stops
+def test_a_reader_sees_what_the_broker_left_and_changes_nothing(
+    root: Path, visit: Visit, end: str, stop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "seeklog")
+    broker = visited(root, visit, end=end, stop=stop)
+    caplog.clear()
+    before = snapshot(root)
+    with open_ours(root, read_only=True) as store:
+        log = store.log("orders", 0)
+        assert rows_of(log.scan()) == broker.rows
+        assert (log.log_start_offset, log.high_watermark) == (broker.start, broker.next_offset)
+        for question in QUESTIONS:
+            question(log, Answers(broker))
+    assert len(complaints(caplog)) <= 1, complaints(caplog)
+    assert snapshot(root) == before
+
+
+@every_visit
+@ends
+@stops
+def test_a_writer_keeps_what_the_broker_left_and_goes_on_behind_it(
+    root: Path, visit: Visit, end: str, stop: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "seeklog")
+    broker = visited(root, visit, end=end, stop=stop)
+    caplog.clear()
+    with open_ours(root) as store:
+        expected = [*broker.rows, *fill(store, 20, start=broker.next_offset)]
+        told = complaints(caplog)
+        log = store.log("orders", 0)
+        assert rows_of(log.scan()) == expected
+        assert log.log_start_offset == broker.start
+        store.maintain()
+    check_bytes(broker)
+    # Where the broker has only added to what we wrote, our files still speak of it.
+    assert len(told) == 1 or (len(told) == 0 and visit in VISITS[:3]), told
+    caplog.clear()
+    with open_ours(root) as store:
+        expected += fill(store, 3, start=broker.next_offset + 20)
+        assert rows_of(store.log("orders", 0).scan()) == expected
+    assert complaints(caplog) == []
+
+
+@every_visit
+@pytest.mark.parametrize("mode", ["reading", "writing"])
+def test_one_partition_alone_is_what_the_broker_left(root: Path, visit: Visit, mode: str) -> None:
+    """Goal: without a store around it. The start inside a segment is in the root, which a log alone does not ask."""
+    broker = visited(root, visit, end="closed", stop="clean")
+    with Log(root / PLACE, config=config_of(**CONFIG), files=QuickFiles(), read_only=mode == "reading") as log:
+        found = rows_of(log.scan())
+        assert [row for row in found if row.offset >= broker.start] == broker.rows
+        assert all(row.offset >= broker.bases[0] for row in found)
+        if mode == "writing":
+            assert log.append(b"next") == broker.next_offset
+    check_bytes(broker)
+
+
+@every_visit
+def test_verify_finds_nothing_wrong_with_what_the_broker_left(root: Path, visit: Visit) -> None:
+    visited(root, visit, end="closed", stop="clean")
+    for verb in ("verify", "ls"):
+        wrong = list(alarms(verb, run_seeklog(verb, str(root))))
+        assert not wrong, "\n".join(wrong)
+
+
+@pytest.mark.parametrize("visits", list(itertools.permutations(VISITS[3:6], 2)), ids=lambda pair: "-".join(
+    visit.__name__ for visit in pair))  # fmt: skip
+def test_a_second_visit_is_taken_in_as_the_first_one_was(root: Path, visits: tuple[Visit, Visit]) -> None:
+    first, second = visits
+    broker = visited(root, first, end="closed", stop="killed")
+    with open_ours(root) as store:
+        rows = [*broker.rows, *fill(store, 100, start=broker.next_offset)]
+        assert rows_of(store.log("orders", 0).scan()) == rows
+    broker = BrokerPartition.take_over(root / PLACE, rows, leader_epoch=7)
+    second(broker)
+    broker.stop(root, clean=True)
+    with open_ours(root) as store:
+        rows = [*broker.rows, *fill(store, 10, start=broker.next_offset)]
+        assert rows_of(store.log("orders", 0).scan()) == rows
+    check_bytes(broker)
+
+
+def test_a_torn_tail_that_a_killed_broker_left_is_cut_and_kept(root: Path) -> None:
+    broker = visited(root, rolls, end="closed", stop="killed")
+    path = broker.path(broker.active)
+    whole = path.read_bytes()
+    torn = broker.batches[-1].raw[:-3]
+    path.write_bytes(whole + torn)
+    with open_ours(root) as store:
+        rows = [*broker.rows, *fill(store, 1, start=broker.next_offset)]
+        assert rows_of(store.log("orders", 0).scan()) == rows
+    (evidence,) = (root / PLACE).glob("*.torn")
+    assert evidence.read_bytes() == torn
+
+
+# ---------------------------------------------------------------- damage is damage
+
+
+@pytest.mark.parametrize("visit", [appends, compacts_its_own, merges_ours_and_its_own], ids=lambda v: v.__name__)
+@pytest.mark.parametrize("number", [0, 1, -1])
+def test_damage_in_what_a_broker_left_is_told_and_nothing_is_cut(root: Path, visit: Visit, number: int) -> None:
+    """Goal: a visit excuses our side files, and not the disk. All of it is below the broker's recovery point."""
+    broker = visited(root, visit, end="closed", stop="clean")
+    path = broker.path(broker.bases[number])
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0x10
+    path.write_bytes(data)
+    logs = {each: each.read_bytes() for each in (root / PLACE).glob("*.log")}
+
+    with open_ours(root, read_only=True) as store, pytest.raises(CorruptionError):
+        list(store.log("orders", 0).scan())
+    with open_ours(root) as store, pytest.raises(CorruptionError):
+        append_and_read(store, broker.next_offset)
+    assert list((root / PLACE).glob("*.torn")) == []
+    for each, before in logs.items():
+        assert each.read_bytes().startswith(before)
+    assert run_seeklog("verify", str(root)).returncode == 3
+
+
+@pytest.mark.parametrize("lost", ["the end of a file", "a file"])
+def test_a_batch_that_is_missing_at_the_end_after_a_visit_is_told(root: Path, lost: str) -> None:
+    """Goal: below the broker's recovery point, where nothing but that tells it."""
+    broker = visited(root, rolls, end="closed", stop="clean")
+    path = broker.path(broker.active)
+    if lost == "a file":
+        for suffix in (".log", ".index", ".timeindex"):
+            broker.path(broker.active, suffix).unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: -len(broker.batches[-1].raw)])
+    before = snapshot(root / PLACE, locks=False)
+    with open_ours(root) as store:
+        with pytest.raises(LostRecords):
+            fill(store, 1, start=broker.next_offset)
+        assert snapshot(root / PLACE, locks=False) == before
+
+
+def append_and_read(store: Store, offset: int) -> None:
+    fill(store, 1, start=offset)
+    list(store.log("orders", 0).scan())
+
+
+WITNESSES: Final = ("none", "meta.properties", "a visit before")
+
+
+def store_without_a_visit(root: Path, witness: str) -> tuple[BrokerPartition, list[Row]]:
+    """Return a store that seeklog closed last, and what stands in it."""
+    if witness == "a visit before":
+        broker = visited(root, rolls, end="closed", stop="clean")
+        with open_ours(root) as store:
+            rows = [*broker.rows, *fill(store, 200, start=broker.next_offset)]
+    else:
+        rows = make_store(root, end="closed")
+        if witness == "meta.properties":
+            (root / "meta.properties").write_text("#\nversion=1\nnode.id=1\ncluster.id=x\n")
+    saved = BrokerPartition(root / PLACE)
+    for path in (root / PLACE).glob("*.log"):
+        saved.segments[int(path.stem)] = []
+    return saved, rows
+
+
+@pytest.mark.parametrize("witness", WITNESSES)
+@pytest.mark.parametrize("number", [0, 2, -2])
+def test_a_sealed_segment_that_lost_its_end_is_refused_where_no_broker_was(
+    root: Path, witness: str, number: int
+) -> None:
+    """Goal: the opposite. Whatever takes a loss for a visit would cut or hide records."""
+    store, _ = store_without_a_visit(root, witness)
+    path = store.path(store.bases[number])
+    data = path.read_bytes()
+    sizes = list(itertools.accumulate(map(len, split_batches(data))))
+    path.write_bytes(data[: sizes[-3]])
+    before = snapshot(root / PLACE, locks=False)
+
+    with open_ours(root) as opened:
+        with pytest.raises(LostRecords):
+            fill(opened, 1, start=0)
+        assert snapshot(root / PLACE, locks=False) == before
+    with open_ours(root, read_only=True) as opened, pytest.raises(CorruptionError):
+        list(opened.log("orders", 0).scan())
+
+
+@pytest.mark.parametrize("witness", WITNESSES)
+def test_the_last_segment_that_lost_its_end_is_refused_where_no_broker_was(root: Path, witness: str) -> None:
+    store, _ = store_without_a_visit(root, witness)
+    path = store.path(store.active)
+    data = path.read_bytes()
+    sizes = list(itertools.accumulate(map(len, split_batches(data))))
+    path.write_bytes(data[: sizes[-2]])
+    before = snapshot(root / PLACE, locks=False)
+
+    with open_ours(root) as opened:
+        with pytest.raises(LostRecords):
+            fill(opened, 1, start=0)
+        assert snapshot(root / PLACE, locks=False) == before
+
+
+@pytest.mark.parametrize("end", ["closed", "killed"])
+def test_a_bit_flip_in_the_file_of_epochs_alone_changes_no_answer(
+    root: Path, end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: in a store that no broker ever had. Each bit of the file, for a reader and for a writer."""
+    rows = make_store(root, end=end)
+    path = root / PLACE / EPOCHS
+    whole = path.read_bytes()
+    shutil.copytree(root, root.parent / "whole")
+    for bit in range(len(whole) * 8):
+        data = bytearray(whole)
+        data[bit // 8] ^= 1 << bit % 8
+        shutil.rmtree(root)
+        shutil.copytree(root.parent / "whole", root)
+        path.write_bytes(data)
+        with open_ours(root, read_only=True) as store:
+            assert rows_of(store.log("orders", 0).scan()) == rows, bit
+        with open_ours(root) as store:
+            more = fill(store, 1, start=len(rows))
+            assert rows_of(store.log("orders", 0).scan()) == rows + more, bit
+        assert list((root / PLACE).glob("*.torn")) == [], bit
+
+
+def test_the_start_that_we_raised_and_no_broker_lowered_stays(root: Path) -> None:
+    """Our checkpoint and the root's line agree; a visit that only appends keeps them."""
+    make_store(root, end="closed")
+    with open_ours(root) as store, store._table.writing(TopicPartition("orders", 0)) as log:
+        log.delete_before(33)
+        rows = rows_of(log.scan())
+    broker = BrokerPartition.take_over(root / PLACE, rows, leader_epoch=5, start=33)
+    broker.append(COUNTS)
+    broker.stop(root, clean=False)
+    write_line(root, names.LOG_START_OFFSETS, PLACE, 33)
+    with open_ours(root) as store:
+        rows = [*broker.rows, *fill(store, 5, start=broker.next_offset)]
+        log = store.log("orders", 0)
+        assert (log.log_start_offset, rows_of(log.scan())) == (33, rows)

@@ -1,0 +1,121 @@
+"""What both sides of a ping-pong were told is written, and whether that is what lies there.
+
+A record has a number that no other has; the history knows at which offset each was acknowledged. What was sent and not
+acknowledged before a kill may be there or not, but only once, behind all that is known.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from soak.ledger import T, WrongAnswer, check_value, key_of
+
+KEPT: Final = ("kept-0", "kept-1")
+COMPACTED: Final = "compacted-0"
+TRIMMED: Final = "trimmed-0"
+PLACES: Final = (*KEPT, COMPACTED, TRIMMED)
+GROUP: Final = "readers"
+
+
+class Seen(NamedTuple):
+    """A record as a side reads it."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass
+class History:
+    """By the partition's name: the number at each offset, what was deleted, what may be there."""
+
+    numbers: dict[str, dict[int, int]] = field(default_factory=lambda: {place: {} for place in PLACES})
+    starts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(PLACES, 0))
+    maybe: dict[str, list[int]] = field(default_factory=lambda: {place: [] for place in PLACES})
+    groups: dict[str, int] = field(default_factory=dict)
+    next_number: int = 0
+    checked: int = 0
+    adopted: int = 0
+    """Records that nobody acknowledged and that are there."""
+
+    # ------------------------------------------------------------ taking note
+
+    def number(self) -> int:
+        self.next_number += 1
+        return self.next_number - 1
+
+    def acknowledge(self, place: str, offset: int, number: int) -> None:
+        """Note that a record was written. Raises `WrongAnswer` if its offset was given before."""
+        known = self.numbers[place]
+        if offset in known:
+            raise WrongAnswer(f"{place}: offset {offset} was given to {known[offset]}, and now to {number}")
+        known[offset] = number
+
+    @property
+    def record_count(self) -> int:
+        return sum(map(len, self.numbers.values()))
+
+    def end(self, place: str) -> int:
+        return max(self.numbers[place], default=-1) + 1
+
+    # ------------------------------------------------------------ holding against it
+
+    def check(self, place: str, found: Iterable[Seen], *, start: int, end: int) -> None:
+        """Hold all records of a partition against what is known, and adopt what nobody acknowledged."""
+        known, last = self.numbers[place], -1
+        newest: dict[bytes | None, int] = {}
+        seen: set[int] = set()
+        for record in found:
+            if record.offset <= last:
+                raise WrongAnswer(f"{place}: offset {record.offset} after {last}")
+            last = record.offset
+            told = check_value(record.value)
+            if f"{told.topic}-{told.partition}" != place:
+                raise WrongAnswer(f"{place}: offset {record.offset} has {told}")
+            if known.get(record.offset, told.number) != told.number:
+                raise WrongAnswer(f"{place}: offset {record.offset} has {told.number}, not {known[record.offset]}")
+            if record.offset not in known:
+                self._adopt(place, record.offset, told.number)
+            if (record.key, record.timestamp_ms) != (key_of(told.number), T + told.number):
+                raise WrongAnswer(f"{place}: {record.offset}: {record.key!r} {record.timestamp_ms}")
+            newest[record.key] = record.offset
+            seen.add(record.offset)
+        self.maybe[place] = []
+        expected = {offset for offset in known if offset >= self.starts[place]}
+        if place == COMPACTED:
+            expected = set({key_of(number): offset for offset, number in sorted(known.items())}.values())
+        lost = sorted(expected - seen)
+        if lost:
+            raise WrongAnswer(f"{place}: {len(lost)} records are lost, the first at {lost[0]}, the last at {lost[-1]}")
+        early = [offset for offset in seen if offset < self.starts[place]]
+        if early or start < self.starts[place]:
+            raise WrongAnswer(f"{place}: the start is {start}, not {self.starts[place]}: {early[:3]} are shown")
+        if end < self.end(place):
+            raise WrongAnswer(f"{place}: the end is {end}, offsets up to {self.end(place) - 1} were given")
+        self.checked += len(seen)
+
+    def _adopt(self, place: str, offset: int, number: int) -> None:
+        if number not in self.maybe[place] or offset < self.end(place):
+            raise WrongAnswer(f"{place}: nobody has written {number} at offset {offset}")
+        self.maybe[place].remove(number)
+        self.numbers[place][offset] = number
+        self.adopted += 1
+
+    # ------------------------------------------------------------ between processes
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps(asdict(self)))
+
+    @classmethod
+    def load(cls, path: Path) -> History:
+        words = json.loads(path.read_text())
+        words["numbers"] = {
+            place: {int(offset): number for offset, number in known.items()}
+            for place, known in words["numbers"].items()
+        }
+        return cls(**words)

@@ -1,0 +1,156 @@
+"""A process of a soak: Spark's source, batch after batch, and one stream that runs all the time.
+
+    python -m soak.spark_reader DIRECTORY LEDGER REPORT SEED
+
+Its report is that of `reader.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from seeklog.spark import session
+from soak.ledger import COMPACTED, KEYS, PARTITIONS, PLAIN, Ledger, WrongAnswer, check_value, key_number
+from soak.reader import expect
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class SparkReader:
+    """The reads, and what came of them."""
+
+    def __init__(self, spark: SparkSession, root: str, ledger: Ledger, work: Path) -> None:
+        self._spark, self._root, self._ledger, self._work = spark, root, ledger, work
+        self.counts: Counter[str] = Counter()
+        self.faults: list[str] = []
+        self._positions: dict[int, int] = {}
+        self._wrong: list[str] = []
+        self.start_stream()
+
+    def fault(self, text: str) -> None:
+        self.faults.append(text)
+        print(time.strftime("%H:%M:%S"), text, file=sys.stderr, flush=True)
+
+    # ------------------------------------------------------------ a stream
+
+    def start_stream(self) -> None:
+        frame = self._spark.readStream.format("seeklog").option("path", self._root).option("subscribe", PLAIN).load()
+        writer = frame.select("partition", "offset", "value").writeStream
+        writer = writer.option("checkpointLocation", str(self._work / "checkpoint"))
+        self.stream = writer.foreachBatch(self._take).start()
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        rows = sorted((row.partition, row.offset, bytes(row.value)) for row in frame.collect())
+        positions = dict(self._positions)
+        for partition, offset, value in rows:
+            expected = positions.get(partition, offset)
+            told = check_value(value)
+            if offset != expected or (told.partition, told.number) != (partition, offset):
+                self._wrong.append(f"wrong answer: the stream gives {partition} {offset} {told}, expected {expected}")
+            positions[partition] = offset + 1
+        self._positions = positions
+        self.counts["records"] += len(rows)
+        self.counts["stream batches"] += 1
+
+    def look_at_stream(self) -> None:
+        """Take note of an end of the stream that had no reason, and start it again."""
+        while self._wrong:
+            self.fault(self._wrong.pop())
+        if self.stream.isActive:
+            return
+        starts = {partition: self._ledger.start(partition) for partition in range(PARTITIONS)}
+        if all(self._positions.get(partition, 0) >= start for partition, start in starts.items()):
+            self.fault(f"false alarm: the stream ended: {str(self.stream.exception())[:1500]}")
+        else:
+            self.counts["outrun by deletions"] += 1
+        self._work = Path(tempfile.mkdtemp(prefix="checkpoint-", dir=self._work))
+        self._positions = {}
+        self.start_stream()
+
+    # ------------------------------------------------------------ batches
+
+    def read_plain(self) -> None:
+        acked = [self._ledger.acked(partition) for partition in range(PARTITIONS)]
+        rows = self._read(PLAIN)
+        starts = [self._ledger.start(partition) for partition in range(PARTITIONS)]
+        for partition in range(PARTITIONS):
+            offsets = [row[1] for row in rows if row[0] == partition]
+            if acked[partition] <= starts[partition]:
+                continue
+            expect(bool(offsets), "nothing of", PLAIN, partition, "acknowledged:", acked[partition])
+            expect(offsets == list(range(offsets[0], offsets[-1] + 1)), "a gap in", PLAIN, partition)
+            expect(offsets[0] <= starts[partition], "begins at", offsets[0], "start", starts[partition])
+            expect(offsets[-1] + 1 >= acked[partition], "ends at", offsets[-1], "acknowledged:", acked[partition])
+        for partition, offset, _, value in rows:
+            told = check_value(value)
+            expect((told.topic, told.partition, told.number) == (PLAIN, partition, offset), partition, offset, told)
+
+    def read_compacted(self) -> None:
+        before = [self._ledger.acked_of_key(key) for key in range(KEYS)]
+        newest = dict.fromkeys(range(KEYS), -1)
+        for _, _, key, value in self._read(COMPACTED):
+            newest[key_number(key)] = check_value(value).number
+        for key, number in enumerate(before):
+            expect(newest[key] >= number, "the newest of key", key, "is", newest[key], "acknowledged:", number)
+
+    def _read(self, topic: str) -> list[tuple[int, int, bytes, bytes]]:
+        frame = self._spark.read.format("seeklog").option("path", self._root).option("subscribe", topic).load()
+        table: Any = frame.select("partition", "offset", "key", "value").toArrow()
+        rows = sorted(zip(*(table.column(n).to_pylist() for n in range(4)), strict=True))
+        self.counts["records"] += len(rows)
+        self.counts["answers"] += 1
+        return rows
+
+    def ask(self) -> None:
+        for question in (self.read_plain, self.read_compacted, self.look_at_stream):
+            try:
+                question()
+            except Exception as error:
+                kind = "wrong answer" if isinstance(error, WrongAnswer) else "false alarm"
+                self.fault(f"{kind}: Spark, {question.__name__}: {str(error)[:1500]}")
+
+
+class Complaints(logging.Handler):
+    """Takes note of what the logger of seeklog says in the driver."""
+
+    def __init__(self, reader: SparkReader) -> None:
+        super().__init__(logging.WARNING)
+        self._reader = reader
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._reader.fault(f"false alarm: logged {record.getMessage()}")
+
+
+def main() -> None:
+    root, ledger, report, _ = sys.argv[1:]
+    over = threading.Event()
+    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    work = Path(tempfile.mkdtemp(prefix="spark-", dir=Path(report).parent))
+    logs = work / "log4j2.properties"
+    logs.write_text("rootLogger.level = off\n")
+    config = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "512m",
+        "spark.sql.warehouse.dir": str(work / "warehouse"),
+        "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dlog4j2.configurationFile={logs}",
+    }
+    with session("soak", master="local[1]", config=config) as spark:
+        reader = SparkReader(spark, root, Ledger(Path(ledger)), work)
+        logging.getLogger("seeklog").addHandler(Complaints(reader))
+        while not over.is_set():
+            reader.ask()
+        reader.stream.stop()
+    Path(report).write_text(json.dumps({"counts": reader.counts, "faults": reader.faults}))
+
+
+if __name__ == "__main__":
+    main()
