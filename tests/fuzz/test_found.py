@@ -16,8 +16,8 @@ from record.twins import compact
 from seeklog.errors import CorruptBatch, CorruptionError, SeeklogError
 from seeklog.record import kernel
 from seeklog.storage.epochs import decode_epochs
+from seeklog.storage.root_offsets import decode_offsets
 from seeklog.storage.transaction import decode_transaction
-from seeklog.topics.offsets import decode_offsets
 
 TARGETS = load_targets()
 NAME = texts.STAGED

@@ -14,7 +14,7 @@ import pytest
 from interop.test_broker_directory import SEGMENT_BYTES, TOPIC_ID, Broker, Row, encode_batch, make_broker, rows_of
 from seeklog import Store, TopicPartition, names
 from seeklog.errors import InvalidName, LogLocked, LostRecords, TopicNotFound, UsageError
-from seeklog.topics.offsets import RootOffsets
+from seeklog.storage.root_offsets import RootOffsets
 from storage.workbench import FakeClock, QuickFiles
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot
 

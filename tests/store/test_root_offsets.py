@@ -11,7 +11,7 @@ import pytest
 from seeklog import Store, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
-from seeklog.topics.offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
+from seeklog.storage.root_offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
 from storage.workbench import CountingFiles, QuickFiles
 from store.workbench import append, open_file_count, open_store
 

@@ -21,11 +21,11 @@ from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.storage.keyindex import open_key_index
 from seeklog.storage.pages import SUM_SIZE
 from seeklog.storage.reindex import BatchMap, offset_problems, state_of_every_batch, time_problems
+from seeklog.storage.root_offsets import decode_offsets
 from seeklog.storage.salvage import Salvage
 from seeklog.storage.seal import HEAD_SIZE, decode_seal, read_seal
 from seeklog.storage.segment import Segment, Shared
 from seeklog.storage.snapshot import decode_snapshot
-from seeklog.topics.offsets import decode_offsets
 
 # version, producer id, first offset, last offset, last stable offset
 _ABORTED: Final = struct.Struct(">hqqqq")

@@ -45,7 +45,7 @@ def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
     """
     root = os.path.dirname(path)
     with contextlib.ExitStack() as locks:
-        if names.parse_partition_name(os.path.basename(path)) is not None and _is_root(files, root):
+        if names.parse_partition_name(os.path.basename(path)) is not None and is_root(files, root):
             locks.callback(lock_out_broker(files, root).close)
         locks.callback(lock_directory(files, path).close)
         return locks.pop_all()
@@ -60,7 +60,7 @@ def lock_out_broker(files: Files, root: str) -> Lock:
         raise LogLocked(root, None, owner="a Kafka broker", advice=advice) from None
 
 
-def _is_root(files: Files, path: str) -> bool:
+def is_root(files: Files, path: str) -> bool:
     """Tell whether a directory is a store's, or a broker's data directory."""
     for name in (names.LOCK, names.META_PROPERTIES, names.TOPICS):
         with contextlib.suppress(FileNotFoundError):

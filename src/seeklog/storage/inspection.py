@@ -627,8 +627,8 @@ class _IndexCheck:
         try:
             table = self._read(path, file, is_sealed=is_sealed)
         except FileNotFoundError:
-            if self._may_be_growing():
-                return  # a new segment gets its log first
+            if self._may_be_growing() or _status(self._segment.shared.files, path + names.SWAP) is not None:
+                return  # a new segment, and one that compaction has rewritten, gets its log first
             detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
             yield subject.finding(file.missing, Severity.WARNING, detail, path=path)
             return
@@ -697,6 +697,8 @@ class _IndexCheck:
 def _key_index_findings(subject: Subject, segment: Segment, salvage: Salvage) -> list[Finding]:
     if subject.is_last and (subject.is_live or _has_grown(subject, segment)):
         return []
+    if not subject.is_ours:
+        return []  # left from before a broker's visit: no reader uses it
     problem = key_index_problem(segment, salvage.state, is_whole=not salvage.damages)
     if problem is None:
         return []

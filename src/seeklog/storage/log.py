@@ -46,6 +46,7 @@ from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.reading import FileRange, Seek
 from seeklog.storage.recovery import RecoveryReport
 from seeklog.storage.removal import Removal
+from seeklog.storage.root_offsets import inherited_by
 from seeklog.storage.segment import SegmentReplaced
 from seeklog.storage.view import View
 from seeklog.storage.writer import LogWriter
@@ -87,8 +88,11 @@ class Log:
         self._writing: Partition | None = None
         self._partition: Partition | Observer
         try:
+            inherited = host.inherited if host is not None else inherited_by(files, directory, clock=clock)
             if read_only:
-                self._partition = Observer(directory, config=self.config, files=files, clock=clock, host=host)
+                self._partition = Observer(
+                    directory, config=self.config, files=files, clock=clock, inherited=inherited, host=host
+                )
             else:
                 syncs = host.background if host is not None else Flusher
                 self._partition = self._writing = Partition(
@@ -97,6 +101,7 @@ class Log:
                     files=files,
                     clock=clock,
                     background=syncs if background else None,
+                    inherited=inherited,
                     host=host,
                 )
         except OSError as error:

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 import weakref
+from collections.abc import Callable
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -163,7 +164,14 @@ class Observer:
     """A partition opened read-only. Any thread may use it."""
 
     def __init__(
-        self, directory: str, *, config: LogConfig, files: Files, clock: Clock, host: Host | None = None
+        self,
+        directory: str,
+        *,
+        config: LogConfig,
+        files: Files,
+        clock: Clock,
+        inherited: Callable[[], Checkpoint | None],
+        host: Host | None = None,
     ) -> None:
         check_directory(files, directory, create=False)
         self.directory = directory
@@ -175,7 +183,7 @@ class Observer:
         self._shared = Shared(files, directory, config, writable=False, host=host)
         myself = weakref.ref(self)
         self._shared.renew = lambda: _reloaded(myself())
-        self._inherited = host.inherited if host is not None else None
+        self._inherited = inherited
         self._own: Checkpoint | None = None
         self._was_visited = False
         """Whether a broker has written since `_own` was; looked at again from `_next_look` on."""
@@ -199,7 +207,7 @@ class Observer:
     def _read_checkpoint(self) -> Checkpoint | None:
         """Return the checkpoint that counts by now; a broker may start on the directory, and end, while this reads."""
         own = read_checkpoint(self.files, self.directory)
-        inherited = self._inherited() if self._inherited is not None else None
+        inherited = self._inherited()
         if own is None:
             return inherited
         now = self.clock.monotonic()
@@ -299,7 +307,7 @@ class Observer:
         """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
         if self._has_rolled() or self._read_checkpoint() != checkpoint:
             return
-        if checkpoint.is_visited or (checkpoint.foreign and has_broker(self.files, self.directory)):
+        if checkpoint.foreign and has_broker(self.files, self.directory):
             return  # it may cut the log rightly, and writes its checkpoint once a minute
         raise LostRecords(
             f"no whole batch follows offset {end - 1}, but offsets below {checkpoint.recovery_point} were synced",

@@ -127,6 +127,7 @@ class Partition:
         files: Files,
         clock: Clock,
         background: BackgroundOf | None,
+        inherited: Callable[[], Checkpoint | None],
         host: Host | None = None,
     ) -> None:
         self.directory = directory
@@ -162,7 +163,7 @@ class Partition:
         # In a store the thread that syncs has other logs, too; one for longer jobs makes the key indexes.
         self._makes_key_indexes = config.indexes_keys and host is None
         try:
-            listing = self._open(host)
+            listing = self._open(host, inherited())
         except BaseException:
             self._lock_handle.close()
             raise
@@ -178,7 +179,7 @@ class Partition:
 
     # ------------------------------------------------------------ opening and closing
 
-    def _open(self, host: Host | None) -> list[str]:
+    def _open(self, host: Host | None, inherited: Checkpoint | None) -> list[str]:
         """Recover what is there and take it in; return the names that were in the directory."""
         files, directory, config = self.files, self.directory, self.config
         self._shared = Shared(files, directory, config, writable=True, host=host)
@@ -186,13 +187,13 @@ class Partition:
         self._shared.renew = lambda: _settled_view(myself())
         own = read_checkpoint(files, directory)
         generation = own.generation if own is not None else 0
-        checkpoint = known_checkpoint(files, directory, inherited=host.inherited() if host is not None else None)
+        checkpoint = known_checkpoint(files, directory, inherited=inherited)
+        listing = files.list(directory)
+        found = survey(self._shared, listing, checkpoint)
         if own is not None and checkpoint is not None and checkpoint.is_visited:
             self._set_stale_checkpoint_aside()
             own, generation = None, generation + 1
         self._saved = own
-        listing = files.list(directory)
-        found = survey(self._shared, listing, checkpoint)
         initial = checkpoint.recovery_point if checkpoint is not None else config.initial_offset
         mended = mend(
             self._shared,

@@ -258,8 +258,6 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
             found.sealed.append(segment)
             continue
         scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
-        if scanned.stop is Stop.END and not trusts_seals:
-            scanned.action = Action.KEEP  # a broker may have cut its end rightly, as a follower does
         found.scanned.append(scanned)
         if isinstance(scanned.state.problem, UnsupportedMagic) and (checkpoint is None or checkpoint.foreign):
             # A broker's old format is not damage, and nothing of it may be cut.

@@ -38,8 +38,8 @@ from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.compaction import clean_offset_of
 from seeklog.storage.host import BackgroundOf, Host, OpenSegments
 from seeklog.storage.log import Log
+from seeklog.storage.root_offsets import RootLine, RootWatch
 from seeklog.topics.layout import partition_path
-from seeklog.topics.offsets import RootLine, RootWatch
 from seeklog.topics.patience import MOMENT_S, patiently
 from seeklog.topics.topics import Topics
 

@@ -13,8 +13,8 @@ from seeklog.errors import NotAccessible, NotALog, UsageError
 from seeklog.files import Files, absolute
 from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import Checkpoint
+from seeklog.storage.root_offsets import RootOffsets
 from seeklog.topics.layout import check_root, partition_path
-from seeklog.topics.offsets import RootOffsets
 from seeklog.topics.topics import Topics
 
 

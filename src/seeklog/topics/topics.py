@@ -32,6 +32,7 @@ from seeklog.files import Files, ReadOnlyFiles
 from seeklog.names import TopicPartition
 from seeklog.storage.directory import sync_ancestors, take_lock
 from seeklog.storage.handle import Lock
+from seeklog.storage.root_offsets import RootLine, RootOffsets
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
     Catalog,
@@ -42,7 +43,6 @@ from seeklog.topics.catalog import (
     read_catalog_bytes,
     write_catalog,
 )
-from seeklog.topics.offsets import RootLine, RootOffsets
 from seeklog.topics.patience import patiently
 
 logger = logging.getLogger("seeklog")

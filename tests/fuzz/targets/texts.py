@@ -15,11 +15,11 @@ from seeklog.record.kernel import crc32c
 from seeklog.spark.lake import manifest as lake
 from seeklog.storage.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from seeklog.storage.epochs import LeaderEpochs, decode_epochs, encode_epochs
+from seeklog.storage.root_offsets import RootOffsets, decode_offsets, encode_offsets
 from seeklog.storage.staging import StagedFile
 from seeklog.storage.transaction import Part, Transaction, decode_transaction, encode_transaction
 from seeklog.topics import manifest as archive
 from seeklog.topics.catalog import Topic, decode_catalog, encode_catalog
-from seeklog.topics.offsets import RootOffsets, decode_offsets, encode_offsets
 from seeklog.topics.producer_ids import Identity, decode_identity, encode_identity
 
 PATH = "file"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from seeklog import names
 from seeklog.cli import amounts, place
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit, line
@@ -16,6 +17,7 @@ from seeklog.cli.rows import Column, formats, write_rows
 from seeklog.cli.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import CorruptionError, TopicNotFound
+from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
     from seeklog.store import Store
@@ -47,9 +49,27 @@ def ls(
     with place.open_to_read(directory) as store:
         rows = _rows(store, directory, internal, utc, damages)
         write_rows(terminal, COLUMNS, rows, row_format=row_format, as_json=as_json)
+    for name, why in _set_aside(directory):
+        terminal.say(f"{neutral(name)} is not listed: {why}")
     for damage in damages:
         terminal.tell(f"seeklog: {neutral(line(damage))}")
     return Exit.DAMAGE if damages else None
+
+
+_REASONS = {
+    "stray": "a broker set it aside, because its cluster does not know the topic",
+    "future": "it is a broker's unfinished copy of a partition that moves to another disk",
+}
+
+
+def _set_aside(directory: str) -> Iterator[tuple[str, str]]:
+    """Yield the directories of partitions that a broker has set aside, and why."""
+    if names.is_url(directory):
+        return
+    for name in sorted(OsFiles().list(directory)):
+        kind = names.parse_set_aside_directory(name)
+        if kind is not None:
+            yield name, _REASONS[kind]
 
 
 def _rows(

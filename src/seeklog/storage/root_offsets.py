@@ -13,7 +13,8 @@ partitions that were compacted, up to that offset; the truth of it is in the sea
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -23,6 +24,7 @@ from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.files import Files
 from seeklog.names import TopicPartition
 from seeklog.storage.checkpoint import Checkpoint, replace_file
+from seeklog.storage.directory import is_root
 
 Offsets = dict[TopicPartition, int]
 LOOK_S: Final = 0.5
@@ -146,6 +148,16 @@ class RootWatch:
             if contents != self._contents:
                 self._contents, self._offsets = contents, RootOffsets.parse(contents)
         return self._offsets
+
+
+def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], Checkpoint | None]:
+    """Return what tells what the root says of a partition that is opened by itself; nothing where it lies alone."""
+    partition = names.parse_partition_name(os.path.basename(directory))
+    root = os.path.dirname(directory)
+    if partition is None or not is_root(files, root):
+        return lambda: None
+    watch = RootWatch(files, root, clock=clock)
+    return lambda: watch.offsets().of(partition)
 
 
 def _read_all(files: Files, root: str) -> tuple[bytes, ...]:
