@@ -103,9 +103,7 @@ class SparkReader:
             newest[key_number(key)] = check_value(value).number
         span = [(len(rows), rows[0][1], rows[-1][1])] if rows else []
         for number, acked in enumerate(before):
-            expect(
-                newest[number] >= acked, "key", number, "has", newest[number], "acknowledged:", acked, len(rows), ends
-            )
+            expect(newest[number] >= acked, "key", number, "has", newest[number], "acknowledged:", acked, "of", span)
 
     def _read(self, topic: str) -> list[tuple[int, int, bytes, bytes]]:
         frame = self._spark.read.format("seeklog").option("path", self._root).option("subscribe", topic).load()

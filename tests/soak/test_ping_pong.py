@@ -211,7 +211,7 @@ def play(version: str, work: Path, rounds: int, first: int = 0) -> None:
             kafka=version,
             rounds=f"{done}, half of the {game.turns} ends by SIGKILL",
             records=history.record_count,
-            faults=f"{fault}; {history.checked:,} reads checked, {history.adopted} kept that nobody acknowledged",
+            faults=f"{fault}; {history.checked:,} reads checked, {len(history.adopted)} kept that nobody acknowledged",
         )
 
 
