@@ -220,11 +220,15 @@ def follow(log: Log, offset: int, end: int, ledger: Ledger) -> Pairs:
 
 
 def at_time(log: Log, offset: int, end: int, ledger: Ledger) -> Pairs:
-    found = log.offset_at_time(T + offset)
-    if found is not None and found != offset:
-        partition = check_value(next(log.read(found)).value).partition
-        expect(offset < found <= ledger.start(partition), "the time of", offset, "is found at", found)
-    expect(found is not None, "the time of", offset, "is not found")
+    try:
+        found = log.offset_at_time(T + offset)
+    except OffsetOutOfRange as error:
+        raise WrongAnswer(f"offset_at_time of {offset} fails: {error}") from error
+    expect(found is not None and found >= offset, "the time of", offset, "is found at", found)
+    if found != offset:
+        record = next(log.read(found or 0), None)
+        start = ledger.start(check_value(record.value).partition) if record is not None else -1
+        expect(found is not None and found <= start, "the time of", offset, "is found at", found, "start", start)
     yield from scan(log, offset, end, ledger)
 
 
