@@ -194,10 +194,15 @@ class Answers:
         assert set(found) <= set(before)
         assert after & set(before) <= set(found)
 
-    def check_first(self, found: int | None, fits: Callable[[Row], bool]) -> None:
-        """Hold an offset against the first record that fits: one that is there by now, or one before it that went."""
-        last = next((row.offset for row in self.rows_after if fits(row)), None)
-        lawful = [row.offset for row in self.rows_before if fits(row) and (last is None or row.offset <= last)]
+    def check_first(self, found: int | None, fits: list[bool]) -> None:
+        """Hold an offset against the first record that fits: one that is there by now, or one before it that went.
+
+        `fits` has a word for each record that was there before.
+        """
+        fitting = [row.offset for row, does in zip(self.rows_before, fits, strict=True) if does]
+        there = {row.offset for row in self.rows_after}
+        last = next((offset for offset in fitting if offset in there), None)
+        lawful = [offset for offset in fitting if last is None or offset <= last]
         assert found in lawful or (found is None and last is None), (found, lawful)
 
 
@@ -231,7 +236,8 @@ def read(log: Log, answers: Answers) -> None:
 def read_from_every_offset(log: Log, answers: Answers) -> None:
     for offset in range(log.log_start_offset, log.high_watermark, 3):
         found = rows_of(log.read(offset, max_records=1))
-        answers.check_first(found[0].offset if found else None, lambda row, offset=offset: row.offset >= offset)
+        fits = [row.offset >= offset for row in answers.rows_before]
+        answers.check_first(found[0].offset if found else None, fits)
 
 
 def latest_for_key(log: Log, answers: Answers) -> None:
@@ -252,11 +258,12 @@ def seek(log: Log, answers: Answers) -> None:
 def offset_at_time(log: Log, answers: Answers) -> None:
     for each in answers.rows_before[::3]:
         at = each.timestamp_ms
-        answers.check_first(log.offset_at_time(at), lambda row, at=at: row.timestamp_ms >= at)
+        answers.check_first(log.offset_at_time(at), [row.timestamp_ms >= at for row in answers.rows_before])
 
 
 def read_batches(log: Log, answers: Answers) -> None:
-    position, raws = log.log_start_offset, []
+    position = log.log_start_offset
+    raws: list[bytes] = []
     while position < log.high_watermark:
         batches = list(log.read_batches(position, max_bytes=700))
         if not batches:
@@ -267,7 +274,8 @@ def read_batches(log: Log, answers: Answers) -> None:
 
 
 def read_ranges(log: Log, answers: Answers) -> None:
-    position, raws = log.log_start_offset, []
+    position = log.log_start_offset
+    raws: list[bytes] = []
     while position < log.high_watermark:
         ranges = log.read_ranges(position, max_bytes=700)
         if not ranges:

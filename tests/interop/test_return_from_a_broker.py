@@ -25,7 +25,7 @@ from storage.workbench import QuickFiles, config_of
 from store.workbench import open_store, snapshot
 
 PLACE: Final = "orders-0"
-CONFIG: Final = {"segment_bytes": 4000, "index_interval_bytes": 500, "key_index": "seal"}
+CONFIG: Final[dict[str, Any]] = {"segment_bytes": 4000, "index_interval_bytes": 500, "key_index": "seal"}
 COUNTS: Final = (3, 1, 7, 2, 4, 1, 5) * 3
 FLUSHED: Final = 200
 """In a store that is killed, records below were synced."""

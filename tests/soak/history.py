@@ -40,8 +40,8 @@ class History:
     groups: dict[str, int] = field(default_factory=dict)
     next_number: int = 0
     checked: int = 0
-    adopted: int = 0
-    """Records that nobody acknowledged and that are there."""
+    adopted: list[tuple[str, int, int]] = field(default_factory=list)
+    """Records that nobody acknowledged and that are there: partition, offset, number."""
 
     # ------------------------------------------------------------ taking note
 
@@ -102,9 +102,13 @@ class History:
     def _adopt(self, place: str, offset: int, number: int) -> None:
         if number not in self.maybe[place] or offset < self.end(place):
             raise WrongAnswer(f"{place}: nobody has written {number} at offset {offset}")
+        self.adopt(place, offset, number)
+
+    def adopt(self, place: str, offset: int, number: int) -> None:
+        """Take a record for written that nobody acknowledged."""
         self.maybe[place].remove(number)
-        self.numbers[place][offset] = number
-        self.adopted += 1
+        self.acknowledge(place, offset, number)
+        self.adopted.append((place, offset, number))
 
     # ------------------------------------------------------------ between processes
 

@@ -19,6 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import seeklog
@@ -57,7 +58,7 @@ class Reader:
         self._random = random.Random(seed)
         self._store: Store = seeklog.open(root, read_only=True)
         self._questions: list[Callable[[], int]] = [
-            *(lambda ask=ask: self._plain(ask) for ask in PLAIN_QUESTIONS),  # type: ignore[misc]
+            *(partial(self._plain, ask) for ask in PLAIN_QUESTIONS),
             self._compacted_scan,
             self._compacted_keys,
             self._fleeting,
@@ -104,8 +105,9 @@ class Reader:
                 told = check_value(value)
                 expect((told.topic, told.partition, told.number) == (PLAIN, partition, found), found, told)
                 expected = found + 1
-        except OffsetOutOfRange:
-            expect(offset < ledger.start(partition), "offset", offset, "is out of range, start", start, "end", acked)
+        except OffsetOutOfRange as error:
+            facts = (ask.__name__, "of", PLAIN, partition, "start", start, "acknowledged:", acked, error)
+            expect(offset < ledger.start(partition), *facts)
             return 0
         end = min(offset + PART, acked)
         expect(
@@ -218,11 +220,15 @@ def follow(log: Log, offset: int, end: int, ledger: Ledger) -> Pairs:
 
 
 def at_time(log: Log, offset: int, end: int, ledger: Ledger) -> Pairs:
-    found = log.offset_at_time(T + offset)
-    if found is not None and found != offset:
-        partition = check_value(next(log.read(found)).value).partition
-        expect(offset < found <= ledger.start(partition), "the time of", offset, "is found at", found)
-    expect(found is not None, "the time of", offset, "is not found")
+    try:
+        found = log.offset_at_time(T + offset)
+    except OffsetOutOfRange as error:
+        raise WrongAnswer(f"offset_at_time of {offset} fails: {error}") from error
+    expect(found is not None and found >= offset, "the time of", offset, "is found at", found)
+    if found != offset:
+        record = next(log.read(found or 0), None)
+        start = ledger.start(check_value(record.value).partition) if record is not None else -1
+        expect(found is not None and found <= start, "the time of", offset, "is found at", found, "start", start)
     yield from scan(log, offset, end, ledger)
 
 
@@ -297,10 +303,21 @@ class Complaints(logging.Handler):
         self._reader.fault(f"false alarm: logged {record.getMessage()}")
 
 
+def when_input_ends() -> threading.Event:
+    """Return what is set when the one who started this process wants it to end, or has ended."""
+    over = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        over.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return over
+
+
 def main() -> None:
     root, ledger, report, seed = sys.argv[1:]
-    over = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), over.set()), daemon=True).start()
+    over = when_input_ends()
     reader = Reader(Path(root), Ledger(Path(ledger)), int(seed))
     logging.getLogger("seeklog").addHandler(Complaints(reader))
     while not over.is_set():

@@ -55,8 +55,11 @@ def read_diary(path: Path, history: History) -> None:
         elif what == "committed":
             place, offset = words
             history.groups[place] = offset
+        elif what == "adopted":
+            history.adopt(*words)
         elif what == "checked":
             history.checked += words[0]
+            history.maybe = {place: [] for place in PLACES}
 
 
 def split(place: str) -> tuple[str, int]:
@@ -104,11 +107,14 @@ def main() -> None:
     root, history_path, diary_path, end = sys.argv[1:]
     history = History.load(Path(history_path))
     diary = Diary(Path(diary_path))
+    adopted = len(history.adopted)
     with seeklog.open(root, read_only=True, config=CONFIG) as reader:
         check(reader, history)
     with seeklog.open(root, config=CONFIG) as store:
         before = history.checked
         check(store, history)
+        for each in history.adopted[adopted:]:
+            diary.note("adopted", *each)
         diary.note("checked", 2 * (history.checked - before))
         store.alter_topic("compacted", {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0.01})
         offsets = {}
