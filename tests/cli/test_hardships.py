@@ -17,6 +17,9 @@ from cli.workbench import MORNING_MS, Run, surroundings
 from seeklog import names
 
 ROOM = 2 << 20
+# A full disk still has the rest of a log's last page, and what an open frees by removing a few small files.
+# A record of 16 pages fits into neither.
+TOO_LARGE = b"x" * (16 * 4096)
 UNCLEAN = """
 import os, sys, seeklog
 with seeklog.open(sys.argv[1], background=False) as store:
@@ -170,9 +173,10 @@ def test_appends_to_a_disk_that_gets_full_are_one_line_with_what_was_written(run
     assert first.err.endswith(f"; written before that: {written:,} records\n")
     fill(small_disk)
 
-    again = run("append", "disk/data", "orders", stdin=b"x\n")
+    again = run("append", "disk/data", "orders", stdin=TOO_LARGE + b"\n")
 
     assert (again.code, again.err.count("\n")) == (1, 1), again.err
+    assert "the disk is full" in again.err
 
 
 def test_appends_to_a_damaged_log_are_refused_in_one_line(run: Run, store: Path) -> None:

@@ -133,6 +133,14 @@ def test_a_written_checkpoint_is_read(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [names.CHECKPOINT]
 
 
+def test_a_checkpoint_that_has_not_changed_is_decoded_once(tmp_path: Path) -> None:
+    write_checkpoint(QuickFiles(), str(tmp_path), PLAIN)
+
+    first = read_checkpoint(QuickFiles(), str(tmp_path))
+
+    assert read_checkpoint(QuickFiles(), str(tmp_path)) is first
+
+
 def test_a_file_is_synced_before_it_is_renamed_and_the_name_after(tmp_path: Path) -> None:
     files = CountingFiles()
 

@@ -19,6 +19,7 @@ from seeklog.storage.recovery import LOOKS_MOST, Action, Stop, decide
 from storage.workbench import (
     BATCH_BYTES,
     START_MS,
+    CountingFiles,
     FakeClock,
     Meanwhile,
     QuickFiles,
@@ -87,6 +88,20 @@ def crashed(crashed_template: Path, tmp_path: Path) -> Path:
 def durable(path: Path, *, but: str = names.WATERMARK) -> dict[str, bytes]:
     """The files without the published watermark, which says where the last writer began."""
     return {name: data for name, data in contents(path).items() if not name.endswith((but, names.WATERMARK))}
+
+
+class ReadFiles(CountingFiles):
+    """The real disk, with a count of the bytes that were read of logs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read_bytes = 0
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        if self._names[handle].endswith(names.LOG):
+            self.read_bytes += len(data)
+        return data
 
 
 def flip(path: Path, at: int) -> None:
@@ -169,6 +184,24 @@ def test_after_a_crash_only_what_lies_above_the_recovery_point_is_scanned(crashe
         assert log.recovery.scanned_batches == 5
         assert log.recovery.scanned_bytes == 5 * BATCH_BYTES
         assert log.recovery.cut_bytes == 0
+
+
+def test_recovery_reads_a_synced_last_segment_once(tmp_path: Path) -> None:
+    """Its size is settled all the same: of a truncation whose sync failed, more may be on the disk."""
+    clock = FakeClock()
+    with open_log(tmp_path / "writer", clock=clock) as log:
+        fill(log, 20)
+        clock.advance(2000)  # a checkpoint is written about once a second
+        log.flush()
+        crashed_copy(tmp_path / "writer", tmp_path / "log")
+    files = ReadFiles()
+
+    with open_log(tmp_path / "log", files=files) as log:
+        assert log.recovery.scanned_bytes == files.read_bytes == 20 * BATCH_BYTES
+        assert log.recovery_point == 20
+
+    assert files.diary.index(("truncate", FIRST)) < files.diary.index(("sync", FIRST))
+    assert files.count("write") == 0
 
 
 def test_after_a_crash_every_record_is_there(crashed: Path) -> None:

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
@@ -73,6 +74,8 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     return encode_framed(_FIRST_LINE, lines)
 
 
+# An open and each look of a reader read the file several times, and mostly it has not changed in between.
+@lru_cache(maxsize=16)
 def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     """Return what the bytes say, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, what="the checkpoint", path=path, advice=_DAMAGED)

@@ -472,15 +472,17 @@ def _reseal(scanned: Scanned, *, now_ms: int) -> Segment:
 
 
 def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int, *, is_last: bool) -> None:
-    if scanned.state.next_offset <= recovery_point and not is_last:
+    is_above = scanned.state.next_offset > recovery_point
+    if not is_above and not is_last:
         return
     files = shared.files
     handle = files.open(scanned.segment.path, write=True)
     try:
-        again = shared.new_state(scanned.segment.base_offset)
-        for position, data, size in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
-            if again.next_offset > recovery_point:
-                files.write(handle, data[:size], position)
+        if is_above:
+            again = shared.new_state(scanned.segment.base_offset)
+            for position, data, size in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
+                if again.next_offset > recovery_point:
+                    files.write(handle, data[:size], position)
         # The size as well: of a truncation whose sync failed, power loss may bring back what was cut off.
         files.truncate(handle, scanned.state.size)
         files.sync(handle)
