@@ -86,8 +86,8 @@ class Cluster:
         partition = self._by_id(record.topic_id).partitions.get(record.partition)
         if partition is None:
             raise CorruptionError(
-                f"the cluster's metadata change partition {record.partition} of topic {record.topic_id}, which they did "
-                "not create"
+                f"the cluster's metadata change partition {record.partition} of topic {record.topic_id}, which they "
+                "did not create"
             )
         if record.replicas is not None:
             partition.replicas = record.replicas

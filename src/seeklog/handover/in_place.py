@@ -88,8 +88,9 @@ class InPlacePlan:
             )
         for topic in self.store.topics:
             yield from _topic_steps(topic)
-        for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANED_OFFSETS):
+        for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
             yield Step(action="write", file=name, detail=f"{len(self.store.partitions)} partitions")
+        yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
         detail = f"{len(self.store.topics)} topics for Kafka {self.broker.kafka_version}"
         yield Step(action="write", file=BOOTSTRAP, detail=detail)
         yield Step(action="write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")

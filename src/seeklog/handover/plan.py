@@ -198,6 +198,17 @@ def held(files: Files, clock: Clock, state: StoreState) -> Iterator[None]:
             yield
 
 
+def check_no_broker(files: Files, root: str) -> None:
+    """Refuse a directory whose broker runs. Nothing is written: a broker that stops removes its lock file."""
+    try:
+        files.kind(f"{root}/{names.LOCK}")
+        files.close(files.lock_out_broker(f"{root}/{names.LOCK}"))
+    except FileNotFoundError:
+        return
+    except BlockingIOError:
+        raise LogLocked(root, None, owner="a Kafka broker", advice="stop it, then run this again") from None
+
+
 @contextlib.contextmanager
 def lock_root(files: Files, root: str) -> Iterator[None]:
     """Hold the file that a broker locks as a broker does: alone."""
