@@ -1,8 +1,8 @@
 """Hand a store that seeklog wrote, its groups included, to a real Kafka broker and back.
 
-Not part of the tests: it needs a broker's jars, see `real_broker.py`. Takes two and a half minutes.
+Not part of the tests: it needs a broker's jars, see `kafka_jars.py`. Takes two and a half minutes.
 
-    python tests/interop/check_store_takeover.py LIBS
+    python tests/interop/check_store_takeover.py [VERSION]
 
 Twice: once everybody closes in order, so that the broker trusts what it finds; once the store, a member of a group
 and the broker are ended by SIGKILL.
@@ -44,12 +44,12 @@ import kafka
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
-sys.path.insert(0, str(Path(__file__).parent))
-from check_takeover import Row, remove_our_files
-from make_broker_golden import TIMEOUT_S, T, config, create_topics, read_all, some_records, wait_until
-from real_broker import RealBroker
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
 import seeklog
+from interop.check_takeover import Row, remove_our_files
+from interop.kafka_jars import VERSIONS, Jars, find_jars
+from interop.make_broker_golden import TIMEOUT_S, T, config, create_topics, read_all, some_records, wait_until
+from interop.real_broker import RealBroker
 from seeklog import Log, LogConfig, Store
 from seeklog.errors import GroupNotFound, LogLocked
 from seeklog.groups.groups import OFFSETS_PARTITIONS, java_hash
@@ -564,9 +564,9 @@ def wait_for_cleaner(broker: RealBroker, ends: Mapping[int, int], groups: Iterab
     wait_until(is_cleaned, "the cleaner's work on __consumer_offsets")
 
 
-def check(libs: Path, work: Path, *, clean: bool) -> None:
+def check(jars: Jars, work: Path, *, clean: bool) -> None:
     root = work / "store"
-    broker = RealBroker(libs, work, properties={"offsets.topic.num.partitions": str(OFFSETS_PARTITIONS)})
+    broker = RealBroker(jars, work, properties={"offsets.topic.num.partitions": str(OFFSETS_PARTITIONS)})
     broker.format()
     members: list[Consumer] = []
     try:
@@ -634,10 +634,10 @@ def check(libs: Path, work: Path, *, clean: bool) -> None:
 
 
 def main() -> None:
-    (libs,) = sys.argv[1:]
+    jars = find_jars(*sys.argv[1:] or VERSIONS[:1])
     for clean in (True, False):
         work = Path(tempfile.mkdtemp(prefix="store-takeover-"))
-        check(Path(libs), work, clean=clean)
+        check(jars, work, clean=clean)
         shutil.rmtree(work)
 
 

@@ -1,8 +1,8 @@
 """Hand directories that seeklog wrote to a real Kafka broker and back, and compare what both read.
 
-Not part of the tests: it needs a broker's jars, see `real_broker.py`. Takes about a minute.
+Not part of the tests: it needs a broker's jars, see `kafka_jars.py`. Takes about a minute.
 
-    python tests/interop/check_takeover.py LIBS
+    python tests/interop/check_takeover.py [VERSION]
 
 For each topic, and for a broker that finds its shutdown clean (so that it trusts the indexes) as well as for
 one that does not (so that it rebuilds them):
@@ -29,10 +29,10 @@ import aiokafka
 import kafka
 from confluent_kafka import Producer
 
-sys.path.insert(0, str(Path(__file__).parent))
-from make_broker_golden import T, config, create_topics, read_all, send, some_records
-from real_broker import RealBroker
-
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from interop.kafka_jars import VERSIONS, Jars, find_jars
+from interop.make_broker_golden import T, config, create_topics, read_all, send, some_records
+from interop.real_broker import RealBroker
 from seeklog import Log, LogConfig, Record
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -161,8 +161,8 @@ def remove_our_files(directory: Path) -> None:
             path.unlink()
 
 
-def check(libs: Path, work: Path, *, clean: bool) -> None:
-    broker = RealBroker(libs, work)
+def check(jars: Jars, work: Path, *, clean: bool) -> None:
+    broker = RealBroker(jars, work)
     broker.format()
     try:
         broker.start()
@@ -202,10 +202,10 @@ def check(libs: Path, work: Path, *, clean: bool) -> None:
 
 
 def main() -> None:
-    (libs,) = sys.argv[1:]
+    jars = find_jars(*sys.argv[1:] or VERSIONS[:1])
     for clean in (True, False):
         work = Path(tempfile.mkdtemp(prefix="takeover-"))
-        check(Path(libs), work, clean=clean)
+        check(jars, work, clean=clean)
         shutil.rmtree(work)
 
 

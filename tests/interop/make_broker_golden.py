@@ -1,9 +1,9 @@
 """Have a real Kafka broker write a data directory, and keep it with what clients read from it.
 
-Run from the repository's root, only when a version or a case is added; `real_broker.py` says how to get the
-jars of a version. Takes a minute. seeklog is not imported: nothing here may come from the code under test.
+Run from the repository's root, only when a version or a case is added; `kafka_jars.py` finds the jars of
+a version. Takes a minute. seeklog is not imported: nothing here may come from the code under test.
 
-    python tests/interop/make_broker_golden.py LIBS
+    python tests/interop/make_broker_golden.py [VERSION]
 
     golden/broker/kafka-<version>-clean.tar.gz     the data directory after an orderly shutdown
     golden/broker/kafka-<version>-killed.tar.gz    another one, after SIGKILL: preallocated indexes, stale
@@ -52,8 +52,9 @@ import kafka
 from confluent_kafka import OFFSET_BEGINNING, TIMESTAMP_LOG_APPEND_TIME, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-sys.path.insert(0, str(Path(__file__).parent))
-from real_broker import RealBroker
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from interop.kafka_jars import VERSIONS, Jars, find_jars
+from interop.real_broker import RealBroker
 
 GOLDEN = Path(__file__).parent / "golden" / "broker"
 TIMEOUT_S = 30.0
@@ -416,9 +417,9 @@ def without_owner(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return member
 
 
-def make(libs: Path, stop: str) -> None:
+def make(jars: Jars, stop: str) -> None:
     work = Path(tempfile.mkdtemp(prefix="broker-"))
-    broker = RealBroker(libs, work)
+    broker = RealBroker(jars, work)
     broker.format()
     broker.start()
     try:
@@ -447,9 +448,9 @@ def make(libs: Path, stop: str) -> None:
 
 
 def main() -> None:
-    (libs,) = sys.argv[1:]
+    jars = find_jars(*sys.argv[1:] or VERSIONS[:1])
     for stop in ("clean", "killed"):
-        make(Path(libs), stop)
+        make(jars, stop)
 
 
 if __name__ == "__main__":

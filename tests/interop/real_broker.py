@@ -1,39 +1,28 @@
-"""A real Kafka broker on 127.0.0.1: one node that is its own controller, for the scripts beside this file.
+"""A real Kafka broker on 127.0.0.1: one node that is its own controller.
 
-Not used by the tests: they read what `make_broker_golden.py` has kept of it. The broker's jars are taken from
-Maven Central into a directory, here `libs`. Java 17 is needed; with this `pom.xml` one command gets them:
-
-    <project>
-      <modelVersion>4.0.0</modelVersion>
-      <groupId>x</groupId><artifactId>x</artifactId><version>1</version>
-      <dependencies>
-        <dependency>
-          <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>4.3.1</version>
-        </dependency>
-        <dependency>
-          <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
-        </dependency>
-      </dependencies>
-    </project>
-
-    mvn dependency:copy-dependencies -DincludeScope=runtime -DoutputDirectory=libs
+`kafka_jars.py` finds its jars. A broker ends with the process that started it, however that ends.
 """
 
 from __future__ import annotations
 
+import atexit
+import ctypes
 import os
-import re
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import IO, Final
+from typing import IO, TYPE_CHECKING, Final
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+
+if TYPE_CHECKING:
+    from interop.kafka_jars import Jars
 
 START_TIMEOUT_S: Final = 60.0
 STOP_TIMEOUT_S: Final = 60.0
@@ -65,14 +54,33 @@ PROPERTIES: Final = {
     "log.retention.ms": "-1",
 }
 
+# Little memory, and code that is compiled quickly: a broker of the tests lives for seconds.
+JAVA_OPTIONS: Final = (
+    "-Xmx256m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
+)
+_PR_SET_PDEATHSIG: Final = 1
+_LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
+
 
 class RealBroker:
     """One broker over a data directory. `start` and `stop` or `kill` may follow each other many times."""
 
-    def __init__(self, libs: Path, work: Path, *, properties: Mapping[str, str] = MappingProxyType({})) -> None:
-        self.libs = libs
-        self.data = work / "data"
-        self._log_path = work / "broker.log"
+    def __init__(
+        self,
+        jars: Jars,
+        work: Path,
+        *,
+        data: Path | None = None,
+        properties: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        self._jars = jars
+        self.data = data or work / "data"
+        self.log_path = work / "broker.log"
         self._properties = work / "server.properties"
         self._process: subprocess.Popen[bytes] | None = None
         port, controller_port = _free_ports(2)
@@ -89,11 +97,7 @@ class RealBroker:
 
     @property
     def version(self) -> str:
-        """The broker's version, which its jar's name tells."""
-        (jar,) = self.libs.glob("kafka_2.13-*.jar")
-        found = re.fullmatch(r"kafka_2\.13-(.+)\.jar", jar.name)
-        assert found, jar.name
-        return found[1]
+        return self._jars.version
 
     def format(self) -> None:
         """Make the data directory of a new cluster."""
@@ -106,17 +110,17 @@ class RealBroker:
 
     def start(self) -> None:
         """Start the broker and wait until it answers."""
-        with self._log_path.open("ab") as log:
+        with self.log_path.open("ab") as log:
             self._process = self._spawn(log)
         deadline = time.monotonic() + START_TIMEOUT_S
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         while True:
-            assert self._process.poll() is None, f"the broker gave up, see {self._log_path}"
+            assert self._process.poll() is None, f"the broker gave up, see {self.log_path}"
             try:
                 admin.list_topics(timeout=1)
                 return
             except KafkaException:
-                assert time.monotonic() < deadline, f"the broker does not answer, see {self._log_path}"
+                assert time.monotonic() < deadline, f"the broker does not answer, see {self.log_path}"
 
     def stop(self) -> None:
         """Shut the broker down in order."""
@@ -129,17 +133,38 @@ class RealBroker:
     def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
             self._process.send_signal(how)
-            self._process.wait(STOP_TIMEOUT_S)
-            self._process = None
+            try:
+                self._process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+                raise
+            finally:
+                atexit.unregister(self._process.kill)
+                self._process = None
 
     def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(self.java("kafka.Kafka", str(self._properties)), stdout=log, stderr=log)
+        process = subprocess.Popen(
+            self.java("kafka.Kafka", str(self._properties)),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C is for the tests; they end the broker
+            preexec_fn=_die_with_parent,
+        )
+        atexit.register(process.kill)
+        return process
 
     def java(self, name: str, *arguments: str) -> list[str]:
         """Return the command that runs a class, or a source file, with the jars of the broker."""
         java = Path(os.environ["JAVA_HOME"]) / "bin/java" if "JAVA_HOME" in os.environ else "java"
-        options = ["-Xmx512m", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn"]
-        return [str(java), *options, "-cp", f"{self.libs}/*", name, *arguments]
+        return [str(java), *JAVA_OPTIONS, "-cp", self._jars.classpath, name, *arguments]
+
+
+def _die_with_parent() -> None:
+    """Ask the system to end this process with the one that started it: a killed test leaves no broker."""
+    if _LIBC is not None:
+        _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _free_ports(count: int) -> list[int]:
