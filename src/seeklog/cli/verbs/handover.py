@@ -182,8 +182,8 @@ def _copy_into(
     run.show(plan.steps())
     if plan.missing:
         run.terminal.tell(
-            f"seeklog: the cluster lacks {_counted(len(plan.missing), 'topic')}. Start its broker, create them with the "
-            "commands below, stop it, then run this again"
+            f"seeklog: the cluster lacks {_counted(len(plan.missing), 'topic')}. Start its broker, create them with "
+            "the commands below, stop it, then run this again"
         )
         for command in plan.create_commands():
             run.terminal.tell(neutral(command))
