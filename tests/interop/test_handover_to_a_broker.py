@@ -276,7 +276,11 @@ def change_in_the_broker(broker: RealBroker) -> None:
     wait(admin.create_partitions([NewPartitions("empty", 2)]))
     patiently(lambda: wait(admin.delete_records([TopicPartition("trimmed", 0, 100)])))
     entry = ConfigEntry("retention.ms", "86400000000", incremental_operation=AlterConfigOpType.SET)
-    wait(admin.incremental_alter_configs([ConfigResource(ConfigResource.Type.TOPIC, "payments", None, [entry])]))
+    wait(
+        admin.incremental_alter_configs(
+            [ConfigResource(ConfigResource.Type.TOPIC, "payments", incremental_configs=[entry])]
+        )
+    )
     for topic, partition in (("payments", 1), ("made-there", 0), ("many", 0), ("empty", 1)):
         producer.produce(topic, b"there", key=b"k", partition=partition)
     assert producer.flush(TIMEOUT_S) == 0
