@@ -416,7 +416,7 @@ class SimFiles:
         self.pending = [op for op in self.pending if _file_of(op) is not file]
         self._at_boundary()
 
-    def crash_states(self, detail: Detail = Detail()) -> Iterator[tuple[str, Disk]]:  # noqa: B008  # frozen
+    def crash_states(self, detail: Detail = Detail()) -> Iterator[tuple[str, Disk]]:  # frozen
         """Yield what power loss may leave behind at this moment: a label to tell it by, and the disk.
 
         Each disk comes once.

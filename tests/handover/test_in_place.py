@@ -182,7 +182,7 @@ def test_a_store_that_is_prepared_already_is_refused(root: Path) -> None:
     hand_over_in_place(str(root), broker=BROKER)
     before = state_of(root)
 
-    with pytest.raises(HandoverRefused, match="prepared for the cluster .* Start its broker"):
+    with pytest.raises(HandoverRefused, match=r"prepared for the cluster .* Start its broker"):
         hand_over_in_place(str(root), broker=BROKER)
     assert state_of(root) == before
 
@@ -226,7 +226,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
         plan_in_place(str(tmp_path / "nothing"), broker=BROKER)
     with pytest.raises(UsageError, match="a broker needs a directory"):
         plan_in_place("s3://bucket/store", broker=BROKER)
-    with pytest.raises(UsageError, match="name one of 4.0, 4.1, 4.2, 4.3"):
+    with pytest.raises(UsageError, match=r"name one of 4\.0, 4\.1, 4\.2, 4\.3"):
         Broker(kafka_version="3.9")
 
 

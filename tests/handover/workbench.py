@@ -95,6 +95,8 @@ def make_cluster(
     metadata.mkdir()
     values = [Record(encode_metadata(record)) for record in records] or [Record(b"\x01\x14\x00\x00")]
     (metadata / f"{0:020d}.log").write_bytes(encode_batch(values, now_ms=1))
+    (metadata / f"{0:020d}.index").touch()
+    (metadata / f"{0:020d}.timeindex").touch()
 
 
 def state_of(root: Path) -> dict[str, bytes]:

@@ -178,7 +178,7 @@ class _Comparison:
             detail = f"id {found.topic_id} instead of {topic.topic_id}: other records under the same name"
             self._steps.append(Step(action="recreated topic", topic=name, detail=detail))
             self._changed += [TopicPartition(name, number) for number in found.partitions]
-            return self._with_settings(replace(topic, topic_id=found.topic_id, partitions=found.partitions))
+            return self._with_settings(found, is_new=True)
         for number in sorted({*topic.partitions, *found.partitions}):
             self._compare_partition(TopicPartition(name, number), topic, found)
         partitions = tuple(sorted({*topic.partitions, *found.partitions}))

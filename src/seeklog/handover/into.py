@@ -170,8 +170,6 @@ def plan_into(
     """
     files, clock = files or OsFiles(), clock or SystemClock()
     root, data_dir = local_root(path), local_root(data_dir)
-    if root == data_dir:
-        raise HandoverRefused(f"{root} cannot be handed over into itself. Leave --into out to hand it over in place")
     check_no_broker(files, data_dir)
     return _plan(
         root,
@@ -196,6 +194,8 @@ def _plan(
     files: Files,
     clock: Clock,
 ) -> IntoPlan:
+    if root == data_dir:
+        raise HandoverRefused(f"{root} cannot be handed over into itself. Leave --into out to hand it over in place")
     store = read_store(root, config=config or LogConfig(), files=files, clock=clock)
     properties = _read_properties(files, data_dir)
     metadata_dir = local_root(metadata_dir) if metadata_dir is not None else data_dir
