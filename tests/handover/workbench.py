@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import seeklog
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written, encode_metadata
 from seeklog.record.batch import encode_batch
 from seeklog.record.kernel import Record
@@ -91,6 +91,11 @@ def make_cluster(
             ConfigRecord(resource_name=name, name=word, value=value)
             for word, value in (config or {}).get(name, {}).items()
         ]
+    write_metadata(data, records)
+
+
+def write_metadata(data: Path, records: Sequence[Written]) -> None:
+    """Write the metadata log of a cluster."""
     metadata = data / "__cluster_metadata-0"
     metadata.mkdir()
     values = [Record(encode_metadata(record)) for record in records] or [Record(b"\x01\x14\x00\x00")]
@@ -108,15 +113,42 @@ def state_of(root: Path) -> dict[str, bytes]:
     }
 
 
-def write_transparently(root: Path) -> None:
-    """Write as a broker that led every partition and stopped: one epoch more for each."""
-    for directory in root.iterdir():
+def lead(root: Path, *, append: Mapping[str, Sequence[bytes]] | None = None) -> None:
+    """Do what a broker does that leads every partition: it notes its epoch, appends records of it, and stops."""
+    ends: dict[str, int] = {}
+    starts: dict[str, int] = {}
+    for directory in sorted(root.iterdir()):
+        if not directory.is_dir():
+            continue
+        with seeklog.Log(directory, read_only=True, background=False) as log:
+            ends[directory.name], starts[directory.name] = log.log_end_offset, log.log_start_offset
+            epoch = log.leader_epoch + 1
         checkpoint = directory / "leader-epoch-checkpoint"
-        if directory.is_dir() and checkpoint.exists():
-            lines = checkpoint.read_text().splitlines()
-            with seeklog.Log(directory, read_only=True, files=OsFiles(), background=False) as log:
-                end = log.log_end_offset
-            entries = [line for line in lines[2:] if int(line.split()[1]) < end]
-            newest = int(lines[-1].split()[0]) if len(lines) > 2 else -1
-            entries.append(f"{newest + 1} {end}")
-            checkpoint.write_text("\n".join(["0", str(len(entries)), *entries]) + "\n")
+        end = ends[directory.name]
+        before = checkpoint.read_text().splitlines()[2:] if checkpoint.exists() else []
+        entries = [line for line in before if int(line.split()[1]) < end] + [f"{epoch} {end}"]
+        checkpoint.write_text("\n".join(["0", str(len(entries)), *entries, ""]))
+        values = (append or {}).get(directory.name, ())
+        if values:
+            records = [Record(value, key=b"k") for value in values]
+            batch = encode_batch(records, now_ms=1, base_offset=end, leader_epoch=epoch)
+            last = sorted(directory.glob("*.log"))[-1]
+            last.write_bytes(last.read_bytes() + batch)
+            ends[directory.name] += len(values)
+    write_root(root, "recovery-point-offset-checkpoint", ends)
+    write_root(root, "replication-offset-checkpoint", ends)
+    write_root(root, "log-start-offset-checkpoint", starts)
+
+
+def write_root(root: Path, name: str, offsets: Mapping[str, int]) -> None:
+    """Write one of Kafka's checkpoints of a root."""
+    lines = [
+        f"{directory.rpartition('-')[0]} {directory.rpartition('-')[2]} {end}" for directory, end in offsets.items()
+    ]
+    (root / name).write_text("\n".join(["0", str(len(lines)), *lines, ""]))
+
+
+def as_broker_left_it(directory: Path) -> None:
+    """Take away what seeklog alone writes into a partition."""
+    for path in [*directory.glob("seeklog-*"), *directory.glob("*.seal"), directory / ".lock"]:
+        path.unlink(missing_ok=True)

@@ -253,7 +253,7 @@ class _Comparison:
                 continue
             if word in there.config:
                 taken[word] = there.config[word]
-            else:
+            elif not word.startswith("flush."):  # when seeklog syncs is no setting of the cluster's
                 detail = "the cluster has no value of its own; seeklog's stays"
                 self._steps.append(Step(action="keep", topic=topic.name, setting=word, value=ours[word], detail=detail))
         config, left = from_kafka(taken)
