@@ -12,7 +12,6 @@ from seeklog.errors import HandoverRefused, LogLocked, NotALog, UsageError
 from seeklog.files import OsFiles
 from seeklog.handover.cluster import read_meta_properties
 from seeklog.handover.in_place import (
-    BOOTSTRAP,
     LATEST_VERSION,
     Broker,
     hand_over_in_place,
@@ -38,7 +37,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def records_of(root: Path) -> list[object]:
-    return list(decode_snapshot((root / BOOTSTRAP).read_bytes(), path=BOOTSTRAP))
+    return list(decode_snapshot((root / names.BOOTSTRAP).read_bytes(), path=names.BOOTSTRAP))
 
 
 def test_the_cluster_begins_with_the_topics_of_the_store(root: Path) -> None:
@@ -262,7 +261,7 @@ def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_ag
         if names.META_PROPERTIES in kinds:
             prepared += 1
             properties = read_meta_properties(after, "/data")
-            found = decode_snapshot(after.read_file(f"/data/{BOOTSTRAP}"), path=BOOTSTRAP)
+            found = decode_snapshot(after.read_file(f"/data/{names.BOOTSTRAP}"), path=names.BOOTSTRAP)
             (directories,) = {each.directories for each in found if isinstance(each, PartitionRecord)}
             assert directories == (properties["directory.id"],)
             assert len(RootOffsets.read(after, "/data").recovery_points) == 4

@@ -12,7 +12,6 @@ from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused, LogLocked, NotAccessible, SeeklogError
 from seeklog.files import OsFiles
 from seeklog.handover.into import (
-    GROUP_OFFSETS,
     _lower_epochs_in,
     hand_over_into,
     lower_epochs,
@@ -53,7 +52,7 @@ def test_the_records_are_in_the_brokers_directories_under_its_ids(root: Path, da
     assert not [path for path in data.rglob("*") if path.name.endswith((".seal", ".keyindex", names.TEMPORARY))]
     assert not list(data.rglob("seeklog-*"))
     after = state_of(root)
-    assert set(after) - set(before) == {GROUP_OFFSETS}
+    assert set(after) - set(before) == {names.GROUP_OFFSETS}
     assert {name: after[name] for name in before} == before
 
 
@@ -104,7 +103,7 @@ def test_the_checkpoints_are_merged_and_the_mark_of_a_clean_shutdown_goes(root: 
 def test_the_offsets_of_groups_are_a_file_for_kafkas_tool(root: Path, data: Path) -> None:
     done = hand_over_into(str(root), str(data), bootstrap="127.0.0.1:9093")
 
-    with (root / GROUP_OFFSETS).open(newline="") as file:
+    with (root / names.GROUP_OFFSETS).open(newline="") as file:
         rows = list(csv.reader(file))
     assert rows == [
         ["a, b", "payments", "0", "5"],
@@ -114,7 +113,7 @@ def test_the_offsets_of_groups_are_a_file_for_kafkas_tool(root: Path, data: Path
     ]
     assert done.reset_command() == (
         "bin/kafka-consumer-groups.sh --bootstrap-server 127.0.0.1:9093 --reset-offsets --group 'a, b' --group fraud "
-        f"--from-file {root}/{GROUP_OFFSETS} --execute"
+        f"--from-file {root}/{names.GROUP_OFFSETS} --execute"
     )
 
 

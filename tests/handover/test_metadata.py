@@ -2,7 +2,9 @@
 
 `golden/bootstrap-<version>.checkpoint` are what `StorageTool format` of these versions wrote.
 `golden/cluster-metadata-<version>.log` is the first segment of `__cluster_metadata-0` of a broker that a store was
-handed over to: it created, deleted and recreated topics, added a partition and changed a setting.
+handed over to, kept from `test_a_store_comes_back_with_what_the_broker_changed_and_goes_out_again` in
+`tests/interop/test_handover_to_a_broker.py`: topics were created, deleted and recreated, a partition was added, a setting
+changed, and the broker started twice.
 """
 
 from __future__ import annotations
@@ -196,8 +198,9 @@ def test_what_a_broker_wrote_of_its_topics_is_read() -> None:
     assert topics["made-there"].config == {"cleanup.policy": "compact"}
     assert topics["many"].config == {}
     assert {partition.replicas for topic in topics.values() for partition in topic.partitions.values()} == {(1,)}
-    # Fenced and unfenced as the broker started, fenced as it stopped.
-    assert topics["payments"].partitions[0].leader_epoch == 4
+    # Handed over with 1; no leader and again one as the broker started; the same as it stopped and started again.
+    # Its leader-epoch-checkpoint said so, too.
+    assert topics["payments"].partitions[0].leader_epoch == 5
 
 
 def test_a_snapshot_stands_for_the_records_before_it() -> None:

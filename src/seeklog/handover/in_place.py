@@ -48,7 +48,6 @@ from seeklog.handover.properties import DEFAULT_LISTENER, Listener, server_prope
 from seeklog.handover.snapshot import FEATURE_LEVELS, encode_bootstrap, feature_records
 from seeklog.storage.checkpoint import replace_file
 
-BOOTSTRAP: Final = "bootstrap.checkpoint"
 LATEST_VERSION: Final = max(FEATURE_LEVELS)
 
 
@@ -92,7 +91,7 @@ class InPlacePlan:
             yield Step(action="write", file=name, detail=f"{len(self.store.partitions)} partitions")
         yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
         detail = f"{len(self.store.topics)} topics for Kafka {self.broker.kafka_version}"
-        yield Step(action="write", file=BOOTSTRAP, detail=detail)
+        yield Step(action="write", file=names.BOOTSTRAP, detail=detail)
         yield Step(action="write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
 
     def properties(self) -> list[str]:
@@ -169,7 +168,7 @@ def _check_no_cluster(files: Files, state: StoreState) -> None:
         cluster_id = read_meta_properties(files, root).get("cluster.id", "unknown")
         raise HandoverRefused(
             f"{root} is prepared for the cluster {cluster_id} already. Start its broker; or, if topics or settings "
-            f"have changed since, remove {names.META_PROPERTIES} and {BOOTSTRAP} and run this again"
+            f"have changed since, remove {names.META_PROPERTIES} and {names.BOOTSTRAP} and run this again"
         )
 
 
@@ -211,7 +210,7 @@ def _write(files: Files, clock: Clock, plan: InPlacePlan) -> None:
     update_root_offsets(files, root, store.partitions)
     directory_id = random_id()
     records = metadata_records(plan, directory_id=directory_id)
-    replace_file(files, root, BOOTSTRAP, encode_bootstrap(records, now_ms=clock.now_ms()))
+    replace_file(files, root, names.BOOTSTRAP, encode_bootstrap(records, now_ms=clock.now_ms()))
     files.sync_directory(root)
     replace_file(
         files,

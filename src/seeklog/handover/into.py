@@ -55,7 +55,6 @@ from seeklog.storage.epochs import Entry, encode_epochs
 from seeklog.store import Store
 from seeklog.topics.layout import partition_path, read_topic_id
 
-GROUP_OFFSETS: Final = "seeklog-group-offsets.csv"
 _COPIED: Final = (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SNAPSHOT)
 _CHUNK: Final = 4 << 20
 _BATCH: Final = struct.Struct(">qii")
@@ -223,7 +222,7 @@ def _plan(
         differing=tuple(differing),
         copies=tuple(copies),
         offsets=_read_offsets(root, cluster, files=files, clock=clock),
-        offsets_path=offsets_path or f"{root}/{GROUP_OFFSETS}",
+        offsets_path=offsets_path or f"{root}/{names.GROUP_OFFSETS}",
         bootstrap=bootstrap,
     )
 
