@@ -3,8 +3,8 @@
 `golden/bootstrap-<version>.checkpoint` are what `StorageTool format` of these versions wrote.
 `golden/cluster-metadata-<version>.log` is the first segment of `__cluster_metadata-0` of a broker that a store was
 handed over to, kept from `test_a_store_comes_back_with_what_the_broker_changed_and_goes_out_again` in
-`tests/interop/test_handover_to_a_broker.py`: topics were created, deleted and recreated, a partition was added, a setting
-changed, and the broker started twice.
+`tests/interop/test_handover_to_a_broker.py`: topics were created, deleted and recreated, a partition was added, a
+setting changed, and the broker started twice.
 """
 
 from __future__ import annotations
