@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,18 @@ def test_a_topic_with_a_partition_elsewhere_is_refused(tmp_path: Path) -> None:
 def test_a_directory_of_a_recreated_topic_is_refused(root: Path) -> None:
     (root / "payments-1" / "partition.metadata").write_text("version: 0\ntopic_id: c2Vla2xvZy1nb2xkZW4tMA")
     with pytest.raises(HandoverRefused, match="recreated elsewhere"):
+        plan_in_place(str(root), broker=BROKER)
+
+
+def test_a_partition_that_is_missing_is_refused(root: Path) -> None:
+    shutil.rmtree(root / "payments-1")
+    with pytest.raises(HandoverRefused, match=r"payments-1 is not there\. Restore it"):
+        plan_in_place(str(root), broker=BROKER)
+
+
+def test_a_directory_of_a_broker_with_zookeeper_is_refused(root: Path) -> None:
+    (root / names.META_PROPERTIES).write_text("version=0\nbroker.id=0\n")
+    with pytest.raises(HandoverRefused, match="ZooKeeper"):
         plan_in_place(str(root), broker=BROKER)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from crash.sim import FaultyFiles
+from crash.sim import Detail, Disk, FaultyFiles, SimFiles
 from handover.workbench import CLUSTER_ID, TOPICS, fill, make_cluster, rows_in, state_of
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused, LogLocked, NotAccessible, SeeklogError
@@ -19,6 +19,7 @@ from seeklog.handover.into import (
 )
 from seeklog.record.batch import split_batches
 from seeklog.topics.offsets import RootOffsets
+from storage.workbench import FakeClock
 from store.workbench import open_store
 
 IDS = {"payments": "5JdNGzCmQmupZbKTTsDZjQ", "customers": "LzjCN9ITT6GiARMut4Wxgg", "empty": "CCIijd9qQoapWzIlhPqdXg"}
@@ -284,6 +285,33 @@ def test_a_copy_that_fails_anywhere_is_finished_by_the_next(tmp_path: Path, meth
         else:
             break
     assert attempts
+
+
+def test_a_crash_at_any_change_leaves_what_the_next_run_finishes(tmp_path: Path) -> None:
+    """Goal: whenever the power goes, the store is as it was, and the same verb ends with all records in the copy."""
+    fill(tmp_path / "store", with_groups=False)
+    make_cluster(tmp_path / "data", ALL)
+    rows = rows_in(tmp_path / "store")
+    on_disk = {f"/{name}": data for name, data in state_of(tmp_path).items()}
+    files = SimFiles(Disk.of(on_disk))
+    states: dict[bytes, Disk] = {}
+
+    def keep(sim: SimFiles) -> None:
+        for _, disk in sim.crash_states(Detail(prefixes=2, sectors=1, omissions=4, samples=1)):
+            states[disk.digest()] = disk
+
+    files.on_boundary = keep
+    hand_over_into("/store", "/data", files=files, clock=FakeClock())
+    files.on_boundary = None
+
+    assert len(states) > 100
+    for disk in states.values():
+        after = SimFiles(disk)
+        assert rows_in("/store", after) == rows
+        hand_over_into("/store", "/data", files=after, clock=FakeClock())
+        assert rows_in("/data", after) == rows
+        starts = RootOffsets.read(after, "/data").log_start_offsets
+        assert {str(each): start for each, start in starts.items() if start} == {"payments-0": 3}
 
 
 # ---------------------------------------------------------------- leader epochs

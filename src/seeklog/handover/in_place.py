@@ -165,7 +165,13 @@ def _check_no_cluster(files: Files, state: StoreState) -> None:
             )
         raise HandoverRefused(f"{root} belongs to a cluster already. Start its broker again: nothing else is needed")
     if names.META_PROPERTIES in state.kinds:
-        cluster_id = read_meta_properties(files, root).get("cluster.id", "unknown")
+        properties = read_meta_properties(files, root)
+        if properties.get("version") == "0":
+            raise HandoverRefused(
+                f"{root} is of a broker with ZooKeeper, and no Kafka of version 4 starts on it. Remove "
+                f"{names.META_PROPERTIES} and run this again"
+            )
+        cluster_id = properties.get("cluster.id", "unknown")
         raise HandoverRefused(
             f"{root} is prepared for the cluster {cluster_id} already. Start its broker; or, if topics or settings "
             f"have changed since, remove {names.META_PROPERTIES} and {names.BOOTSTRAP} and run this again"

@@ -164,6 +164,13 @@ def _topic_state(files: Files, root: str, topic: Topic, config: LogConfig) -> To
 def _partition_state(files: Files, root: str, topic: Topic, number: int) -> PartitionState:
     partition = TopicPartition(topic.name, number)
     directory = partition_path(root, partition)
+    try:
+        files.kind(directory)
+    except FileNotFoundError:
+        raise HandoverRefused(
+            f"the store has topic {topic.name!r} with {partition}, and {directory} is not there. Restore it from a "
+            "copy, or delete the topic"
+        ) from None
     topic_id = read_topic_id(files, directory)
     if topic_id not in (topic.topic_id, NO_TOPIC_ID):
         raise HandoverRefused(
