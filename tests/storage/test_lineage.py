@@ -213,9 +213,7 @@ def test_s1_only_key_indexes_are_mapped_and_only_for_reading(tmp_path: Path) -> 
         log.latest_for_key(b"nobody has this key")
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines() if str(tmp_path) in line]
 
-    assert {Path(fields[-1]).name for fields in maps} == {
-        f"{base:020d}.keyindex" for base in (0, 10, 20)
-    }
+    assert {Path(fields[-1]).name for fields in maps} == {f"{base:020d}.keyindex" for base in (0, 10, 20)}
     assert all(fields[1].startswith("r--") for fields in maps)
 
 

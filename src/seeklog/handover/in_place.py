@@ -32,7 +32,6 @@ from seeklog.handover.cluster import read_cluster, read_meta_properties
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import (
     CLUSTER_METADATA,
-    TRANSACTION_STATE,
     PartitionState,
     Step,
     StoreState,
@@ -102,7 +101,7 @@ class InPlacePlan:
             listener=self.broker.listener,
             offsets_partitions=self.store.partition_count(names.CONSUMER_OFFSETS),
         )
-        count = self.store.partition_count(TRANSACTION_STATE)
+        count = self.store.partition_count(names.TRANSACTION_STATE)
         return lines if count is None else [*lines, f"transaction.state.log.num.partitions={count}"]
 
 

@@ -27,9 +27,8 @@ from seeklog.topics.offsets import RootLine, RootOffsets
 from seeklog.topics.topics import Topics
 
 CLUSTER_METADATA: Final = TopicPartition("__cluster_metadata", 0)
-TRANSACTION_STATE: Final = "__transaction_state"
 # Topics of a broker's own that it finds by their records, as a store does.
-_TAKEN_ALONG: Final = (names.CONSUMER_OFFSETS, TRANSACTION_STATE)
+_TAKEN_ALONG: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,12 +207,11 @@ def held(files: Files, clock: Clock, state: StoreState) -> Iterator[None]:
 def check_no_broker(files: Files, root: str) -> None:
     """Refuse a directory whose broker runs. Nothing is written: a broker that stops removes its lock file."""
     try:
-        files.kind(f"{root}/{names.LOCK}")
-        files.close(files.lock_out_broker(f"{root}/{names.LOCK}"))
+        is_running = files.has_broker(f"{root}/{names.LOCK}")
     except FileNotFoundError:
         return
-    except BlockingIOError:
-        raise LogLocked(root, None, owner="a Kafka broker", advice="stop it, then run this again") from None
+    if is_running:
+        raise LogLocked(root, None, owner="a Kafka broker", advice="stop it, then run this again")
 
 
 @contextlib.contextmanager

@@ -649,4 +649,3 @@ def _key_index_findings(subject: Subject, segment: Segment, salvage: Salvage) ->
         return []
     severity = Severity.ERROR if problem.is_damage else Severity.WARNING
     return [subject.finding(Kind.KEY_INDEX, severity, problem.reason, path=problem.path)]
-

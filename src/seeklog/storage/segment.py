@@ -827,4 +827,3 @@ def check_fits(data: bytes, *, position: int, segment: Segment) -> int:
     else:
         reason = f"{len(data)} bytes where a batch should be"
     raise CorruptBatch(reason, path=segment.path, position=position)
-
