@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import time
 from collections.abc import Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -217,7 +216,6 @@ def test_all_of_a_store_is_there_in_a_broker_that_starts_on_it(
     assert stray(root) == []
 
 
-@pytest.mark.skipif(find_spec("seeklog.storage.broker_visit") is None, reason="an open does not notice a broker yet")
 def test_a_store_comes_back_with_what_the_broker_changed_and_goes_out_again(
     broker: HandedOver, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
