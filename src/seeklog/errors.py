@@ -117,6 +117,10 @@ class TopicExists(SeeklogError):
     """The store has a topic of that name already; nothing was changed."""
 
 
+class HandoverRefused(SeeklogError):
+    """A store cannot be given to this broker, or taken back from it, as it stands; nothing was changed."""
+
+
 class DataLoss(SeeklogError):
     """Records that a reader was to have are gone: retention overtook it, or the topic was deleted or made anew.
 

@@ -141,6 +141,13 @@ class Files(Protocol):
         """
         ...
 
+    def lock_as_broker(self, path: str) -> int:
+        """Take the same file alone, as a Kafka broker does; return its handle.
+
+        Raises `BlockingIOError` if a broker or an open store has it. While the handle is open neither can start.
+        """
+        ...
+
     def has_broker(self, path: str) -> bool:
         """Tell whether a Kafka broker holds the file that it locks while it runs; nothing is written."""
         ...
@@ -289,12 +296,19 @@ class OsFiles:
         return False
 
     def lock_out_broker(self, path: str) -> int:
+        return self._lock_broker_file(path, alone=False)
+
+    def lock_as_broker(self, path: str) -> int:
+        return self._lock_broker_file(path, alone=True)
+
+    def _lock_broker_file(self, path: str, *, alone: bool) -> int:
         handle = self.open(path, write=True, create=True)
         try:
             if sys.platform == "linux":
                 # Java locks with fcntl. A lock of the open file description, unlike a plain one, is not lost
                 # when another handle of the same file is closed in this process.
-                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _read_lock_of_whole_file())
+                kind = fcntl.F_WRLCK if alone else fcntl.F_RDLCK
+                fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _lock_of_whole_file(kind))
         except BaseException:
             os.close(handle)
             raise
@@ -306,15 +320,15 @@ class OsFiles:
         handle = self.open(path)
         try:
             # The kernel returns the lock that is in the way, or the same one with its type set to "unlocked".
-            found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _read_lock_of_whole_file())
+            found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _lock_of_whole_file(fcntl.F_RDLCK))
             return int(struct.unpack_from("h", found)[0]) != fcntl.F_UNLCK
         finally:
             os.close(handle)
 
 
-def _read_lock_of_whole_file() -> bytes:
-    """Return the C structure `flock` of a shared lock on all of a file."""
-    return struct.pack("hhqqi", fcntl.F_RDLCK, os.SEEK_SET, 0, 0, 0)
+def _lock_of_whole_file(kind: int) -> bytes:
+    """Return the C structure `flock` of a lock on all of a file: F_RDLCK is shared, F_WRLCK is not."""
+    return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 
 def _is_at(handle: int, path: str) -> bool:
@@ -391,6 +405,9 @@ class ReadOnlyFiles:
     def has_broker(self, path: str) -> bool:
         """No broker runs on a copy."""
         return False
+
+    def lock_as_broker(self, path: str) -> int:
+        self.refuse(path)
 
 
 def absolute(path: str, *, follows: bool = True) -> str:

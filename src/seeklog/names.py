@@ -30,6 +30,7 @@ is no partition:
     seeklog-producer-<name>.lock  held while the former changes, and by a producer that resumes
     seeklog-archive.json          in the root of an archive: what has been copied there
     seeklog-archive.lock          held while somebody archives to a directory
+    seeklog-group-offsets.csv     what groups have committed, for a tool of Kafka's
 
 In a lake, which is a directory of its own: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
 `topic=<topic>/date=<day>/part-<partition>-<start>-<next>-<number>.parquet`, hidden until their job is committed.
@@ -78,6 +79,8 @@ LOG_START_OFFSETS: Final = "log-start-offset-checkpoint"
 HIGH_WATERMARKS: Final = "replication-offset-checkpoint"
 CLEANED_OFFSETS: Final = "cleaner-offset-checkpoint"
 META_PROPERTIES: Final = "meta.properties"
+BOOTSTRAP: Final = "bootstrap.checkpoint"
+GROUP_OFFSETS: Final = "seeklog-group-offsets.csv"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 DELETED_DIRECTORY: Final = "-delete"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"

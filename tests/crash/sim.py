@@ -373,10 +373,7 @@ class SimFiles:
         file = self._inode(path)
         return any(other.is_broker and other.file is file for other in self._handles.values())
 
-    # What a test may ask.
-
     def lock_as_broker(self, path: str) -> int:
-        """Do what a broker does when it starts: take the file alone, or raise `BlockingIOError`."""
         return self._lock_broker_file(path, as_broker=True)
 
     def _lock_broker_file(self, path: str, *, as_broker: bool) -> int:
@@ -388,6 +385,8 @@ class SimFiles:
                 raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
         mine.is_broker, mine.locks_out_broker = as_broker, not as_broker
         return number
+
+    # What a test may ask.
 
     @property
     def open_handles(self) -> int:
@@ -684,6 +683,12 @@ class FaultyFiles:
     def has_broker(self, path: str) -> bool:
         self._check("has_broker", path)
         return self.inner.has_broker(path)
+
+    def lock_as_broker(self, path: str) -> int:
+        self._check("lock_as_broker", path)
+        handle = self.inner.lock_as_broker(path)
+        self._paths[handle] = path
+        return handle
 
     def _is_new(self, path: str) -> bool:
         try:

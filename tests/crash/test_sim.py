@@ -397,6 +397,20 @@ def test_the_real_disk_has_the_same_lock_against_a_broker(tmp_path: Path) -> Non
         fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
         with pytest.raises(BlockingIOError):
             files.lock_out_broker(path)
+        # A lock of Java's sort goes with any handle of the file that its process closes: that failure closed one.
+        fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        with pytest.raises(BlockingIOError):
+            files.lock_as_broker(path)
+        fcntl.lockf(broker, fcntl.LOCK_UN)
+        os.close(files.lock_out_broker(path))
+        alone = files.lock_as_broker(path)
+        for take in (files.lock_out_broker, files.lock_as_broker):
+            with pytest.raises(BlockingIOError):
+                take(path)
+        with pytest.raises(BlockingIOError):
+            fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.close(alone)
+        fcntl.lockf(broker, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_both_disks_tell_whether_a_lock_is_held_and_write_nothing(tmp_path: Path) -> None:
@@ -413,7 +427,9 @@ def test_both_disks_tell_whether_a_lock_is_held_and_write_nothing(tmp_path: Path
     assert found == [(True, False, b"owner")] * 2
 
 
-@pytest.mark.parametrize("method", ["kinds", "kind", "remove_directory", "lock_out_broker", "lock", "is_locked"])
+@pytest.mark.parametrize(
+    "method", ["kinds", "kind", "remove_directory", "lock_out_broker", "lock_as_broker", "lock", "is_locked"]
+)
 def test_a_faulty_disk_fails_what_a_store_asks_too(method: str) -> None:
     sim = SimFiles(NEW)
     sim.make_directory("/data/log")

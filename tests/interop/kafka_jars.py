@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,6 +27,9 @@ _POM: Final = """\
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>{version}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>{version}</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version>
@@ -77,8 +79,8 @@ def _is_whole(kept: Path, version: str) -> bool:
     if not kept.exists():
         return False
     jars = kept.read_text().strip().split(os.pathsep)
-    broker = re.compile(rf"kafka_2\.13-{re.escape(version)}\.jar")
-    return any(broker.fullmatch(Path(jar).name) for jar in jars) and all(Path(jar).exists() for jar in jars)
+    wanted = {f"kafka_2.13-{version}.jar", f"kafka-tools-{version}.jar"}
+    return wanted <= {Path(jar).name for jar in jars} and all(Path(jar).exists() for jar in jars)
 
 
 def _ask_maven(pom: Path, kept: Path, *options: str) -> bool:

@@ -36,9 +36,10 @@ BY_PATH: Final = {
     "open": 1,
     "lock": 1,
     "lock_out_broker": 1,
+    "lock_as_broker": 1,
 }
 WRITTEN_BACK: Final = 0.3
-GIVING_HANDLES: Final = {"open", "lock", "lock_out_broker"}
+GIVING_HANDLES: Final = {"open", "lock", "lock_out_broker", "lock_as_broker"}
 CHANGES: Final = {
     *("write", "truncate", "sync", "rename", "remove"),
     *("make_directory", "remove_directory", "sync_directory", "lock"),

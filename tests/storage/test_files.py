@@ -23,6 +23,7 @@ CHANGES: dict[str, Callable[[str], object]] = {
     "remove a directory": lambda directory: FILES.remove_directory(f"{directory}/empty"),
     "lock": lambda directory: FILES.lock(f"{directory}/.lock", "1"),
     "lock out": lambda directory: FILES.lock_out_broker(f"{directory}/.lock"),
+    "lock alone": lambda directory: FILES.lock_as_broker(f"{directory}/.lock"),
 }
 
 

@@ -66,6 +66,7 @@ GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
             Entry("retain", "delete what is too old or too much", "seeklog retain data --dry-run"),
             Entry("compact", "keep the latest record of each key", "seeklog compact data customers"),
             Entry("truncate", "delete the oldest records, or the newest", "seeklog truncate data orders --before @-7d"),
+            Entry("handover", "give a store to a Kafka broker, or take it back", "seeklog handover data --to-kafka"),
             Entry(
                 "archive", "copy sealed segments to a directory or a bucket", "seeklog archive data s3://bucket/store"
             ),

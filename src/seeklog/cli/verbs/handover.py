@@ -1,0 +1,219 @@
+"""`seeklog handover`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from seeklog.cli import amounts, place
+from seeklog.cli.app import verb
+from seeklog.cli.consent import consent_options
+from seeklog.cli.exits import Exit
+from seeklog.cli.neutral import neutral
+from seeklog.cli.outfile import whole_file
+from seeklog.cli.rows import Column, formats, write_rows
+from seeklog.cli.terminal import Terminal
+from seeklog.cli.words import parse_config
+from seeklog.config import LogConfig
+from seeklog.errors import UsageError
+
+if TYPE_CHECKING:
+    from seeklog.handover.plan import Step
+
+COLUMNS = (
+    Column("action"),
+    Column("topic"),
+    Column("partition", is_right=True),
+    Column("setting"),
+    Column("value"),
+    Column("file"),
+    Column("detail"),
+)
+
+
+@verb
+@place.directory
+@click.option("--to-kafka", is_flag=True, help="Prepare DIR for a broker: as a new cluster, or with --into.")
+@click.option("--from-kafka", is_flag=True, help="Report what a broker changed in DIR, and take it back.")
+@click.option("--kafka-version", metavar="VERSION", help="The version of the new cluster.  [default: 4.3]")
+@click.option("--node-id", type=int, help="The id of the new cluster's node.  [default: 1]")
+@click.option("--listener", metavar="HOST:PORT", help="Where the broker listens.  [default: 127.0.0.1:9092]")
+@click.option("--properties", metavar="FILE", help="Write server.properties there, too.")
+@click.option("--into", "data_dir", metavar="DATA_DIR", help="Copy into the directory of a cluster's stopped broker.")
+@click.option("--metadata", "metadata_dir", metavar="DIR", help="With --into: where __cluster_metadata-0 lies.")
+@click.option("--group-offsets", metavar="FILE", help="With --into: where the offsets of groups are written.")
+@click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="Holds for topics that say nothing else.")
+@consent_options
+@formats
+def handover(
+    terminal: Terminal,
+    directory: str,
+    to_kafka: bool,
+    from_kafka: bool,
+    kafka_version: str | None,
+    node_id: int | None,
+    listener: str | None,
+    properties: str | None,
+    data_dir: str | None,
+    metadata_dir: str | None,
+    group_offsets: str | None,
+    words: tuple[str, ...],
+    is_agreed: bool,
+    is_dry: bool,
+    row_format: str | None,
+    as_json: bool,
+) -> int | None:
+    """Hand a store over to a Kafka broker, or take it back.
+
+    With --to-kafka the store becomes, in place, the data directory of a new cluster of one node: its topics, records,
+    settings and groups are there when a broker starts on it. No record is copied or deleted. With --into the partitions
+    are copied into the directory of a broker that has a cluster; its topics must be there, empty, with one replica.
+
+    With --from-kafka the store is compared with what seeklog left, and then taken back.
+
+    Shows what it would do, and asks. Where nobody can be asked, it does nothing more, unless --yes is given. Processes
+    that open the store with a configuration of their own name it with --set: above all retention.ms.
+    """
+    if to_kafka == from_kafka:
+        raise UsageError("say which way: --to-kafka or --from-kafka")
+    place.check_can_be_written(directory)
+    given: dict[str, object] = {
+        "--into": data_dir,
+        "--metadata": metadata_dir,
+        "--group-offsets": group_offsets,
+        "--kafka-version": kafka_version,
+        "--node-id": node_id,
+        "--properties": properties,
+        "--listener": listener,
+    }
+    _check_options(given, from_kafka=from_kafka, is_into=data_dir is not None)
+    run = _Run(terminal, directory, LogConfig.from_mapping(parse_config(words)), is_agreed, is_dry, row_format, as_json)
+    if from_kafka:
+        return _take_back(run)
+    if data_dir is not None:
+        return _copy_into(run, data_dir, metadata_dir, group_offsets, listener)
+    return _hand_over_in_place(run, kafka_version, node_id, listener, properties)
+
+
+def _check_options(given: Mapping[str, object], *, from_kafka: bool, is_into: bool) -> None:
+    """Refuse options of another way than the one that was chosen."""
+    of_into = ("--metadata", "--group-offsets")
+    of_new = ("--kafka-version", "--node-id", "--properties")
+    refused = tuple(given) if from_kafka else of_new if is_into else of_into
+    for option in refused:
+        if given[option] is not None:
+            way = "--from-kafka" if from_kafka else "--into" if is_into else "a new cluster, which has no --into"
+            raise UsageError(f"{option} does not go with {way}; leave it out")
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """One call of the verb: what all of its ways share."""
+
+    terminal: Terminal
+    directory: str
+    config: LogConfig
+    is_agreed: bool
+    is_dry: bool
+    row_format: str | None
+    as_json: bool
+
+    def show(self, steps: Iterable[Step]) -> None:
+        rows = [step.row() for step in steps]
+        shown = [column for column in COLUMNS if any(row[column.name] is not None for row in rows)]
+        write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format, as_json=self.as_json)
+
+    def may_do(self, what: str) -> bool:
+        if self.is_dry or not (self.is_agreed or sys.stdin.isatty()):
+            self.terminal.say(f"would {what}; nothing was changed. Do it with --yes")
+            return False
+        self.terminal.confirm(f"This would {what}. Do it?", is_agreed=self.is_agreed)
+        return True
+
+
+def _hand_over_in_place(
+    run: _Run, kafka_version: str | None, node_id: int | None, listener: str | None, properties: str | None
+) -> int | None:
+    from seeklog.handover.in_place import LATEST_VERSION, Broker, hand_over_in_place, plan_in_place
+    from seeklog.handover.properties import COMMAND, DEFAULT_LISTENER, Listener
+
+    broker = Broker(
+        kafka_version=kafka_version or LATEST_VERSION,
+        node_id=1 if node_id is None else node_id,
+        listener=Listener.parse(listener) if listener is not None else DEFAULT_LISTENER,
+    )
+    if properties is not None and os.path.lexists(properties):
+        # Before anything is written: afterwards the store is handed over, and the file missing.
+        raise UsageError(f"{properties} is there already; name another file")
+    plan = plan_in_place(run.directory, broker=broker, config=run.config)
+    run.show(plan.steps())
+    count = len(plan.store.partitions)
+    if not run.may_do(f"prepare {run.directory}, with {_counted(count, 'partition')}, for a new cluster"):
+        return None
+    lines = hand_over_in_place(run.directory, broker=broker, config=run.config).properties()
+    if properties is not None:
+        with whole_file(properties, replaces=False) as file:
+            file.write("".join(f"{line}\n" for line in lines).encode())
+    run.terminal.say(f"prepared {run.directory} for Kafka {broker.kafka_version}. Its server.properties:")
+    for line in lines:
+        run.terminal.tell(neutral(line))
+    run.terminal.say(f"Start the broker with: {COMMAND}")
+    return None
+
+
+def _copy_into(
+    run: _Run, data_dir: str, metadata_dir: str | None, group_offsets: str | None, listener: str | None
+) -> int | None:
+    from seeklog.handover.into import hand_over_into, plan_into
+    from seeklog.handover.properties import DEFAULT_LISTENER, Listener
+
+    where: dict[str, Any] = {
+        "metadata_dir": metadata_dir,
+        "offsets_path": os.path.abspath(group_offsets) if group_offsets is not None else None,
+        "bootstrap": str(Listener.parse(listener) if listener is not None else DEFAULT_LISTENER),
+        "config": run.config,
+    }
+    plan = plan_into(run.directory, data_dir, **where)
+    run.show(plan.steps())
+    if plan.missing:
+        run.terminal.tell(
+            f"seeklog: the cluster lacks {_counted(len(plan.missing), 'topic')}. Start its broker, create them with "
+            "the commands below, stop it, then run this again"
+        )
+        for command in plan.create_commands():
+            run.terminal.tell(neutral(command))
+        return Exit.FAILED
+    size = sum(copy.size_bytes for copy in plan.copies if not copy.is_there)
+    what = f"copy {_counted(len(plan.copies), 'partition')}, {amounts.size(size)}, into {data_dir}"
+    if not run.may_do(what):
+        return None
+    with run.terminal.progress("copying", total=size, unit="bytes") as shown:
+        done = hand_over_into(run.directory, data_dir, advance=shown.advance, **where)
+    run.terminal.say(f"copied {_counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
+    reset = done.reset_command()
+    if reset is not None:
+        run.terminal.say("Then give the groups their offsets, before their consumers start:")
+        run.terminal.tell(neutral(reset))
+    return None
+
+
+def _take_back(run: _Run) -> int | None:
+    from seeklog.handover.back import plan_back, take_back
+
+    plan = plan_back(run.directory, config=run.config)
+    run.show(plan.steps)
+    if not plan.has_metadata:
+        run.terminal.say("the cluster's metadata are not here: settings were not compared")
+    if run.may_do(f"take {run.directory} back, with {_counted(len(plan.changed), 'changed partition')}"):
+        take_back(run.directory, config=run.config)
+        run.terminal.say(f"took {run.directory} back; for the way out again, close it and start its broker")
+    return None
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"

@@ -1,0 +1,326 @@
+"""A store taken back from a broker: what changed since seeklog last closed it, and the catalog that follows.
+
+A broker may have appended records, deleted and compacted old ones, cut an end, created, deleted and recreated topics,
+added partitions, and changed settings. What each partition was is in its `seeklog-checkpoint` and its seals; what it is
+is in its files, in the checkpoints of the root, and in the cluster's metadata where the directory has them. The report
+is made by reading alone.
+
+Then the catalog is replaced, once, and the store is opened for writing, which takes over every partition that
+changed. A setting that the cluster names takes the place of the catalog's. Where the cluster names none, the catalog's
+stays: the broker's own default is in its `server.properties`, which is not here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from seeklog import names
+from seeklog.clock import Clock, SystemClock
+from seeklog.config import LogConfig
+from seeklog.errors import HandoverRefused, NotAccessible
+from seeklog.files import Files, Kind, OsFiles
+from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
+from seeklog.handover.plan import CLUSTER_METADATA, Step, check_no_broker, local_root, lock_root
+from seeklog.handover.settings import from_kafka, to_kafka
+from seeklog.names import TopicPartition
+from seeklog.record.kernel import HEADER_SIZE
+from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.directory import take_lock
+from seeklog.storage.epochs import LeaderEpochs
+from seeklog.storage.root_offsets import RootOffsets
+from seeklog.storage.seal import read_seal
+from seeklog.store import Store
+from seeklog.topics.catalog import (
+    Catalog,
+    Topic,
+    are_different,
+    decode_catalog,
+    encode_catalog,
+    read_catalog_bytes,
+    write_catalog,
+)
+from seeklog.topics.layout import check_root, find_topics, partition_path, read_topic_id
+
+_CHUNK: Final = 64 << 10
+_BATCH: Final = struct.Struct(">qi")
+_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
+_LAST_OFFSET_DELTA_POSITION: Final = 23
+_LENGTH_EXCLUDES: Final = 12
+_INDEX_ENTRY: Final = struct.Struct(">ii")
+_DEFAULT: Final = "Kafka's default"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackPlan:
+    """What changed under a broker, and what taking the store back does."""
+
+    root: str
+    steps: tuple[Step, ...]
+    catalog: Catalog
+    """The topics as they are to be."""
+    before: Catalog
+    changed: tuple[TopicPartition, ...]
+    """Partitions that are opened, and closed, so that their checkpoints follow."""
+    has_metadata: bool
+    """Whether the directory has the cluster's metadata, which name its settings."""
+
+
+def plan_back(path: str, *, config: LogConfig | None = None, files: Files | None = None) -> BackPlan:
+    """Return what changed since seeklog last closed a store, by reading alone; refuse one whose broker runs."""
+    files, root = files or OsFiles(), local_root(path)
+    try:
+        check_no_broker(files, root)
+    except OSError as error:
+        raise NotAccessible(f"{root} cannot be read: {error}") from error
+    return _compare(files, root, config or LogConfig())
+
+
+def _compare(files: Files, root: str, config: LogConfig) -> BackPlan:
+    try:
+        kinds = check_root(files, root, create=False)
+        if names.META_PROPERTIES not in kinds and str(CLUSTER_METADATA) not in kinds:
+            raise HandoverRefused(
+                f"{root} has no {names.META_PROPERTIES}: no broker has had it. Open it as any store; nothing is to be "
+                "done"
+            )
+        return _Comparison(files, root, kinds, config).plan()
+    except OSError as error:
+        raise NotAccessible(f"{root} cannot be read: {error}") from error
+
+
+def take_back(
+    path: str, *, config: LogConfig | None = None, files: Files | None = None, clock: Clock | None = None
+) -> BackPlan:
+    """Take a store back from a broker that was stopped; return what had changed."""
+    files, clock, root = files or OsFiles(), clock or SystemClock(), local_root(path)
+    plan_back(root, config=config, files=files)
+    with lock_root(files, root):
+        plan = _compare(files, root, config or LogConfig())
+        if plan.catalog != plan.before:
+            try:
+                lock = take_lock(files, f"{root}/{names.TOPICS_LOCK}")
+                write_catalog(files, root, encode_catalog(plan.catalog))
+                lock.close()
+            except OSError as error:
+                raise NotAccessible(f"{root} cannot be written: {error}. Run this again once it can") from error
+    with Store(root, config=config, background=False, files=files, clock=clock) as store:
+        for partition in plan.changed:
+            with store.hold(*partition):
+                pass
+    return plan
+
+
+class _Comparison:
+    """The store as seeklog left it beside the directory as it is."""
+
+    def __init__(self, files: Files, root: str, kinds: Mapping[str, Kind], config: LogConfig) -> None:
+        self._files = files
+        self._root = root
+        self._kinds = kinds
+        self._defaults = config
+        data = read_catalog_bytes(files, root)
+        self._before = decode_catalog(data, path=f"{root}/{names.TOPICS}") if data is not None else {}
+        self._cluster: Cluster | None = read_cluster(files, root) if has_metadata(files, root) else None
+        self._offsets = RootOffsets.read(files, root)
+        self._found = find_topics(files, root, kinds, known=())
+        self._steps: list[Step] = []
+        self._changed: list[TopicPartition] = []
+        self._led: list[int] = []
+        """The epochs of partitions that a broker has led, whether it changed them or not."""
+
+    def plan(self) -> BackPlan:
+        catalog: Catalog = {}
+        for name, topic in sorted((self._found | self._before).items()):
+            if name in (CLUSTER_METADATA.topic,) and name not in self._before:
+                continue
+            after = self._compare(name, topic)
+            if after is not None:
+                catalog[name] = after
+        if self._led:
+            detail = f"a broker led {len(self._led)} partitions, up to leader epoch {max(self._led)}"
+            self._steps.insert(0, Step(action="led", detail=detail))
+        return BackPlan(
+            root=self._root,
+            steps=tuple(self._steps),
+            catalog=catalog,
+            before=self._before,
+            changed=tuple(self._changed),
+            has_metadata=self._cluster is not None,
+        )
+
+    def _compare(self, name: str, topic: Topic) -> Topic | None:
+        """Return a topic as it is to be in the catalog; None: it is gone."""
+        found = self._found.get(name)
+        if topic.change is not None or name == CLUSTER_METADATA.topic:
+            return topic  # the next open finishes the change; the cluster's metadata are its own
+        if found is None and self._cluster is None:
+            detail = "its directories are gone, and nothing here says whether it was deleted; it stays in the catalog"
+            self._steps.append(Step(action="missing topic", topic=name, detail=detail))
+            return topic
+        if found is None:
+            if self._cluster is not None and name in self._cluster.topics:
+                raise HandoverRefused(
+                    f"the cluster has topic {name!r}, and {self._root} has no directory of it: the broker keeps it in "
+                    "another of its log.dirs. Bring it here first"
+                )
+            self._steps.append(Step(action="deleted topic", topic=name, detail="its directories are gone"))
+            return None
+        if name not in self._before:
+            count = len(found.partitions)
+            detail = f"id {found.topic_id}, {count} partition{'s' if count != 1 else ''}"
+            self._steps.append(Step(action="new topic", topic=name, detail=detail))
+            self._changed += [TopicPartition(name, number) for number in found.partitions]
+            return self._with_settings(found, is_new=True)
+        if are_different(found.topic_id, topic.topic_id):
+            detail = f"id {found.topic_id} instead of {topic.topic_id}: other records under the same name"
+            self._steps.append(Step(action="recreated topic", topic=name, detail=detail))
+            self._changed += [TopicPartition(name, number) for number in found.partitions]
+            return self._with_settings(found, is_new=True)
+        for number in sorted({*topic.partitions, *found.partitions}):
+            self._compare_partition(TopicPartition(name, number), topic, found)
+        partitions = tuple(sorted({*topic.partitions, *found.partitions}))
+        return self._with_settings(replace(topic, partitions=partitions))
+
+    def _compare_partition(self, partition: TopicPartition, topic: Topic, found: Topic) -> None:
+        if partition.partition not in found.partitions:
+            self._step("missing partition", partition, "its directory is gone; restore it from a copy")
+            return
+        path = partition_path(self._root, partition)
+        if partition.partition not in topic.partitions:
+            self._changed.append(partition)
+            self._step("new partition", partition, f"up to offset {_end_offset(self._files, path)}")
+            return
+        if are_different(read_topic_id(self._files, path), found.topic_id):
+            self._step("other topic", partition, "its directory is of another topic of the same name; move it away")
+            return
+        checkpoint = read_checkpoint(self._files, path)
+        if checkpoint is None:
+            self._changed.append(partition)
+            self._step("unknown before", partition, f"up to offset {_end_offset(self._files, path)}")
+            return
+        changes = list(self._changes(partition, path, checkpoint))
+        newest = checkpoint.epochs[-1][0] if checkpoint.epochs else -1
+        epoch = LeaderEpochs.read(self._files, path).latest
+        if epoch > newest:
+            self._led.append(epoch)
+        if changes or epoch > newest:
+            self._changed.append(partition)
+        for action, detail in changes:
+            self._step(action, partition, detail)
+
+    def _changes(self, partition: TopicPartition, path: str, closed: Checkpoint) -> Iterator[tuple[str, str]]:
+        end = _end_offset(self._files, path)
+        if closed.active is None:
+            yield "not closed", f"seeklog had not closed it; it was durable up to offset {closed.recovery_point}"
+        elif end > closed.recovery_point:
+            yield "appended", f"offsets {closed.recovery_point} to {end - 1}"
+        if end < closed.recovery_point:
+            yield "cut", f"it ends at offset {end}, and had ended at {closed.recovery_point}"
+        start = max(self._offsets.log_start_offsets.get(partition, 0), closed.log_start_offset)
+        if start > closed.log_start_offset:
+            yield "deleted", f"offsets {closed.log_start_offset} to {start - 1}"
+        compacted = self._compacted_segments(path, start)
+        if compacted:
+            yield "compacted", f"{compacted} segment{'s' if compacted != 1 else ''}"
+
+    def _compacted_segments(self, path: str, start: int) -> int:
+        """Return how many sealed segments are not as their seals say, though their records are not all deleted."""
+        listing = set(self._files.list(path))
+        count = 0
+        for name in sorted(listing):
+            parsed = names.parse_segment_name(name)
+            if parsed is None or parsed[1] != names.SEAL:
+                continue
+            seal = read_seal(self._files, path, parsed[0])
+            log = names.segment_name(parsed[0], names.LOG)
+            if seal is None or seal.next_offset <= start:
+                continue
+            count += log not in listing or self._files.file_size(f"{path}/{log}") != seal.size
+        return count
+
+    def _with_settings(self, topic: Topic, *, is_new: bool = False) -> Topic:
+        """Return a topic with the settings that the cluster has for it."""
+        there = self._cluster.topics.get(topic.name) if self._cluster is not None else None
+        if there is None or topic.name in names.INTERNAL_TOPICS:
+            return topic
+        ours = {} if is_new else to_kafka(self._defaults.with_words(topic.config)).values
+        taken: dict[str, str] = {}
+        for word in sorted({*ours, *there.config}):
+            if ours.get(word) == there.config.get(word):
+                continue
+            if word in there.config:
+                taken[word] = there.config[word]
+            elif not word.startswith("flush."):  # when seeklog syncs is no setting of the cluster's
+                detail = "the cluster has no value of its own; seeklog's stays"
+                self._steps.append(Step(action="keep", topic=topic.name, setting=word, value=ours[word], detail=detail))
+        config, left = from_kafka(taken)
+        for word, value in taken.items():
+            was = None if is_new else f"was {ours.get(word, _DEFAULT)}"
+            self._steps.append(
+                Step(
+                    action="leave out" if word in left else "set",
+                    topic=topic.name,
+                    setting=word,
+                    value=value,
+                    detail=left.get(word, was),
+                )
+            )
+        return replace(topic, config={**topic.config, **_typed(config)})
+
+    def _step(self, action: str, partition: TopicPartition, detail: str) -> None:
+        self._steps.append(Step(action=action, topic=partition.topic, partition=partition.partition, detail=detail))
+
+
+def _typed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings with the values as a catalog has them."""
+    made = LogConfig().with_words(config)
+    return {word: getattr(made, word.replace(".", "_")) for word in config}
+
+
+def _end_offset(files: Files, path: str) -> int:
+    """Return the offset after the last whole batch of a partition, by the headers of its last segment."""
+    bases = sorted(
+        parsed[0]
+        for name in files.list(path)
+        if (parsed := names.parse_segment_name(name)) is not None and parsed[1] == names.LOG
+    )
+    if not bases:
+        return 0
+    handle = files.open(f"{path}/{names.segment_name(bases[-1], names.LOG)}")
+    try:
+        size = files.size(handle)
+        position = _last_indexed(files, path, bases[-1], size)
+        next_offset = bases[-1]
+        data = b""
+        origin = position
+        while size - position >= HEADER_SIZE:
+            at = position - origin
+            if len(data) - at < HEADER_SIZE:
+                data, origin, at = files.read(handle, _CHUNK, position), position, 0
+            base_offset, length = _BATCH.unpack_from(data, at)
+            (delta,) = _LAST_OFFSET_DELTA.unpack_from(data, at + _LAST_OFFSET_DELTA_POSITION)
+            batch_size = length + _LENGTH_EXCLUDES
+            if batch_size < HEADER_SIZE or batch_size > size - position or base_offset < next_offset or delta < 0:
+                break  # a torn end, or the zeros of a file that was made longer than its batches
+            next_offset = base_offset + delta + 1
+            position += batch_size
+    finally:
+        files.close(handle)
+    return next_offset
+
+
+def _last_indexed(files: Files, path: str, base: int, size: int) -> int:
+    """Return where the last batch that the offset index names starts, or 0. A broker's index may end with zeros."""
+    try:
+        index = files.read_file(f"{path}/{names.segment_name(base, names.OFFSET_INDEX)}")
+    except FileNotFoundError:
+        return 0
+    position = 0
+    for offset, entry in _INDEX_ENTRY.iter_unpack(index[: len(index) // _INDEX_ENTRY.size * _INDEX_ENTRY.size]):
+        if not offset or entry <= position:
+            break
+        position = entry
+    return position if position <= size - HEADER_SIZE else 0

@@ -1,0 +1,259 @@
+"""A store handed over in place: its directory becomes the data directory of a new single-node KRaft cluster.
+
+The files are written in this order, each under a temporary name, synced, and renamed:
+
+1. `partition.metadata` of partitions that have none;
+2. the four checkpoints in the root, for every partition;
+3. `bootstrap.checkpoint`: the features of the version, and every topic with its id, partitions and settings;
+4. `meta.properties`: the ids of the cluster and of the directory.
+
+Until the last one the directory is a store and nothing else: a broker refuses to start on it, and this may be run
+again. After it a broker starts. Nothing is deleted, and no mark of a clean shutdown is written, so the broker looks at
+what lies after the recovery points by itself.
+
+A leader epoch one above the newest of each partition makes the broker note in `leader-epoch-checkpoint` that it led:
+by that line seeklog learns on the way back that a broker was here.
+"""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from seeklog import names
+from seeklog.clock import Clock, SystemClock
+from seeklog.config import INT32_MAX, LogConfig
+from seeklog.errors import HandoverRefused, NotAccessible, UsageError
+from seeklog.files import Files, OsFiles
+from seeklog.handover.cluster import read_cluster, read_meta_properties
+from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
+from seeklog.handover.plan import (
+    CLUSTER_METADATA,
+    PartitionState,
+    Step,
+    StoreState,
+    TopicState,
+    check_clean,
+    held,
+    local_root,
+    read_store,
+    settle,
+    update_root_offsets,
+)
+from seeklog.handover.properties import DEFAULT_LISTENER, Listener, server_properties
+from seeklog.handover.snapshot import FEATURE_LEVELS, encode_bootstrap, feature_records
+from seeklog.storage.checkpoint import replace_file
+
+LATEST_VERSION: Final = max(FEATURE_LEVELS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """The broker that is to have the store."""
+
+    kafka_version: str = LATEST_VERSION
+    node_id: int = 1
+    listener: Listener = DEFAULT_LISTENER
+
+    def __post_init__(self) -> None:
+        if self.kafka_version not in FEATURE_LEVELS:
+            raise UsageError(
+                f"the features of Kafka {self.kafka_version} are not known here; name one of "
+                f"{', '.join(FEATURE_LEVELS)}. A later broker takes over what is made for an earlier one"
+            )
+        if not 0 <= self.node_id <= INT32_MAX:
+            raise UsageError(f"a node's id is from 0 to {INT32_MAX}, not {self.node_id}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InPlacePlan:
+    """What a handover in place would write."""
+
+    store: StoreState
+    broker: Broker
+
+    def steps(self) -> Iterator[Step]:
+        """Yield what is done, in its order."""
+        for each in self.store.unclean:
+            yield Step(
+                action="recover",
+                topic=each.partition.topic,
+                partition=each.partition.partition,
+                detail="it was not closed cleanly: its end is checked first",
+            )
+        for topic in self.store.topics:
+            yield from _topic_steps(topic)
+        for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
+            yield Step(action="write", file=name, detail=f"{len(self.store.partitions)} partitions")
+        yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
+        detail = f"{len(self.store.topics)} topics for Kafka {self.broker.kafka_version}"
+        yield Step(action="write", file=names.BOOTSTRAP, detail=detail)
+        yield Step(action="write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
+
+    def properties(self) -> list[str]:
+        """Return the lines of the broker's `server.properties`."""
+        lines = server_properties(
+            self.store.root,
+            node_id=self.broker.node_id,
+            listener=self.broker.listener,
+            offsets_partitions=self.store.partition_count(names.CONSUMER_OFFSETS),
+        )
+        count = self.store.partition_count(names.TRANSACTION_STATE)
+        return lines if count is None else [*lines, f"transaction.state.log.num.partitions={count}"]
+
+
+def _topic_steps(topic: TopicState) -> Iterator[Step]:
+    retention = "keeps all records" if not topic.config.deletes or topic.config.retention_ms < 0 else ""
+    retention = retention or f"keeps records for {topic.config.retention_ms} ms"
+    count = len(topic.partitions)
+    detail = f"id {topic.topic_id}, {count} partition{'s' if count != 1 else ''}"
+    yield Step(action="hand over", topic=topic.name, detail=detail if topic.is_internal else f"{detail}, {retention}")
+    for each in topic.partitions:
+        if not each.has_metadata:
+            yield Step(
+                action="write", topic=topic.name, partition=each.partition.partition, file=names.PARTITION_METADATA
+            )
+    for word, value in topic.settings.values.items():
+        yield Step(action="set", topic=topic.name, setting=word, value=value, detail=topic.settings.notes.get(word))
+    for word, note in topic.settings.notes.items():
+        if word not in topic.settings.values:
+            yield Step(action="leave out", topic=topic.name, setting=word, detail=note)
+
+
+def plan_in_place(
+    path: str,
+    *,
+    broker: Broker,
+    config: LogConfig | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+) -> InPlacePlan:
+    """Return what handing a store over in place would do, by reading alone; refuse what cannot be.
+
+    `config` holds for topics that say nothing else, as it does for the processes that write the store.
+    """
+    files, clock, root = files or OsFiles(), clock or SystemClock(), local_root(path)
+    state = read_store(root, config=config or LogConfig(), files=files, clock=clock)
+    _check_no_cluster(files, state)
+    if "," in root:
+        raise HandoverRefused(f"{root}: a broker takes a comma for the end of a directory's name. Rename the directory")
+    partitions = {str(each.partition) for each in state.partitions}
+    for name, kind in sorted(state.kinds.items()):
+        if kind == "directory" and name not in partitions and not names.is_deleted_directory(name):
+            raise HandoverRefused(
+                f"{root}/{name} is not a partition of the store, and a broker does not start beside it. Move the "
+                "directory away"
+            )
+    return InPlacePlan(store=state, broker=broker)
+
+
+def _check_no_cluster(files: Files, state: StoreState) -> None:
+    """Refuse a directory that belongs to a cluster: the way to a broker is to start that cluster's."""
+    root = state.root
+    if str(CLUSTER_METADATA) in state.kinds:
+        cluster = read_cluster(files, root)
+        unknown = [topic.name for topic in state.topics if topic.name not in cluster.topics and not topic.is_internal]
+        if unknown:
+            raise HandoverRefused(
+                f"{root} belongs to a cluster already, which does not know {', '.join(unknown[:8])}: its broker would "
+                "set those directories aside as -stray. Move them to a store of their own, start the broker, then hand "
+                f"that store over with --into {root}"
+            )
+        raise HandoverRefused(f"{root} belongs to a cluster already. Start its broker again: nothing else is needed")
+    if names.META_PROPERTIES in state.kinds:
+        properties = read_meta_properties(files, root)
+        if properties.get("version") == "0":
+            raise HandoverRefused(
+                f"{root} is of a broker with ZooKeeper, and no Kafka of version 4 starts on it. Remove "
+                f"{names.META_PROPERTIES} and run this again"
+            )
+        cluster_id = properties.get("cluster.id", "unknown")
+        raise HandoverRefused(
+            f"{root} is prepared for the cluster {cluster_id} already. Start its broker; or, if topics or settings "
+            f"have changed since, remove {names.META_PROPERTIES} and {names.BOOTSTRAP} and run this again"
+        )
+
+
+def hand_over_in_place(
+    path: str,
+    *,
+    broker: Broker,
+    config: LogConfig | None = None,
+    files: Files | None = None,
+    clock: Clock | None = None,
+) -> InPlacePlan:
+    """Prepare a store in place for a new single-node cluster; return what was done. All of it is durable on return.
+
+    Whatever interrupts it leaves a store that opens, and this may be run again.
+    """
+    files, clock, root = files or OsFiles(), clock or SystemClock(), local_root(path)
+    plan_in_place(root, broker=broker, config=config, files=files, clock=clock)
+    settle(root, config=config or LogConfig(), files=files, clock=clock)
+    state = plan_in_place(root, broker=broker, config=config, files=files, clock=clock).store
+    with held(files, clock, state):
+        # Others could write between the close and the lock; from here on they cannot.
+        plan = plan_in_place(root, broker=broker, config=config, files=files, clock=clock)
+        check_clean(plan.store)
+        try:
+            _write(files, clock, plan)
+        except OSError as error:
+            raise NotAccessible(f"{root} cannot be written: {error}. Run this again once it can") from error
+    return plan
+
+
+def _write(files: Files, clock: Clock, plan: InPlacePlan) -> None:
+    store, root = plan.store, plan.store.root
+    for topic in store.topics:
+        for each in topic.partitions:
+            if not each.has_metadata:
+                data = f"version: 0\ntopic_id: {topic.topic_id}".encode("ascii")
+                replace_file(files, each.directory, names.PARTITION_METADATA, data)
+                files.sync_directory(each.directory)
+    update_root_offsets(files, root, store.partitions)
+    directory_id = random_id()
+    records = metadata_records(plan, directory_id=directory_id)
+    replace_file(files, root, names.BOOTSTRAP, encode_bootstrap(records, now_ms=clock.now_ms()))
+    files.sync_directory(root)
+    replace_file(
+        files,
+        root,
+        names.META_PROPERTIES,
+        f"version=1\ncluster.id={random_id()}\nnode.id={plan.broker.node_id}\ndirectory.id={directory_id}\n".encode(),
+    )
+    files.sync_directory(root)
+
+
+def metadata_records(plan: InPlacePlan, *, directory_id: str) -> list[Written]:
+    """Return the first records of the new cluster."""
+    records: list[Written] = [*feature_records(plan.broker.kafka_version)]
+    for topic in plan.store.topics:
+        records.append(TopicRecord(name=topic.name, topic_id=topic.topic_id))
+        records += [_partition_record(topic, each, plan.broker.node_id, directory_id) for each in topic.partitions]
+        records += [
+            ConfigRecord(resource_name=topic.name, name=word, value=value)
+            for word, value in topic.settings.values.items()
+        ]
+    return records
+
+
+def _partition_record(topic: TopicState, each: PartitionState, node_id: int, directory_id: str) -> PartitionRecord:
+    return PartitionRecord(
+        partition=each.partition.partition,
+        topic_id=topic.topic_id,
+        replicas=(node_id,),
+        isr=(node_id,),
+        leader=node_id,
+        leader_epoch=each.latest_epoch + 1,
+        directories=(directory_id,),
+    )
+
+
+def random_id() -> str:
+    """Return a random id as Kafka makes one: never with a dash first, which its tools take for an option."""
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        if not text.startswith("-"):
+            return text

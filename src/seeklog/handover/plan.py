@@ -1,0 +1,249 @@
+"""What a handover finds in a store, by reading alone.
+
+The truth of a partition is its own checkpoint. A partition that was not closed cleanly, or that has no checkpoint
+because a broker wrote it, is opened and closed before anything is handed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.config import LogConfig
+from seeklog.errors import HandoverRefused, LogLocked, NotAccessible, UsageError
+from seeklog.files import Files, Kind, absolute
+from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
+from seeklog.names import TopicPartition
+from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.handle import Lock
+from seeklog.storage.root_offsets import RootLine, RootOffsets
+from seeklog.store import Store
+from seeklog.topics.catalog import NO_TOPIC_ID, Topic
+from seeklog.topics.layout import check_root, locked_partitions, partition_path, read_topic_id
+from seeklog.topics.topics import Topics
+
+CLUSTER_METADATA: Final = TopicPartition("__cluster_metadata", 0)
+# Topics of a broker's own that it finds by their records, as a store does.
+_TAKEN_ALONG: Final = (names.CONSUMER_OFFSETS, names.TRANSACTION_STATE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """A partition as its checkpoint has it."""
+
+    partition: TopicPartition
+    directory: str
+    checkpoint: Checkpoint | None
+    """None: a broker wrote it, and seeklog has not opened it since."""
+    has_metadata: bool
+    """Whether `partition.metadata` names the topic's id."""
+
+    @property
+    def is_clean(self) -> bool:
+        return self.checkpoint is not None and self.checkpoint.active is not None
+
+    @property
+    def closed(self) -> Checkpoint:
+        """The checkpoint of a partition that was closed cleanly."""
+        assert self.checkpoint is not None
+        return self.checkpoint
+
+    @property
+    def latest_epoch(self) -> int:
+        """The newest leader epoch, or -1."""
+        return self.checkpoint.epochs[-1][0] if self.checkpoint is not None and self.checkpoint.epochs else -1
+
+    def root_line(self, cleaned: int | None) -> RootLine:
+        """Return what the checkpoints in the root say of the partition. After a clean close all of it is durable."""
+        end = self.closed.recovery_point
+        start = min(self.closed.log_start_offset, end)
+        return RootLine(end, start, min(self.closed.high_watermark, end), cleaned)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic of the store, and how a broker is to have it."""
+
+    name: str
+    topic_id: str
+    config: LogConfig
+    settings: KafkaSettings
+    partitions: tuple[PartitionState, ...]
+
+    @property
+    def is_internal(self) -> bool:
+        return self.name in names.INTERNAL_TOPICS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreState:
+    """A store that is to be handed over."""
+
+    root: str
+    topics: tuple[TopicState, ...]
+    kinds: Mapping[str, Kind]
+    """What lies in the root."""
+
+    @property
+    def partitions(self) -> list[PartitionState]:
+        return [partition for topic in self.topics for partition in topic.partitions]
+
+    @property
+    def unclean(self) -> list[PartitionState]:
+        """The partitions that must be opened, and closed, before."""
+        return [partition for partition in self.partitions if not partition.is_clean]
+
+    def partition_count(self, name: str) -> int | None:
+        """Return how many partitions a topic has, or None if it is not there."""
+        return next((len(topic.partitions) for topic in self.topics if topic.name == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One line of a plan."""
+
+    action: str
+    topic: str | None = None
+    partition: int | None = None
+    setting: str | None = None
+    value: str | None = None
+    file: str | None = None
+    detail: str | None = None
+
+    def row(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def local_root(path: str) -> str:
+    """Return the absolute path of a directory that a handover reads or writes."""
+    if names.is_url(path):
+        raise UsageError(f"{path} is a URL, and a broker needs a directory; name a directory")
+    if "\0" in path:
+        raise UsageError(f"{path!r} cannot be a path: it holds a NUL")
+    return absolute(path)
+
+
+def read_store(root: str, *, config: LogConfig, files: Files, clock: Clock) -> StoreState:
+    """Return what a store holds, or raise `HandoverRefused` for what no single broker can have."""
+    try:
+        kinds = check_root(files, root, create=False)
+        topics = Topics(root, files=files, clock=clock, defaults=config, read_only=True)
+        found = [topic for topic in topics.all() if topic.name != CLUSTER_METADATA.topic]
+        states = tuple(_topic_state(files, root, topic, topics.config_of(topic)) for topic in found)
+    except OSError as error:
+        raise NotAccessible(f"{root} cannot be read: {error}") from error
+    return StoreState(root=root, topics=states, kinds=kinds)
+
+
+def _topic_state(files: Files, root: str, topic: Topic, config: LogConfig) -> TopicState:
+    name = topic.name
+    if name in names.INTERNAL_TOPICS and name not in _TAKEN_ALONG:
+        raise HandoverRefused(
+            f"{root} holds {name}, which a broker keeps for itself and another broker cannot take over. Move its "
+            "directories away"
+        )
+    if topic.topic_id == NO_TOPIC_ID:
+        raise HandoverRefused(
+            f"topic {name!r} has no id: a broker before 2.8 wrote it. Copy its records to a new topic"
+        )
+    if topic.partitions != tuple(range(len(topic.partitions))):
+        missing = next(n for n, there in enumerate(topic.partitions) if n != there)
+        raise HandoverRefused(
+            f"partition {missing} of topic {name!r} is not in {root}: a broker kept it elsewhere. Bring it here first"
+        )
+    partitions = tuple(_partition_state(files, root, topic, number) for number in topic.partitions)
+    settings = KafkaSettings(dict(OFFSETS_TOPIC)) if name in _TAKEN_ALONG else to_kafka(config)
+    return TopicState(name=name, topic_id=topic.topic_id, config=config, settings=settings, partitions=partitions)
+
+
+def _partition_state(files: Files, root: str, topic: Topic, number: int) -> PartitionState:
+    partition = TopicPartition(topic.name, number)
+    directory = partition_path(root, partition)
+    try:
+        files.kind(directory)
+    except FileNotFoundError:
+        raise HandoverRefused(
+            f"the store has topic {topic.name!r} with {partition}, and {directory} is not there. Restore it from a "
+            "copy, or delete the topic"
+        ) from None
+    topic_id = read_topic_id(files, directory)
+    if topic_id not in (topic.topic_id, NO_TOPIC_ID):
+        raise HandoverRefused(
+            f"{directory} is of a topic with the id {topic_id}, and {topic.name!r} has {topic.topic_id}: the topic was "
+            "recreated elsewhere. Move the directory away"
+        )
+    return PartitionState(
+        partition=partition,
+        directory=directory,
+        checkpoint=read_checkpoint(files, directory),
+        has_metadata=topic_id == topic.topic_id,
+    )
+
+
+def settle(root: str, *, config: LogConfig, files: Files, clock: Clock) -> None:
+    """Open a store and close it, so that every partition is whole and every interrupted change finished.
+
+    Retention and compaction are left to whoever writes the store next.
+    """
+    with Store(root, config=config, background=False, files=files, clock=clock) as store:
+        for each in read_store(root, config=config, files=files, clock=clock).unclean:
+            with store.hold(*each.partition):
+                pass
+
+
+@contextlib.contextmanager
+def held(files: Files, clock: Clock, state: StoreState) -> Iterator[None]:
+    """Hold a store alone: no broker, no other store, and no writer of a single partition."""
+    with lock_root(files, state.root):
+        partitions = [each.partition for each in state.partitions]
+        with locked_partitions(files, clock, state.root, partitions):
+            yield
+
+
+def check_no_broker(files: Files, root: str) -> None:
+    """Refuse a directory whose broker runs. Nothing is written: a broker that stops removes its lock file."""
+    try:
+        is_running = files.has_broker(f"{root}/{names.LOCK}")
+    except FileNotFoundError:
+        return
+    if is_running:
+        raise LogLocked(root, None, owner="a Kafka broker", advice="stop it, then run this again")
+
+
+@contextlib.contextmanager
+def lock_root(files: Files, root: str) -> Iterator[None]:
+    """Hold the file that a broker locks as a broker does: alone."""
+    try:
+        lock = Lock(files, files.lock_as_broker(f"{root}/{names.LOCK}"))
+    except BlockingIOError:
+        raise LogLocked(
+            root, None, owner="a Kafka broker or another process", advice="stop it there, then run this again"
+        ) from None
+    except OSError as error:
+        raise NotAccessible(f"{root} cannot be locked: {error}") from error
+    try:
+        yield
+    finally:
+        lock.close()
+
+
+def check_clean(state: StoreState) -> None:
+    """Refuse a store that another process has written since it was settled."""
+    if state.unclean:
+        raise HandoverRefused(
+            f"{state.unclean[0].partition} was written by another process meanwhile. Close the store there, then run "
+            "this again"
+        )
+
+
+def update_root_offsets(files: Files, root: str, partitions: Sequence[PartitionState]) -> None:
+    """Put what is known of partitions into the checkpoints of a root; the lines of others stay."""
+    offsets = RootOffsets.read(files, root)
+    lines = {each.partition: each.root_line(offsets.cleaned.get(each.partition)) for each in partitions}
+    others = set(offsets.recovery_points) | set(offsets.log_start_offsets) | set(offsets.high_watermarks)
+    offsets.update(lines, there=others | set(offsets.cleaned) | set(lines))
+    offsets.write(files, root)

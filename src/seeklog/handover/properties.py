@@ -1,0 +1,90 @@
+"""The `server.properties` of a single broker over a store, and how it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from seeklog.errors import UsageError
+
+PORT_MAX: Final = 65535
+COMMAND: Final = "bin/kafka-server-start.sh server.properties"
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """Where a broker listens. Its controller has the next port on 127.0.0.1."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Listener:
+        """Return the listener that `HOST:PORT` names."""
+        host, colon, port = text.rpartition(":")
+        is_port = port.isascii() and port.isdigit() and 1 <= int(port) < PORT_MAX
+        if not colon or not host or not is_port or any(sign.isspace() or sign in ",/" for sign in host):
+            raise UsageError(
+                f"a listener is HOST:PORT with a port from 1 to {PORT_MAX - 1}, not {text!r}: the controller takes the "
+                f"port after it. Give one such as 127.0.0.1:9092"
+            )
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+DEFAULT_LISTENER: Final = Listener("127.0.0.1", 9092)
+
+
+def server_properties(root: str, *, node_id: int, listener: Listener, offsets_partitions: int | None) -> list[str]:
+    """Return the lines of a `server.properties` for a broker that is its own controller.
+
+    `offsets_partitions` is how many partitions `__consumer_offsets` has; None: it is not there yet.
+    """
+    controller = f"127.0.0.1:{listener.port + 1}"
+    words = {
+        "process.roles": "broker,controller",
+        "node.id": str(node_id),
+        "listeners": f"PLAINTEXT://{listener},CONTROLLER://{controller}",
+        "advertised.listeners": f"PLAINTEXT://{listener}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{node_id}@{controller}",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "inter.broker.listener.name": "PLAINTEXT",
+        "log.dirs": root,
+        "auto.create.topics.enable": "false",
+        "offsets.topic.replication.factor": "1",
+        "transaction.state.log.replication.factor": "1",
+        "transaction.state.log.min.isr": "1",
+        "share.coordinator.state.topic.replication.factor": "1",
+        "share.coordinator.state.topic.min.isr": "1",
+    }
+    if offsets_partitions is not None:
+        words["offsets.topic.num.partitions"] = str(offsets_partitions)
+    return [f"{word}={_escaped(value)}" for word, value in words.items()]
+
+
+def create_command(
+    topic: str, *, partitions: int, settings: Iterable[tuple[str, str]], bootstrap: str = "HOST:PORT"
+) -> str:
+    """Return the command that creates a topic in a cluster."""
+    words = [
+        f"bin/kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic}",
+        f"--partitions {partitions} --replication-factor 1",
+        *(f"--config {word}={value}" for word, value in settings),
+    ]
+    return " ".join(words)
+
+
+def _escaped(value: str) -> str:
+    """Return a value as Java's Properties read it: Latin-1, with escapes for the rest and for the backslash."""
+    out = []
+    for sign in value.replace("\\", "\\\\"):
+        if sign.isascii():
+            out.append(sign)
+        else:
+            units = sign.encode("utf-16-be")
+            out += [f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2)]
+    return "".join(out)

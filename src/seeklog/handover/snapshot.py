@@ -1,0 +1,100 @@
+"""Snapshots of a KRaft cluster's metadata, of which `bootstrap.checkpoint` is one.
+
+A snapshot is a file of record batches of magic 2, offsets from 0 on:
+
+    a control batch    one SnapshotHeaderRecord: key int16 0, int16 3; value int16 0, int64 timestamp, no tagged fields
+    batches            the values are metadata records (`metadata`)
+    a control batch    one SnapshotFooterRecord: key int16 0, int16 4; value int16 0, no tagged fields
+
+A broker that is formatted and has no `__cluster_metadata-0` yet takes the records of `bootstrap.checkpoint` as the
+first ones of its cluster. Nothing else is asked of them, so the topics of a store can be among them.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from seeklog.errors import CorruptionError
+from seeklog.handover.metadata import FeatureLevel, MetadataRecord, Written, decode_metadata, encode_metadata
+from seeklog.record.batch import Batch, decode_records, encode_batch, split_batches
+from seeklog.record.kernel import Record
+
+_HEADER_KEY: Final = struct.pack(">hh", 0, 3)
+_FOOTER_KEY: Final = struct.pack(">hh", 0, 4)
+_FOOTER_VALUE: Final = struct.pack(">hb", 0, 0)
+# A batch of metadata may have 8 MiB; a record of ours is at most a few hundred bytes.
+RECORDS_PER_BATCH: Final = 1000
+
+FEATURE_LEVELS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
+    # What `StorageTool version-mapping` says of each version, in the order in which `StorageTool format` writes it.
+    "4.0": (("metadata.version", 25), ("group.version", 1), ("transaction.version", 2)),
+    "4.1": (
+        ("metadata.version", 27),
+        ("eligible.leader.replicas.version", 1),
+        ("group.version", 1),
+        ("transaction.version", 2),
+    ),
+    "4.2": (
+        ("metadata.version", 29),
+        ("eligible.leader.replicas.version", 1),
+        ("group.version", 1),
+        ("share.version", 1),
+        ("streams.version", 1),
+        ("transaction.version", 2),
+    ),
+    "4.3": (
+        ("metadata.version", 30),
+        ("eligible.leader.replicas.version", 1),
+        ("group.version", 1),
+        ("share.version", 1),
+        ("streams.version", 1),
+        ("transaction.version", 2),
+    ),
+}
+
+
+def feature_records(kafka_version: str) -> list[FeatureLevel]:
+    """Return the features of a new cluster of a version of Kafka."""
+    return [FeatureLevel(name=name, level=level) for name, level in FEATURE_LEVELS[kafka_version]]
+
+
+def encode_snapshot(values: Sequence[bytes], *, now_ms: int) -> bytes:
+    """Return a snapshot of encoded metadata records."""
+    header = Record(struct.pack(">hqb", 0, 0, 0), key=_HEADER_KEY)
+    parts = [encode_batch([header], now_ms=now_ms, control=True)]
+    next_offset = 1
+    for start in range(0, len(values), RECORDS_PER_BATCH):
+        records = [Record(value) for value in values[start : start + RECORDS_PER_BATCH]]
+        parts.append(encode_batch(records, now_ms=now_ms, base_offset=next_offset))
+        next_offset += len(records)
+    footer = Record(_FOOTER_VALUE, key=_FOOTER_KEY)
+    parts.append(encode_batch([footer], now_ms=now_ms, base_offset=next_offset, control=True))
+    return b"".join(parts)
+
+
+def encode_bootstrap(records: Sequence[Written], *, now_ms: int) -> bytes:
+    """Return the bytes of a `bootstrap.checkpoint`."""
+    return encode_snapshot([encode_metadata(record) for record in records], now_ms=now_ms)
+
+
+def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
+    """Return the records of a snapshot that matter here; one that is cut short or damaged is refused."""
+    try:
+        batches = list(split_batches(data))
+        size = sum(batch.header.size for batch in batches)
+        if size != len(data) or len(batches) < 2 or not _is_control(batches[0]) or not _is_control(batches[-1]):
+            raise CorruptionError(f"a snapshot of {len(data)} bytes does not end with its footer", position=size)
+        return [
+            record
+            for batch in batches
+            for each in decode_records(batch.raw)
+            if each.value is not None and (record := decode_metadata(each.value)) is not None
+        ]
+    except CorruptionError as error:
+        raise error.located(path) from error
+
+
+def _is_control(batch: Batch) -> bool:
+    return batch.header.is_control

@@ -1,0 +1,248 @@
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from handover.workbench import (
+    as_broker_left_it,
+    fill,
+    lead,
+    rows_in,
+    state_of,
+    write_metadata,
+    write_root,
+)
+from seeklog import names
+from seeklog.errors import HandoverRefused, LogLocked
+from seeklog.files import OsFiles
+from seeklog.handover.back import BackPlan, plan_back, take_back
+from seeklog.handover.in_place import Broker, hand_over_in_place, plan_in_place
+from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
+from seeklog.topics.catalog import new_topic_id
+from store.workbench import open_store
+
+BROKER = Broker()
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A store that was handed over, and that a broker led."""
+    fill(tmp_path / "store")
+    hand_over_in_place(str(tmp_path / "store"), broker=BROKER)
+    return tmp_path / "store"
+
+
+def lines(plan: BackPlan) -> set[tuple[str, str | None, int | None, str | None]]:
+    return {(step.action, step.topic, step.partition, step.detail) for step in plan.steps if step.setting is None}
+
+
+def settings(plan: BackPlan) -> set[tuple[str, str | None, str, str | None, str | None]]:
+    return {
+        (step.action, step.topic, step.setting, step.value, step.detail)
+        for step in plan.steps
+        if step.setting is not None
+    }
+
+
+def write_cluster(root: Path, config: dict[str, dict[str, str]], *, without: tuple[str, ...] = ()) -> None:
+    """Write the metadata of a cluster with the topics of the store, each with these settings."""
+    records: list[Written] = []
+    with open_store(root, read_only=True) as store:
+        for name in store.topics():
+            if name not in without:
+                described = store.describe_topic(name)
+                records.append(TopicRecord(name=name, topic_id=described.topic_id))
+                records += [
+                    PartitionRecord(
+                        partition=number,
+                        topic_id=described.topic_id,
+                        replicas=(1,),
+                        isr=(1,),
+                        leader=1,
+                        leader_epoch=9,
+                    )
+                    for number in store.partitions(name)
+                ]
+                records += [
+                    ConfigRecord(resource_name=name, name=word, value=value)
+                    for word, value in config.get(name, {}).items()
+                ]
+    write_metadata(root, records)
+
+
+def test_a_store_that_no_broker_had_is_refused(tmp_path: Path) -> None:
+    fill(tmp_path / "store")
+    with pytest.raises(HandoverRefused, match="no broker has had it"):
+        plan_back(str(tmp_path / "store"))
+
+
+def test_a_store_whose_broker_runs_is_refused(root: Path) -> None:
+    files = OsFiles()
+    lock = files.lock_as_broker(f"{root}/.lock")
+    try:
+        with pytest.raises(LogLocked, match="a Kafka broker; stop it"):
+            plan_back(str(root))
+    finally:
+        files.close(lock)
+
+
+def test_a_broker_that_has_not_started_changed_nothing(root: Path) -> None:
+    assert plan_back(str(root)).steps == ()
+    assert plan_back(str(root)).changed == ()
+
+
+def test_a_report_changes_nothing_and_names_every_change(root: Path) -> None:
+    lead(root, append={"payments-1": [b"a", b"b"]})
+    starts = {"payments-0": 6, "payments-1": 0, "customers-0": 0, "empty-0": 0}
+    write_root(root, names.LOG_START_OFFSETS, starts)
+    first = sorted((root / "payments-0").glob("*.log"))[0]
+    assert (first.parent / f"{first.stem}.seal").exists()
+    before = state_of(root)
+
+    plan = plan_back(str(root))
+
+    assert state_of(root) == before
+    assert lines(plan) == {
+        ("led", None, None, "a broker led 8 partitions, up to leader epoch 7"),
+        ("appended", "payments", 1, "offsets 12 to 13"),
+        ("deleted", "payments", 0, "offsets 3 to 5"),
+    }
+    assert len(plan.changed) == 8
+    assert not plan.has_metadata
+
+
+def test_an_end_that_was_cut_and_segments_that_were_compacted_are_reported(root: Path) -> None:
+    lead(root)
+    logs = sorted((root / "payments-1").glob("*.log"))
+    assert len(logs) > 2
+    logs[0].write_bytes(logs[0].read_bytes()[:-40])  # the cleaner writes shorter files
+    logs[-1].write_bytes(b"")
+
+    found = lines(plan_back(str(root)))
+
+    assert ("compacted", "payments", 1, "1 segment") in found
+    (cut,) = [detail for action, _, _, detail in found if action == "cut"]
+    assert cut == f"it ends at offset {int(logs[-1].stem)}, and had ended at 12"
+
+
+def test_the_end_is_found_with_indexes_and_without(root: Path) -> None:
+    lead(root, append={"payments-1": [b"a"], "payments-0": [b"x"]})
+    for index in (root / "payments-1").glob("*.index"):
+        index.unlink()
+    last = sorted((root / "payments-0").glob("*.index"))[-1]
+    last.write_bytes(last.read_bytes() + bytes(800))  # as a broker preallocates it
+    log = sorted((root / "payments-0").glob("*.log"))[-1]
+    log.write_bytes(log.read_bytes() + b"\x00" * 100)
+
+    found = lines(plan_back(str(root)))
+
+    assert ("appended", "payments", 1, "offsets 12 to 12") in found
+    assert ("appended", "payments", 0, "offsets 12 to 12") in found
+
+
+def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root: Path) -> None:
+    ids = {name: new_topic_id() for name in ("new", "customers")}
+    write_cluster(root, {}, without=("empty",))
+    shutil.rmtree(root / "empty-0")
+    for name in ("new-0", "payments-2"):
+        shutil.copytree(root / "customers-0", root / name)
+        as_broker_left_it(root / name)
+    as_broker_left_it(root / "customers-0")
+    (root / "new-0" / names.PARTITION_METADATA).write_text(f"version: 0\ntopic_id: {ids['new']}")
+    payments = (root / "payments-0" / names.PARTITION_METADATA).read_text()
+    (root / "payments-2" / names.PARTITION_METADATA).write_text(payments)
+    (root / "customers-0" / names.PARTITION_METADATA).write_text(f"version: 0\ntopic_id: {ids['customers']}")
+
+    plan = plan_back(str(root))
+
+    assert {(action, topic, partition) for action, topic, partition, _ in lines(plan)} == {
+        ("deleted topic", "empty", None),
+        ("new topic", "new", None),
+        ("recreated topic", "customers", None),
+        ("new partition", "payments", 2),
+    }
+    take_back(str(root))
+    with open_store(root) as store:
+        assert store.topics() == ["customers", "new", "payments"]
+        assert store.describe_topic("customers").topic_id == ids["customers"]
+        assert store.describe_topic("new").topic_id == ids["new"]
+        assert store.partitions("payments") == (0, 1, 2)
+        # It is another topic, and what the cluster's broker does with it is not known: nothing is deleted by age.
+        assert store.describe_config("customers").cleanup_policy == "delete"
+        assert store.describe_config("customers").retention_ms == -1
+    assert {step.action for step in plan_back(str(root)).steps} <= {"keep"}
+
+
+def test_a_topic_that_is_missing_stays_where_nothing_says_that_it_was_deleted(root: Path) -> None:
+    shutil.rmtree(root / "empty-0")
+    plan = plan_back(str(root))
+    assert [(step.action, step.topic) for step in plan.steps] == [("missing topic", "empty")]
+    assert "empty" in plan.catalog
+
+
+def test_a_topic_in_another_log_directory_is_refused(root: Path, tmp_path: Path) -> None:
+    write_cluster(root, {})
+    os.rename(root / "empty-0", tmp_path / "empty-0")
+    with pytest.raises(HandoverRefused, match=r"in another of its log\.dirs"):
+        plan_back(str(root))
+
+
+def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path) -> None:
+    write_cluster(
+        root,
+        {
+            # As they were handed over, but for retention.ms, and one that seeklog has not.
+            "payments": {
+                "retention.ms": "5000",
+                "segment.bytes": "1048576",
+                "compression.type": "gzip",
+                "flush.ms": "1000",
+                "min.insync.replicas": "1",
+            },
+            "customers": {"retention.bytes": "77"},
+            "empty": {"flush.messages": "1"},
+        },
+    )
+
+    plan = plan_back(str(root))
+
+    assert settings(plan) == {
+        ("set", "payments", "retention.ms", "5000", "was -1"),
+        ("leave out", "payments", "min.insync.replicas", "1", "seeklog has no such setting"),
+        ("set", "customers", "retention.bytes", "77", "was Kafka's default"),
+        ("keep", "customers", "cleanup.policy", "compact", "the cluster has no value of its own; seeklog's stays"),
+    }
+    take_back(str(root))
+    with open_store(root) as store:
+        assert store.describe_config("payments").retention_ms == 5000
+        # A broker had the least that it takes, and seeklog's is not raised to that.
+        assert store.describe_config("payments").segment_bytes == 600
+        assert store.describe_config("payments").key_index == "none"
+        assert store.describe_config("customers").cleanup_policy == "compact"
+        assert store.describe_config("customers").retention_bytes == 77
+        assert store.describe_config("empty").flush == "batch"
+    assert {line for line in settings(plan_back(str(root))) if line[0] == "set"} == set()
+
+
+def test_records_and_groups_are_there_after_it(root: Path) -> None:
+    rows = rows_in(root)
+    write_cluster(root, {})
+
+    take_back(str(root))
+
+    assert rows_in(root) == rows
+    with open_store(root) as store:
+        assert store.groups() == ["a, b", "fraud"]
+
+
+def test_the_way_out_a_second_time_is_the_broker_itself(root: Path) -> None:
+    write_cluster(root, {})
+    with pytest.raises(HandoverRefused, match="Start its broker again: nothing else is needed"):
+        plan_in_place(str(root), broker=BROKER)
+    with open_store(root) as store:
+        store.create_topic("later", partitions=1)
+    with pytest.raises(HandoverRefused, match="does not know later: its broker would set"):
+        plan_in_place(str(root), broker=BROKER)
