@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
@@ -206,17 +207,17 @@ class Log:
         if isinstance(self._partition, Observer):
             try:
                 self._partition.refresh()
-            except FileNotFoundError as error:
-                raise self._gone(self._partition) from error
+            except (FileNotFoundError, NotALog) as error:
+                raise self._gone(self._partition, error) from error
             except OSError as error:
                 raise NotAccessible(f"{self.location} cannot be read: {error}") from error
         return self._partition
 
-    def _gone(self, observer: Observer) -> SeeklogError:
-        """Say why the directory is not there any more."""
+    def _gone(self, observer: Observer, error: Exception) -> SeeklogError:
+        """Say why the directory, or all that was in it, is not there any more."""
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
-        return NotALog(f"there is no log at {self.location} any more")
+        return error if isinstance(error, NotALog) else NotALog(f"there is no log at {self.location} any more")
 
     # ------------------------------------------------------------ appending
 
@@ -527,13 +528,16 @@ class Log:
     def offset_at_time(self, timestamp_ms: int) -> int | None:
         """Return the offset of the first record stamped at or after a time, or None if there is none."""
         self._check_open()
-        partition = self._fresh()
-        start, stop = partition.log_start_offset, partition.high_watermark
-        return self._in_view(
-            partition.view,
-            start,
-            lambda view: reading.offset_at_time(view, timestamp_ms, start, stop, limit=self._limit),
-        )
+        while True:
+            partition = self._fresh()
+            start, stop = partition.log_start_offset, partition.high_watermark
+            look = partial(reading.offset_at_time, timestamp_ms=timestamp_ms, start=start, stop=stop, limit=self._limit)
+            try:
+                return self._in_view(partition.view, start, look)
+            except OffsetOutOfRange:
+                # Nobody has asked for an offset: the start of the log was raised meanwhile.
+                if self._fresh().log_start_offset == start:
+                    raise
 
     def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
         """Return the newest record with this key in [start, end), by default of all that are visible, or None.

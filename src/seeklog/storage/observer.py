@@ -6,7 +6,6 @@ last whole batch: an incomplete tail is "not yet", never an error. Reads stop at
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import threading
@@ -31,7 +30,7 @@ from seeklog.storage.keys import KeyLookup
 from seeklog.storage.reading import ADVICE
 from seeklog.storage.recovery import LOOKS_MOST, RecoveryReport, list_beside_writer
 from seeklog.storage.seal import Seal
-from seeklog.storage.segment import SCAN_CHUNK, Segment, SegmentReplaced, Shared, whole_batch_size
+from seeklog.storage.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
 from seeklog.storage.view import View, mark_gaps
 from seeklog.storage.watermark import EXPLICIT, read_watermark
 
@@ -100,7 +99,8 @@ class TailSegment(Segment):
 
     def was_cut(self) -> bool:
         """Tell whether the file was shortened, or another one has taken its name, or none."""
-        return self.shared.files.file_size(self.path) < self._size
+        now = self.shared.files.status(self.path)
+        return now.size < self._size or (self.listed is not None and now.identity != self.listed.identity)
 
     def notice_growth(self) -> None:
         """What a clean close said holds only while the file has the size that it spoke of."""
@@ -236,8 +236,10 @@ class Observer:
     def _load(self, *, is_second_look: bool = False) -> None:
         """Look at the directory; again, where its files are replaced while this reads them."""
         for _ in range(LOOKS_MOST):
-            with contextlib.suppress(SegmentReplaced):
+            try:
                 return self._load_once(is_second_look=is_second_look)
+            except FileNotFoundError:
+                self.files.list(self.directory)  # raises where the directory itself is gone
         return self._load_once(is_second_look=is_second_look)
 
     def _load_once(self, *, is_second_look: bool) -> None:

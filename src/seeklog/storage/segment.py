@@ -437,9 +437,20 @@ class Segment:
     def _read_index(self, path: str, entry: struct.Struct, crc: int | None) -> bytes | None:
         """Return the table of an index file, or None if it is not the one that was sealed with a CRC."""
         if crc is None:
-            return read_entries(self.shared.files, path, entry)
+            return self._read_entries(path, entry)
         table = self.shared.files.read_file(path)
         return table if crc32c(table) == crc else None
+
+    def _read_entries(self, path: str, entry: struct.Struct) -> bytes:
+        files = self.shared.files
+        if isinstance(files, ReadOnlyFiles):
+            return read_entries(files, path, entry)
+        # A broker whose cleaner has rewritten the segment renames the log first, and its indexes just after.
+        paths = (path, path + names.SWAP)
+        for name in reversed(paths) if self.path.endswith(names.SWAP) else paths:
+            with contextlib.suppress(FileNotFoundError):
+                return read_entries(files, name, entry)
+        return read_entries(files, path, entry)
 
     def rebuild_indexes(self, reason: str) -> Indexes:
         """Make both indexes anew from the log; a writer also replaces the files. Logged once each time.
@@ -449,9 +460,7 @@ class Segment:
         """
         if not self.shared.writable and self.shared.renew is not None and self.was_replaced():
             raise SegmentReplaced(self.path)
-        # A broker renames the log first, and its indexes just after: that is no reason to warn.
-        level = logging.DEBUG if self._is_being_replaced() else logging.WARNING
-        logger.log(level, "%s: rebuilding the indexes: %s", self.path, reason)
+        logger.warning("%s: rebuilding the indexes: %s", self.path, reason)
         sums = PageSums()
         state = self.scan_all(sums=sums)
         state.finish_times()
@@ -468,14 +477,6 @@ class Segment:
                     self._try_to_write(partial(self.write_sealed_again, state, self.seal, sums=sums))
         self.loaded = indexes
         return indexes
-
-    def _is_being_replaced(self) -> bool:
-        """Tell whether another process is giving new files the names of this segment's."""
-        shared = self.shared
-        if shared.writable or shared.renew is None or isinstance(shared.files, ReadOnlyFiles):
-            return False
-        prefix, listing = names.segment_name(self.base_offset, "."), shared.files.list(shared.directory)
-        return any(name.startswith(prefix) and name.endswith(names.SWAP) for name in listing)
 
     def check_sealed(self, state: SegmentState, seal: Seal) -> None:
         """Raise `CorruptBatch` if the whole batches that add up to `state` are not those that were sealed."""
