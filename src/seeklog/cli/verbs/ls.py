@@ -16,7 +16,7 @@ from seeklog.cli.neutral import neutral
 from seeklog.cli.rows import Column, formats, write_rows
 from seeklog.cli.terminal import Terminal
 from seeklog.cli.times import utc_option
-from seeklog.errors import CorruptionError, TopicNotFound
+from seeklog.errors import CorruptionError, OffsetOutOfRange, TopicNotFound
 from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ def ls(
     return Exit.DAMAGE if damages else None
 
 
+# How often a topic is looked at that a broker changes meanwhile.
+MAX_ATTEMPTS = 5
 _REASONS = {
     "stray": "a broker set it aside, because its cluster does not know the topic",
     "future": "it is a broker's unfinished copy of a partition that moves to another disk",
@@ -76,24 +78,35 @@ def _rows(
     store: Store, directory: str, internal: bool, utc: bool, damages: list[CorruptionError]
 ) -> Iterator[dict[str, Any]]:
     for name in store.topics(internal=internal):
-        try:
-            description = store.describe_topic(name)
-        except TopicNotFound:
-            continue  # a broker, or another process, has deleted it since the topics were listed
-        oldest: int | None = None
-        newest: int | None = None
-        try:
-            oldest, newest = _times(store, name, [each.partition for each in description.partitions])
-        except CorruptionError as error:
-            damages.append(error)
-        yield {
-            "topic": name,
-            "partitions": len(description.partitions),
-            "records": _record_count(directory, description),
-            "size_bytes": description.size_bytes,
-            "oldest": amounts.moment(oldest, utc=utc),
-            "newest": amounts.moment(newest, utc=utc),
-        }
+        for attempt in range(1, MAX_ATTEMPTS + 1):
+            try:
+                yield _row(store, directory, name, utc, damages)
+            except TopicNotFound:
+                pass  # a broker, or another process, has deleted it since the topics were listed
+            except (OffsetOutOfRange, FileNotFoundError):
+                # What was looked at has been deleted meanwhile.
+                if attempt < MAX_ATTEMPTS:
+                    continue
+                raise
+            break
+
+
+def _row(store: Store, directory: str, name: str, utc: bool, damages: list[CorruptionError]) -> dict[str, Any]:
+    description = store.describe_topic(name)
+    oldest: int | None = None
+    newest: int | None = None
+    try:
+        oldest, newest = _times(store, name, [each.partition for each in description.partitions])
+    except CorruptionError as error:
+        damages.append(error)
+    return {
+        "topic": name,
+        "partitions": len(description.partitions),
+        "records": _record_count(directory, description),
+        "size_bytes": description.size_bytes,
+        "oldest": amounts.moment(oldest, utc=utc),
+        "newest": amounts.moment(newest, utc=utc),
+    }
 
 
 def _record_count(directory: str, description: TopicDescription) -> int:
