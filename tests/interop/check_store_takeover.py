@@ -14,7 +14,7 @@ and the broker are ended by SIGKILL.
 3. The broker starts. Clients must find every record, every offset with its metadata, every group and the member that
    was killed. Consumers go on in the groups where seeklog's stopped, and commit; the cleaner compacts what seeklog
    wrote of `__consumer_offsets`. Four producers send the keys that seeklog's sent: each key must stay in one partition.
-4. The broker stops. seeklog's own files are removed, as docs/format/README.md says; the broker's directory is opened
+4. The broker stops. Nothing is removed by hand; the broker's directory is opened
    as a store: the same records, the broker's offsets; consumers go on, commit, and a producer appends.
 5. The broker starts again and must find all of that.
 """
@@ -46,7 +46,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 import seeklog
-from interop.check_takeover import Row, remove_our_files
+from interop.check_takeover import Row
 from interop.kafka_jars import VERSIONS, Jars, find_jars
 from interop.make_broker_golden import TIMEOUT_S, T, config, create_topics, read_all, some_records, wait_until
 from interop.real_broker import RealBroker
@@ -605,8 +605,6 @@ def check(jars: Jars, work: Path, *, clean: bool) -> None:
             members.pop().close()
         broker.stop()
 
-        for partition in partitions_in(broker.data):
-            remove_our_files(partition)
         with seeklog.open(broker.data, config=CONFIG) as store:
             check_store(store, facts)
             for group in ("left", "fraud", "reports", UNUSUAL):

@@ -11,7 +11,7 @@ one that does not (so that it rebuilds them):
    only `partition.metadata`, which holds the topic's id.
 2. The broker starts. Three clients read everything; one of them also starts at many offsets and asks for
    the offsets of many times; then it appends.
-3. The broker stops. seeklog's own files are removed, as docs/format/README.md says; seeklog reads everything,
+3. The broker stops. Nothing is removed by hand; seeklog reads everything,
    appends, and the broker and its clients see that, too.
 """
 
@@ -155,12 +155,6 @@ def check_lookups(broker: RealBroker, topic: str, rows: list[Row]) -> None:
     reader.close()
 
 
-def remove_our_files(directory: Path) -> None:
-    for pattern in ("*.seal", "seeklog-*"):
-        for path in directory.glob(pattern):
-            path.unlink()
-
-
 def check(jars: Jars, work: Path, *, clean: bool) -> None:
     broker = RealBroker(jars, work)
     broker.format()
@@ -185,7 +179,6 @@ def check(jars: Jars, work: Path, *, clean: bool) -> None:
         (broker.stop if clean else broker.kill)()
         for topic in TOPICS:
             directory = broker.data / f"{topic}-0"
-            remove_our_files(directory)
             with Log(directory, config=log_config(topic)) as log:
                 assert log.recovery.cut_bytes == 0
                 log.append_many([Record(b"back again", key=b"%d" % n) for n in range(20)])

@@ -18,7 +18,8 @@ from seeklog.errors import HandoverRefused, LogLocked, NotAccessible, UsageError
 from seeklog.files import Files, Kind, absolute
 from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
 from seeklog.names import TopicPartition
-from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
+from seeklog.storage.broker_visit import known_checkpoint
+from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.handle import Lock
 from seeklog.storage.root_offsets import RootLine, RootOffsets
 from seeklog.store import Store
@@ -179,7 +180,8 @@ def _partition_state(files: Files, root: str, topic: Topic, number: int) -> Part
     return PartitionState(
         partition=partition,
         directory=directory,
-        checkpoint=read_checkpoint(files, directory),
+        # After a broker's visit our own does not count: the partition is opened first, as one that was not closed.
+        checkpoint=known_checkpoint(files, directory, inherited=None),
         has_metadata=topic_id == topic.topic_id,
     )
 

@@ -627,8 +627,9 @@ class _IndexCheck:
         try:
             table = self._read(path, file, is_sealed=is_sealed)
         except FileNotFoundError:
-            if self._may_be_growing() or _status(self._segment.shared.files, path + names.SWAP) is not None:
-                return  # a new segment, and one that compaction has rewritten, gets its log first
+            is_renamed_next = not subject.is_ours and _status(self._segment.shared.files, path + names.SWAP) is not None
+            if self._may_be_growing() or is_renamed_next:
+                return  # a new segment, and one that a broker's cleaner has rewritten, gets its log first
             detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
             yield subject.finding(file.missing, Severity.WARNING, detail, path=path)
             return

@@ -673,8 +673,11 @@ class Partition:
         if has_new_epochs:
             if self._saved is not None:
                 # An epoch in Kafka's file that our checkpoint lacks is a broker's: the checkpoint is durable first.
-                self.files.sync_directory(self.directory)
-            self._epochs.publish(self.files, self.directory)
+                self._sync_names()
+            try:
+                self._epochs.publish(self.files, self.directory)
+            except OSError as error:
+                raise self._fail("writing the leader epochs", error) from error
         self._saved = checkpoint
         self._checkpointed_at = self.clock.monotonic()
 
