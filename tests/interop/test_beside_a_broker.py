@@ -418,6 +418,33 @@ def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
     at_each_step(root, cleaning, Faults(caplog), ask)
 
 
+@every_opening
+@pytest.mark.parametrize("how", ["scan_chunks", "scan_arrow", "read_batches"])
+def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
+    root: Path, how: str, through: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A broker that becomes a follower cuts its own end. More than a chunk lies before it, and was read."""
+    made = make_partition(root)
+    made.append((7,) * 1000)
+    with opened(root, through) as log:
+        start = made.active
+        if how == "read_batches":
+            items: Iterator[Any] = log.read_batches(start, max_bytes=1 << 30)
+        else:
+            items = log.scan_chunks(start) if how == "scan_chunks" else iter(log.scan_arrow(start, batch_rows=100))
+        first = next(items)
+        made.truncate(made.next_offset - 100)
+        found = [first, *items]
+    if how == "read_batches":
+        assert found[-1].next_offset == made.next_offset
+    elif how == "scan_chunks":
+        assert rows_of(itertools.chain.from_iterable(found)) == [row for row in made.rows if row.offset >= start]
+    else:
+        offsets = [offset for part in found for offset in part.column("offset").to_pylist()]
+        assert offsets == list(range(start, made.next_offset))
+    assert complaints(caplog) == []
+
+
 @every_question
 @every_cleaning
 def test_a_store_opened_between_any_two_steps_of_the_cleaner_is_right(

@@ -20,6 +20,8 @@ _STORE_STATES: Final = (
 )
 _LOG: Final = "tests/storage/test_log.py::"
 _RECOVERY: Final = "tests/storage/test_recovery.py::"
+_BESIDE: Final = "tests/interop/test_beside_a_broker.py::"
+_RETURN: Final = "tests/interop/test_return_from_a_broker.py::"
 _IO: Final = "tests/faults/test_io_errors.py::"
 
 
@@ -583,5 +585,21 @@ BUGS: Final = (
         "self.add_offset_entry(last)",
         "self.add_offset_entry(base)",
         ("tests/storage/test_index.py::test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts",),
+    ),
+    Bug(
+        22,
+        "a broker's visit is not noticed",
+        _STORAGE + "broker_visit.py",
+        "if not entries or entries[-1][0] <= known:",
+        "if True:",
+        (_RETURN + "test_a_writer_keeps_what_the_broker_left_and_goes_on_behind_it",),
+    ),
+    Bug(
+        22,
+        "what a live broker has replaced is called damage",
+        _STORAGE + "reading.py",
+        "if self._looks > LOOKS_MOST or not was_overtaken(self.view):",
+        "if True:",
+        (_BESIDE + "test_an_iteration_ends_where_a_broker_cuts_the_log_under_it",),
     ),
 )

@@ -140,7 +140,8 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
         except FileNotFoundError:
             continue  # and replaced once more
         # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
-        if offset < end:
+        # The end of a log is no such place: it was cut there.
+        if offset < end or (offset == end and segment is fresh.last):
             return fresh
         break
     raise error
