@@ -141,7 +141,7 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
             continue  # and replaced once more
         # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
         # The end of a log is no such place: it was cut there.
-        if offset < end or (offset == end and segment is fresh.last):
+        if offset < end or (offset == end and not segment.is_bounded):
             return fresh
         break
     raise error
