@@ -21,6 +21,7 @@ from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from seeklog import Log, Record, Store, TopicPartition, names
 from seeklog.errors import CorruptionError, LostRecords
+from seeklog.storage.broker_visit import known_checkpoint
 from storage.workbench import QuickFiles, config_of
 from store.workbench import open_store, snapshot
 
@@ -430,3 +431,41 @@ def test_the_start_that_we_raised_and_no_broker_lowered_stays(root: Path) -> Non
         rows = [*broker.rows, *fill(store, 5, start=broker.next_offset)]
         log = store.log("orders", 0)
         assert (log.log_start_offset, rows_of(log.scan())) == (33, rows)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_epoch_that_our_writer_begins_during_a_look_is_not_a_visit(tmp_path: Path, number: int) -> None:
+    """Goal: the writer replaces its checkpoint and Kafka's file after the reader has read the one, before the other."""
+    (tmp_path / "meta.properties").write_text("#\nversion=1\nnode.id=1\ncluster.id=x\n")
+    place, manual = tmp_path / PLACE, config_of(high_watermark="manual")
+    with Log(place, config=manual, files=QuickFiles()) as writer:
+        writer.append_many([Record(b"x")] * 5)
+        writer.advance_high_watermark(2)
+        files = Interrupted(names.CHECKPOINT)
+        files.interrupt(number, lambda: writer.begin_epoch(3))
+        with Log(place, config=manual, files=files, read_only=True) as reader:
+            assert reader.high_watermark == 2
+        files.interrupt(1, lambda: writer.begin_epoch(4))
+        found = known_checkpoint(files, str(place), inherited=None)
+        assert found is not None
+        assert not found.is_visited
+
+
+class Interrupted(QuickFiles):
+    """A disk on which something happens just after a file was read for so manyth time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left = 0
+        self._happens: Callable[[], object] = lambda: None
+
+    def interrupt(self, number: int, happens: Callable[[], object]) -> None:
+        self._left, self._happens = number, happens
+
+    def read_file(self, path: str) -> bytes:
+        data = super().read_file(path)
+        if path.endswith(f"/{self._name}"):
+            self._left -= 1
+            if self._left == 0:
+                self._happens()
+        return data
