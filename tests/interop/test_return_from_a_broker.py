@@ -6,10 +6,11 @@ without seeklog's code. Our seals, key indexes and checkpoint still lie there, a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from interop.test_beside_a_broker import QUESTIONS, Answers, complaints
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from seeklog import Log, Record, Store, TopicPartition, names
-from seeklog.errors import CorruptionError, LostRecords
+from seeklog.errors import CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.storage.broker_visit import known_checkpoint
 from storage.workbench import QuickFiles, config_of
 from store.workbench import open_store, snapshot
@@ -278,6 +279,39 @@ def test_a_second_visit_is_taken_in_as_the_first_one_was(root: Path, visits: tup
         rows = [*broker.rows, *fill(store, 10, start=broker.next_offset)]
         assert rows_of(store.log("orders", 0).scan()) == rows
     check_bytes(broker)
+
+
+@pytest.mark.parametrize("direction", ["forward", "backward", "columns"])
+@every_visit
+@ends
+def test_a_scan_goes_on_over_a_visit_and_the_open_after_it(root: Path, visit: Visit, end: str, direction: str) -> None:
+    """Goal: seals of the open after the visit describe files that end before the next one begins."""
+    rows = make_store(root, end=end)
+    with open_ours(root, read_only=True) as reader:
+        log = reader.log("orders", 0)
+        scans = []
+        for count in range(0, 300, 7):
+            scan = offsets_of(log, direction)
+            scans.append((list(itertools.islice(scan, count)), scan))
+        broker = BrokerPartition.take_over(root / PLACE, rows, leader_epoch=5)
+        visit(broker)
+        broker.stop(root, clean=True)
+        with open_ours(root) as store:
+            fill(store, 20, start=broker.next_offset)
+        kept = {row.offset for row in rows} & {row.offset for row in broker.rows}
+        for seen, scan in scans:
+            with contextlib.suppress(OffsetOutOfRange):
+                seen += scan
+                assert kept <= set(seen)
+            assert seen == sorted(set(seen), reverse=direction == "backward")
+
+
+def offsets_of(log: Log, direction: str) -> Iterator[int]:
+    if direction == "columns":
+        batches = log.scan_arrow(columns=["offset"], batch_rows=16)
+        return (offset for batch in batches for offset in batch.column("offset").to_pylist())
+    records = log.scan() if direction == "forward" else log.scan_reverse()
+    return (record.offset for record in records)
 
 
 def test_a_torn_tail_that_a_killed_broker_left_is_cut_and_kept(root: Path) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
@@ -142,6 +142,14 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
         # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
         if offset < end:
             return fresh
+        if segment is fresh.last:
+            if offset == end:
+                return fresh
+            # The log was cut, by its writer or by a broker.
+            raise OffsetOutOfRange(offset, log_start_offset=fresh.bases[0], log_end_offset=end)
+        before = {one.base_offset: one for one in view.segments}.get(segment.base_offset)
+        if not segment.contiguous and (before is None or not before.is_same_file(segment)):
+            return fresh  # a broker rewrote it, whose compaction keeps no such header, and seeklog sealed it since
         break
     raise error
 
@@ -152,7 +160,19 @@ class Cursor:
     Where compaction replaces the segment that it comes to, it goes on at its offset in the newest view.
     """
 
-    __slots__ = ("_looks", "_renewals", "at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
+    __slots__ = (
+        "_looks",
+        "_renewals",
+        "at",
+        "chunk",
+        "data",
+        "next_offset",
+        "origin",
+        "place",
+        "resumed_at",
+        "segment",
+        "view",
+    )
     at: int
     data: bytes
     next_offset: int
@@ -163,6 +183,8 @@ class Cursor:
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
         self.chunk = chunk
         self._renewals = self._looks = 0
+        self.resumed_at = 0
+        """Where it went on in a newer view. The batch there may begin before: what was cut off was written anew."""
         self.view = view
         try:
             self._go_to(view, offset)
@@ -194,6 +216,7 @@ class Cursor:
         if self._renewals > RENEWALS_MOST:
             raise error
         view = renewed(view, offset, error)
+        self.resumed_at = offset
         try:
             self._go_to(view, offset)
             while True:
@@ -296,6 +319,7 @@ class Cursor:
         Returns the bytes of the batches that were decoded.
         """
         segment, before = self.segment, len(out)
+        start = max(start, self.resumed_at)
         try:
             at, next_offset, taken = kernel.read_records(
                 self.data,
