@@ -21,7 +21,7 @@ from interop.test_beside_a_broker import QUESTIONS, Answers, complaints
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from seeklog import Log, Record, Store, TopicPartition, names
-from seeklog.errors import CorruptionError, LostRecords, OffsetOutOfRange
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.storage.broker_visit import known_checkpoint
 from storage.workbench import QuickFiles, config_of
 from store.workbench import open_store, snapshot
@@ -503,3 +503,25 @@ class Interrupted(QuickFiles):
             if self._left == 0:
                 self._happens()
         return data
+
+
+def test_damage_in_the_last_segment_ends_the_log_for_no_reader_that_met_it(tmp_path: Path) -> None:
+    """Goal: to find out whether a broker has replaced files must not make the reader stop before the damage."""
+    place, config = tmp_path / "log", config_of(**CONFIG)
+    with Log(place, config=config, files=QuickFiles()) as writer:
+        writer.flush()
+        for n in range(60):
+            writer.append(b"value %d" % n)
+        with Log(place, config=config, files=QuickFiles(), read_only=True) as reader:
+            assert reader.high_watermark == 60
+            path = place / f"{0:020d}.log"
+            at = sum(map(len, itertools.islice(split_batches(path.read_bytes()), 30)))
+            with path.open("r+b") as log:
+                log.seek(at)
+                log.write(b"\x10")  # of the base offset
+            for _ in range(2):
+                with pytest.raises(CorruptBatch) as caught:
+                    list(reader.scan())
+                assert caught.value.path == str(path)
+                assert caught.value.position == at
+                assert reader.high_watermark == 60

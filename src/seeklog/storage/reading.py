@@ -16,6 +16,7 @@ from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
+from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.segment import ADVICE as ADVICE
 from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
 from seeklog.storage.view import View
@@ -113,12 +114,13 @@ def was_overtaken(view: View) -> bool:
     """Tell whether another process has replaced files under a reader's view, so that what looks like damage is none.
 
     A broker that runs on the directory compacts, merges and deletes segments, and says so nowhere but in the names.
+    Only the names are looked at: to look at the files again, and meet real damage there, would end the log before it.
     """
     shared = view.segments[0].shared
-    fresh = shared.renew() if shared.renew is not None and not shared.writable else None
-    if fresh is None:
+    if shared.renew is None or shared.writable:
         return False
-    files_now = {segment.base_offset: segment for segment in fresh.segments}
+    _, segments = list_beside_writer(shared)
+    files_now = {segment.base_offset: segment for segment in segments}
     return any(not segment.is_same_file(files_now.get(segment.base_offset)) for segment in view.segments)
 
 
