@@ -6,10 +6,11 @@ without seeklog's code. Our seals, key indexes and checkpoint still lie there, a
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,8 @@ from interop.test_beside_a_broker import QUESTIONS, Answers, complaints
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from seeklog import Log, Record, Store, TopicPartition, names
-from seeklog.errors import CorruptionError, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
+from seeklog.storage.broker_visit import known_checkpoint
 from storage.workbench import QuickFiles, config_of
 from store.workbench import open_store, snapshot
 
@@ -279,6 +281,39 @@ def test_a_second_visit_is_taken_in_as_the_first_one_was(root: Path, visits: tup
     check_bytes(broker)
 
 
+@pytest.mark.parametrize("direction", ["forward", "backward", "columns"])
+@every_visit
+@ends
+def test_a_scan_goes_on_over_a_visit_and_the_open_after_it(root: Path, visit: Visit, end: str, direction: str) -> None:
+    """Goal: seals of the open after the visit describe files that end before the next one begins."""
+    rows = make_store(root, end=end)
+    with open_ours(root, read_only=True) as reader:
+        log = reader.log("orders", 0)
+        scans = []
+        for count in range(0, 300, 7):
+            scan = offsets_of(log, direction)
+            scans.append((list(itertools.islice(scan, count)), scan))
+        broker = BrokerPartition.take_over(root / PLACE, rows, leader_epoch=5)
+        visit(broker)
+        broker.stop(root, clean=True)
+        with open_ours(root) as store:
+            fill(store, 20, start=broker.next_offset)
+        kept = {row.offset for row in rows} & {row.offset for row in broker.rows}
+        for seen, scan in scans:
+            with contextlib.suppress(OffsetOutOfRange):
+                seen += scan
+                assert kept <= set(seen)
+            assert seen == sorted(set(seen), reverse=direction == "backward")
+
+
+def offsets_of(log: Log, direction: str) -> Iterator[int]:
+    if direction == "columns":
+        batches = log.scan_arrow(columns=["offset"], batch_rows=16)
+        return (offset for batch in batches for offset in batch.column("offset").to_pylist())
+    records = log.scan() if direction == "forward" else log.scan_reverse()
+    return (record.offset for record in records)
+
+
 def test_a_torn_tail_that_a_killed_broker_left_is_cut_and_kept(root: Path) -> None:
     broker = visited(root, rolls, end="closed", stop="killed")
     path = broker.path(broker.active)
@@ -430,3 +465,63 @@ def test_the_start_that_we_raised_and_no_broker_lowered_stays(root: Path) -> Non
         rows = [*broker.rows, *fill(store, 5, start=broker.next_offset)]
         log = store.log("orders", 0)
         assert (log.log_start_offset, rows_of(log.scan())) == (33, rows)
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_an_epoch_that_our_writer_begins_during_a_look_is_not_a_visit(tmp_path: Path, number: int) -> None:
+    """Goal: the writer replaces its checkpoint and Kafka's file after the reader has read the one, before the other."""
+    (tmp_path / "meta.properties").write_text("#\nversion=1\nnode.id=1\ncluster.id=x\n")
+    place, manual = tmp_path / PLACE, config_of(high_watermark="manual")
+    with Log(place, config=manual, files=QuickFiles()) as writer:
+        writer.append_many([Record(b"x")] * 5)
+        writer.advance_high_watermark(2)
+        files = Interrupted(names.CHECKPOINT)
+        files.interrupt(number, lambda: writer.begin_epoch(3))
+        with Log(place, config=manual, files=files, read_only=True) as reader:
+            assert reader.high_watermark == 2
+        files.interrupt(1, lambda: writer.begin_epoch(4))
+        found = known_checkpoint(files, str(place), inherited=None)
+        assert found is not None
+        assert not found.is_visited
+
+
+class Interrupted(QuickFiles):
+    """A disk on which something happens just after a file was read for so manyth time."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left = 0
+        self._happens: Callable[[], object] = lambda: None
+
+    def interrupt(self, number: int, happens: Callable[[], object]) -> None:
+        self._left, self._happens = number, happens
+
+    def read_file(self, path: str) -> bytes:
+        data = super().read_file(path)
+        if path.endswith(f"/{self._name}"):
+            self._left -= 1
+            if self._left == 0:
+                self._happens()
+        return data
+
+
+def test_damage_in_the_last_segment_ends_the_log_for_no_reader_that_met_it(tmp_path: Path) -> None:
+    """Goal: to find out whether a broker has replaced files must not make the reader stop before the damage."""
+    place, config = tmp_path / "log", config_of(**CONFIG)
+    with Log(place, config=config, files=QuickFiles()) as writer:
+        writer.flush()
+        for n in range(60):
+            writer.append(b"value %d" % n)
+        with Log(place, config=config, files=QuickFiles(), read_only=True) as reader:
+            assert reader.high_watermark == 60
+            path = place / f"{0:020d}.log"
+            at = sum(map(len, itertools.islice(split_batches(path.read_bytes()), 30)))
+            with path.open("r+b") as log:
+                log.seek(at)
+                log.write(b"\x10")  # of the base offset
+            for _ in range(2):
+                with pytest.raises(CorruptBatch) as caught:
+                    list(reader.scan())
+                assert caught.value.path == str(path)
+                assert caught.value.position == at
+                assert reader.high_watermark == 60

@@ -5,6 +5,7 @@ The partitions are made by `interop.test_broker_directory`, byte by byte and wit
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 
 from interop.test_broker_directory import SEGMENT_BYTES, TOPIC_ID, Broker, Row, encode_batch, make_broker, rows_of
 from seeklog import Store, TopicPartition, names
-from seeklog.errors import InvalidName, LogLocked, LostRecords, TopicNotFound, UsageError
+from seeklog.errors import InvalidName, LogLocked, LostRecords, SeeklogError, TopicNotFound, UsageError
+from seeklog.files import Files
 from seeklog.storage.root_offsets import RootOffsets
 from storage.workbench import FakeClock, QuickFiles
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot
@@ -238,6 +240,39 @@ def test_topics_that_a_broker_made_since_are_taken_in_by_the_next_open(root: Pat
     with open_brokers(root) as store:
         assert store.topics() == ["empty", "later", "orders"]
         assert [each.partition for each in store.describe_topic("later").partitions] == [2]
+
+
+@pytest.mark.parametrize("damage", ["lost its log", "cannot be read"])
+def test_a_topic_with_a_damaged_directory_keeps_its_place_in_the_catalog(root: Path, damage: str) -> None:
+    """A broker renames the directory of a topic that it deletes. This one has kept its name."""
+    Directory(root)
+    with open_brokers(root) as store:
+        store.alter_topic("empty", {"retention.ms": 1234})
+    files: Files = QuickFiles()
+    if damage == "cannot be read":
+        files = Unreadable("empty-0")
+    else:
+        (root / "empty-0" / f"{0:020d}.log").unlink()
+
+    with open_brokers(root, read_only=True, files=files) as store:
+        assert store.topics() == ["empty", "orders"]
+    with open_brokers(root, files=files) as store:
+        assert store.topics() == ["empty", "orders"]
+        assert store.describe_config("empty").retention_ms == 1234
+        with pytest.raises(SeeklogError):
+            append(store, "empty", [b"x"])
+
+
+class Unreadable(QuickFiles):
+    """A disk on which one directory belongs to somebody else."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def list(self, directory: str) -> list[str]:
+        if directory.endswith(f"/{self._name}"):
+            raise PermissionError(errno.EACCES, "not ours", directory)
+        return super().list(directory)
 
 
 def test_topics_that_no_catalog_has_stay_in_sight_of_a_reader_when_the_catalog_changes(root: Path) -> None:

@@ -12,6 +12,7 @@ After a visit no side file of ours counts. The offsets that a broker vouches for
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,7 +41,21 @@ def known_checkpoint(files: Files, directory: str, *, inherited: Checkpoint | No
     own = read_checkpoint(files, directory)
     if own is None:
         return inherited
-    return after_visit(files, directory, own, inherited) if was_visited(files, directory, own) else own
+    own, is_visited = look_for_visit(files, directory, own)
+    return after_visit(files, directory, own, inherited) if is_visited else own
+
+
+def look_for_visit(files: Files, directory: str, own: Checkpoint) -> tuple[Checkpoint, bool]:
+    """Return our own checkpoint by now, and whether a broker has led the partition since it was written.
+
+    A writer of ours may replace the checkpoint and then Kafka's file while this reads one after the other.
+    """
+    while was_visited(files, directory, own):
+        now = read_checkpoint(files, directory)
+        if now is None or now == own:
+            return own, True
+        own = now
+    return own, False
 
 
 def was_visited(files: Files, directory: str, own: Checkpoint) -> bool:
@@ -114,7 +129,9 @@ def _log_sizes(files: Files, directory: str) -> Mapping[int, int]:
     for name in files.list(directory):
         parsed = names.parse_segment_name(name)
         if parsed is not None and parsed[1] == names.LOG:
-            sizes[parsed[0]] = files.file_size(f"{directory}/{name}")
+            # A writer in another process may have just deleted the segment.
+            with contextlib.suppress(FileNotFoundError):
+                sizes[parsed[0]] = files.file_size(f"{directory}/{name}")
     return sizes
 
 

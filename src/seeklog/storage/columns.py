@@ -61,7 +61,7 @@ def scan_arrow(
                     cursor.origin,
                     cursor.next_offset,
                     cursor.segment.contiguous,
-                    first,
+                    max(first, cursor.resumed_at),
                     stop,
                 )
                 if not cursor.segment.contiguous:

@@ -362,7 +362,8 @@ class Log:
                 if renewals == reading.RENEWALS_MOST or not reading.was_overtaken(view):
                     raise
                 renewals += 1
-                view = self._partition.view
+                renew = view.segments[0].shared.renew
+                view = (renew() if renew is not None else None) or view
             except OSError as error:
                 if renewals == reading.RENEWALS_MOST or not isinstance(error, FileNotFoundError):
                     raise self._unreadable(offset, error) from error

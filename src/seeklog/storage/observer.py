@@ -20,7 +20,7 @@ from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record import kernel
 from seeklog.record.batch import read_header
 from seeklog.remote import RemoteFiles
-from seeklog.storage.broker_visit import after_visit, was_visited
+from seeklog.storage.broker_visit import after_visit, look_for_visit
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import check_directory, has_broker
 from seeklog.storage.epochs import LeaderEpochs
@@ -212,8 +212,9 @@ class Observer:
             return inherited
         now = self.clock.monotonic()
         if own != self._own or now >= self._next_look:
-            self._own, self._next_look = own, now + VISIT_LOOK_S
-            self._was_visited = was_visited(self.files, self.directory, own)
+            self._next_look = now + VISIT_LOOK_S
+            own, self._was_visited = look_for_visit(self.files, self.directory, own)
+            self._own = own
         return after_visit(self.files, self.directory, own, inherited) if self._was_visited else own
 
     def _read_topic_id(self) -> bytes:

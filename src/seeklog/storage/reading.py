@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.record import kernel
 from seeklog.record.batch import Batch, read_header, split_batches
 from seeklog.record.kernel import HEADER_SIZE, Record
 from seeklog.storage.handle import Handle
+from seeklog.storage.recovery import list_beside_writer
 from seeklog.storage.segment import ADVICE as ADVICE
 from seeklog.storage.segment import Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
 from seeklog.storage.view import View
@@ -113,12 +114,13 @@ def was_overtaken(view: View) -> bool:
     """Tell whether another process has replaced files under a reader's view, so that what looks like damage is none.
 
     A broker that runs on the directory compacts, merges and deletes segments, and says so nowhere but in the names.
+    Only the names are looked at: to look at the files again, and meet real damage there, would end the log before it.
     """
     shared = view.segments[0].shared
-    fresh = shared.renew() if shared.renew is not None and not shared.writable else None
-    if fresh is None:
+    if shared.renew is None or shared.writable:
         return False
-    files_now = {segment.base_offset: segment for segment in fresh.segments}
+    _, segments = list_beside_writer(shared)
+    files_now = {segment.base_offset: segment for segment in segments}
     return any(not segment.is_same_file(files_now.get(segment.base_offset)) for segment in view.segments)
 
 
@@ -143,6 +145,14 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
         # The end of a log is no such place: it was cut there.
         if offset < end or (offset == end and not segment.is_bounded):
             return fresh
+        if segment is fresh.last:
+            if offset == end:
+                return fresh
+            # The log was cut, by its writer or by a broker.
+            raise OffsetOutOfRange(offset, log_start_offset=fresh.bases[0], log_end_offset=end)
+        before = {one.base_offset: one for one in view.segments}.get(segment.base_offset)
+        if not segment.contiguous and (before is None or not before.is_same_file(segment)):
+            return fresh  # a broker rewrote it, whose compaction keeps no such header, and seeklog sealed it since
         break
     raise error
 
@@ -153,7 +163,19 @@ class Cursor:
     Where compaction replaces the segment that it comes to, it goes on at its offset in the newest view.
     """
 
-    __slots__ = ("_looks", "_renewals", "at", "chunk", "data", "next_offset", "origin", "place", "segment", "view")
+    __slots__ = (
+        "_looks",
+        "_renewals",
+        "at",
+        "chunk",
+        "data",
+        "next_offset",
+        "origin",
+        "place",
+        "resumed_at",
+        "segment",
+        "view",
+    )
     at: int
     data: bytes
     next_offset: int
@@ -164,6 +186,8 @@ class Cursor:
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
         self.chunk = chunk
         self._renewals = self._looks = 0
+        self.resumed_at = 0
+        """Where it went on in a newer view. The batch there may begin before: what was cut off was written anew."""
         self.view = view
         try:
             self._go_to(view, offset)
@@ -195,6 +219,7 @@ class Cursor:
         if self._renewals > RENEWALS_MOST:
             raise error
         view = renewed(view, offset, error)
+        self.resumed_at = offset
         try:
             self._go_to(view, offset)
             while True:
@@ -297,6 +322,7 @@ class Cursor:
         Returns the bytes of the batches that were decoded.
         """
         segment, before = self.segment, len(out)
+        start = max(start, self.resumed_at)
         try:
             at, next_offset, taken = kernel.read_records(
                 self.data,

@@ -147,9 +147,12 @@ def find_topics(files: Files, root: str, kinds: Mapping[str, Kind], *, known: It
 def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: Catalog) -> Catalog:
     """Return a catalog as a broker has left the topics that are in it: it deletes, recreates and lengthens them.
 
-    Only for a root that a broker has formatted: elsewhere a directory that is missing was lost.
+    Only for a root that a broker has formatted: elsewhere a directory that is missing was lost. A broker renames the
+    directories of a topic that it deletes. A directory that keeps its name, and cannot be read or holds no log, is
+    damaged: its topic stays, and whoever opens it is told.
     """
     there = _partitions_there(files, root, kinds, wanted=lambda topic: topic in catalog)
+    named = {partition.topic for name in kinds if (partition := names.parse_partition_name(name)) is not None}
     followed: Catalog = {}
     for name, topic in catalog.items():
         partitions = there.get(name)
@@ -160,6 +163,8 @@ def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: C
             is_another = are_different(found.topic_id, topic.topic_id)
             numbers = tuple(sorted({*topic.partitions, *partitions}))
             followed[name] = found if is_another else replace(topic, partitions=numbers)
+        elif name in named:
+            followed[name] = topic
     return followed
 
 
