@@ -142,13 +142,12 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
         except FileNotFoundError:
             continue  # and replaced once more
         # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
-        # The end of a log is no such place: it was cut there.
-        if offset < end or (offset == end and not segment.is_bounded):
+        if offset < end:
             return fresh
-        if segment is fresh.last:
+        if not segment.is_bounded:
+            # The log was cut, by its writer or by a broker.
             if offset == end:
                 return fresh
-            # The log was cut, by its writer or by a broker.
             raise OffsetOutOfRange(offset, log_start_offset=fresh.bases[0], log_end_offset=end)
         before = {one.base_offset: one for one in view.segments}.get(segment.base_offset)
         if not segment.contiguous and (before is None or not before.is_same_file(segment)):
