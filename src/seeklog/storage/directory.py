@@ -62,7 +62,7 @@ def lock_out_broker(files: Files, root: str) -> Lock:
 
 def is_root(files: Files, path: str) -> bool:
     """Tell whether a directory is a store's, or a broker's data directory."""
-    for name in (names.LOCK, names.META_PROPERTIES, names.TOPICS):
+    for name in (names.META_PROPERTIES, names.TOPICS, names.RECOVERY_POINTS):
         with contextlib.suppress(FileNotFoundError):
             if files.kind(f"{path}/{name}") == "file":
                 return True

@@ -160,7 +160,9 @@ def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: C
             followed[name] = topic
         elif partitions is not None:
             found = _adopted(files, root, name, partitions)
-            is_another = are_different(found.topic_id, topic.topic_id)
+            # No checksum covers an id: all partitions must agree that the topic is another one.
+            ids = [read_topic_id(files, partition_path(root, TopicPartition(name, number))) for number in partitions]
+            is_another = all(are_different(topic_id, topic.topic_id) for topic_id in ids)
             numbers = tuple(sorted({*topic.partitions, *partitions}))
             followed[name] = found if is_another else replace(topic, partitions=numbers)
         elif name in named:

@@ -47,6 +47,8 @@ from seeklog.topics.patience import patiently
 
 logger = logging.getLogger("seeklog")
 
+# How often a reader looks for what a broker has done to the topics: that lists the directory of each partition.
+BROKER_LOOK_S = 0.5
 # How long a change waits for another process's change.
 PATIENCE_S = 10.0
 # Kafka has no limit; this one keeps a slip of the keyboard from filling the disk with directories.
@@ -65,6 +67,7 @@ class Topics:
         self._changes = threading.RLock()
         self._lock = threading.Lock()
         self._bytes: bytes | None = None
+        self._next_look = 0.0
         self._catalog: Catalog = {}
         self.forget: Callable[[str], None] | None = None
         """Drops what others know of a topic that is deleted; set once there are others."""
@@ -84,7 +87,7 @@ class Topics:
         try:
             with self._lock:
                 data = read_catalog_bytes(self._files, self.root)
-                if data == self._bytes and data is not None and not self._may_have_broker():
+                if data == self._bytes and data is not None and not self._is_look_due():
                     return False
                 version = self.version
                 self._take_in(*self._look())
@@ -102,8 +105,9 @@ class Topics:
         Who may not write sees a broker's directories too; who may has taken them into the catalog.
         """
         data = read_catalog_bytes(self._files, self.root)
-        if data is not None and data == self._bytes and not self._may_have_broker():
+        if data is not None and data == self._bytes and not self._is_look_due():
             return self._catalog, data
+        self._next_look = self._clock.monotonic() + BROKER_LOOK_S
         catalog = decode_catalog(data, path=self._path) if data is not None else {}
         if not self._read_only:
             # Whoever wrote it may have been killed before its name was durable; what is built on it must not be lost.
@@ -119,12 +123,12 @@ class Topics:
             catalog |= found
         return catalog, data
 
-    def _may_have_broker(self) -> bool:
-        """Tell whether a broker may be changing the topics: it does so without a word in the catalog.
+    def _is_look_due(self) -> bool:
+        """Tell whether to look at the directories: a broker changes the topics without a word in the catalog.
 
         None can where this process may write: they keep each other out.
         """
-        if not self._read_only or isinstance(self._files, ReadOnlyFiles):
+        if not self._read_only or isinstance(self._files, ReadOnlyFiles) or self._clock.monotonic() < self._next_look:
             return False
         try:
             return self._files.kind(f"{self.root}/{names.META_PROPERTIES}") == "file"
