@@ -320,6 +320,7 @@ def main() -> None:
     over = when_input_ends()
     reader = Reader(Path(root), Ledger(Path(ledger)), int(seed))
     logging.getLogger("seeklog").addHandler(Complaints(reader))
+    reader.ask_one()
     while not over.is_set():
         reader.ask_one()
     reader.close()
