@@ -50,12 +50,14 @@ class SparkReader:
     def _take(self, frame: DataFrame, number: int) -> None:
         rows = sorted((row.partition, row.offset, bytes(row.value)) for row in frame.collect())
         positions = dict(self._positions)
+        wrong = []
         for partition, offset, value in rows:
             expected = positions.get(partition, offset)
             told = check_value(value)
             if offset != expected or (told.partition, told.number) != (partition, offset):
-                self._wrong.append(f"wrong answer: the stream gives {partition} {offset} {told}, expected {expected}")
+                wrong.append(f"wrong answer: the stream gives {partition} {offset} {told}, expected {expected}")
             positions[partition] = offset + 1
+        self._wrong += wrong[:3]
         self._positions = positions
         self.counts["records"] += len(rows)
         self.counts["stream batches"] += 1
