@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import mmap
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -21,6 +22,8 @@ COMPACTED: Final = "compacted"
 FLEETING: Final = "fleeting"
 PARTITIONS: Final = 2
 KEYS: Final = 64
+REST: Final = 4000
+"""Of how many records a key has none. A read ends meanwhile, and the newest record of the key must be in it."""
 T: Final = 1_700_000_000_000
 PADDING: Final = b"." * 160
 
@@ -36,8 +39,9 @@ class WrongAnswer(AssertionError):
 
 
 def key_of(number: int) -> bytes:
-    """Return the key of a record by its number: they come in no regular order."""
-    return b"key-%d" % (number * 7919 % 1009 % KEYS)
+    """Return the key of a record by its number: in no regular order, and half of the keys rest by turns."""
+    half = KEYS // 2
+    return b"key-%d" % (number * 7919 % 1009 % half + number // REST % 2 * half)
 
 
 def key_number(key: bytes) -> int:
@@ -104,6 +108,24 @@ class Ledger:
 
     def sent_of_key(self, key: int) -> int:
         return self._fields[_SENT_KEYS + key]
+
+    def check_newest(self, before: Sequence[int], found: Sequence[int], *facts: object) -> int:
+        """Hold the newest record found of each key against what was acknowledged before, once the read is over.
+
+        A read is a snapshot that ends at the high watermark of its plan. The cleaner does not know of it: a record
+        that a newer one supersedes is gone, also where the newer one lies after that end and is not read. So the
+        absence of a record is lawful if a newer one of its key, after all that was read, has been sent by now. Of a
+        key that rests nothing may be missing. Returns how many keys have rested.
+        """
+        last = max(*before, *found)
+        rested = 0
+        for key, (acked, number) in enumerate(zip(before, found, strict=True)):
+            sent = self.sent_of_key(key)
+            rested += sent <= acked >= 0
+            if number < acked and sent <= last:
+                words = ("the newest of key", key, "is", number, "acknowledged:", acked, "sent:", sent, *facts)
+                raise WrongAnswer(" ".join(map(str, words)))
+        return rested
 
     def send_key(self, key: int, number: int) -> None:
         self._fields[_SENT_KEYS + key] = number

@@ -120,7 +120,7 @@ class Reader:
 
     def _compacted_scan(self) -> int:
         before = [self.ledger.acked_of_key(key) for key in range(KEYS)]
-        newest = dict.fromkeys(range(KEYS), -1)
+        newest = [-1] * KEYS
         last, count = -1, 0
         for record in self._store.log(COMPACTED, 0).scan():
             expect(record.offset > last, COMPACTED, record.offset, "after", last)
@@ -132,8 +132,7 @@ class Reader:
             expect(told.number > newest[number], "offset", record.offset, told, "is not after", newest[number])
             newest[number] = told.number
             last, count = record.offset, count + 1
-        for key, number in enumerate(before):
-            expect(newest[key] >= number, "the newest of key", key, "is", newest[key], "acknowledged:", number)
+        self.counts["keys at rest"] += self.ledger.check_newest(before, newest, "of", count, "up to", last)
         return count
 
     def _compacted_keys(self) -> int:
@@ -157,8 +156,9 @@ class Reader:
         incarnation, is_there, acked = self.ledger.fleeting
         try:
             records = list(self._store.log(FLEETING, 0).scan())
-        except TopicNotFound:
-            expect(not is_there or self.ledger.fleeting[:2] != (incarnation, True), FLEETING, incarnation, "not found")
+        except TopicNotFound as error:
+            is_still = is_there and self.ledger.fleeting[:2] == (incarnation, True)
+            expect(not is_still, FLEETING, incarnation, "is there:", repr(error), "at", *_lines(error))
             return 0
         tolds = [check_value(record.value) for record in records]
         expect(all(told.topic == FLEETING for told in tolds), tolds[:1])
@@ -320,6 +320,7 @@ def main() -> None:
     over = when_input_ends()
     reader = Reader(Path(root), Ledger(Path(ledger)), int(seed))
     logging.getLogger("seeklog").addHandler(Complaints(reader))
+    reader.ask_one()
     while not over.is_set():
         reader.ask_one()
     reader.close()

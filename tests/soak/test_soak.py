@@ -55,6 +55,7 @@ def test_ten_minutes_beside_a_broker_pass_without_a_crash_a_wrong_answer_or_an_a
     rounds = (
         f"{SECONDS:.0f} s: {traffic.deletions} DeleteRecords, {traffic.incarnations} topics created again, {restarts}; "
         f"{found.counts.get('answers', 0)} answers, {found.counts.get('stream batches', 0)} batches of a stream, "
+        f"{found.counts.get('keys at rest', 0)} newest records of keys that rest, "
         f"{found.counts.get('verify', 0)} verify, {found.counts.get('ls', 0)} ls"
     )
     put_row(
