@@ -69,7 +69,7 @@ class HandedOver(RealBroker):
         self._properties = self.properties_path
 
 
-@pytest.fixture(params=VERSIONS)
+@pytest.fixture(params=[VERSIONS[0], *(pytest.param(version, marks=pytest.mark.slow) for version in VERSIONS[1:])])
 def jars(request: pytest.FixtureRequest) -> Jars:
     return jars_or_skip(request.param)
 

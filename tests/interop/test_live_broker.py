@@ -110,7 +110,6 @@ def test_a_topic_that_is_deleted_is_not_found_and_one_created_again_is_read_anew
         assert values(store.log("short-lived", 0)) == [b"0", b"1", b"2"]
 
 
-@pytest.mark.xfail(strict=True, raises=TopicNotFound, reason="Store.log keeps the log of the topic that was deleted")
 def test_a_topic_created_again_between_two_questions_is_read_anew(broker: RealBroker) -> None:
     admin = AdminClient(config(broker))
     create(admin, "recreated", 1)

@@ -148,6 +148,11 @@ class Log:
         return self._writing is not None and self._writing.is_over and not self._is_closed
 
     @property
+    def is_same_topic(self) -> bool:
+        """Whether the directory is still of the topic that was opened: a broker may recreate one under its name."""
+        return not isinstance(self._partition, Observer) or self._partition.is_same_topic()
+
+    @property
     def needs_recovery(self) -> bool:
         """Whether the log was not closed cleanly: a writer is at it, or was when the process or the power went."""
         return isinstance(self._partition, Observer) and not self._partition.is_clean
@@ -204,11 +209,17 @@ class Log:
         return self._partition.leader_epoch
 
     def _fresh(self) -> Partition | Observer:
-        if isinstance(self._partition, Observer):
+        if not isinstance(self._partition, Observer):
+            return self._partition
+        for is_last_try in (False, True):
             try:
                 self._partition.refresh()
+                break
             except (FileNotFoundError, NotALog) as error:
-                raise self._gone(self._partition, error) from error
+                gone = self._gone(self._partition, error)
+                # A broker may have been creating a topic of that name just now: then it is another one.
+                if is_last_try or isinstance(gone, TopicNotFound):
+                    raise gone from error
             except OSError as error:
                 raise NotAccessible(f"{self.location} cannot be read: {error}") from error
         return self._partition

@@ -226,13 +226,17 @@ class Observer:
         except FileNotFoundError:
             return b""
 
+    def is_same_topic(self) -> bool:
+        """Tell whether the directory is still of the topic that was opened, and not of one that was recreated."""
+        topic_id = self._read_topic_id()
+        self._topic_id = self._topic_id or topic_id
+        return not topic_id or topic_id == self._topic_id
+
     def _check_same_topic(self) -> None:
         """Refuse the partition of another topic: one that was recreated has the same names and other records."""
-        topic_id = self._read_topic_id()
-        if self._topic_id and topic_id and topic_id != self._topic_id:
+        if not self.is_same_topic():
             topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
             raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
-        self._topic_id = self._topic_id or topic_id
 
     def _load(self, *, is_second_look: bool = False) -> None:
         """Look at the directory; again, where its files are replaced while this reads them."""

@@ -132,12 +132,15 @@ class PartitionTable:
         entry = self._entries.get(partition)
         if entry is not None and entry.version == self._topics.version:
             log = entry.open_log()
-            if log is not None:
+            if log is not None and not (self._topics.is_brokers and not log.is_same_topic):
                 return log
         entry = self._entry(partition)
         with entry.lock:
             self._hold_against_topics(entry)
             log = entry.open_log()
+            if log is not None and log is entry.reader and not log.is_same_topic:
+                log.close()
+                log = None
             if log is None:
                 self._close_writer(entry)
                 log = self._open(partition, read_only=True)
@@ -371,7 +374,7 @@ class PartitionTable:
 
     def _has_topic(self, name: str) -> bool:
         """Tell whether a topic is there by now."""
-        self._topics.refresh()
+        self._topics.refresh(at_once=True)
         return self._topics.has(name)
 
     # ------------------------------------------------------------ closing logs

@@ -74,6 +74,12 @@ def find_partitions(
     return Territory(root=root, places=tuple(places))
 
 
+def still_has(root: str, place: Place, files: Files) -> bool:
+    """Tell whether a store still has a partition: a broker that runs may have deleted its topic just now."""
+    there = find_partitions(root, topics=None, config=place.config, files=files)
+    return any(each.directory == place.directory for each in there.places)
+
+
 def _is_partition(files: Files, path: str) -> bool:
     try:
         return any(names.parse_segment_name(name) for name in files.list(path))

@@ -68,6 +68,8 @@ class Topics:
         self._lock = threading.Lock()
         self._bytes: bytes | None = None
         self._next_look = 0.0
+        self.is_brokers = False
+        """Whether a reader has found that a broker may run on the directory."""
         self._catalog: Catalog = {}
         self.forget: Callable[[str], None] | None = None
         """Drops what others know of a topic that is deleted; set once there are others."""
@@ -82,10 +84,15 @@ class Topics:
 
     # ------------------------------------------------------------ asking
 
-    def refresh(self) -> bool:
-        """Read the catalog again if another process has changed it; tell whether it had."""
+    def refresh(self, *, at_once: bool = False) -> bool:
+        """Read the catalog again if another process has changed it; tell whether it had.
+
+        With `at_once` what a broker has done is looked for, too, however short ago that was done.
+        """
         try:
             with self._lock:
+                if at_once:
+                    self._next_look = 0.0
                 data = read_catalog_bytes(self._files, self.root)
                 if data == self._bytes and data is not None and not self._is_look_due():
                     return False
@@ -114,7 +121,8 @@ class Topics:
             self._files.sync_directory(self.root)
         if self._read_only:
             kinds = layout.check_root(self._files, self.root, create=False)
-            if names.META_PROPERTIES in kinds:
+            self.is_brokers = names.META_PROPERTIES in kinds
+            if self.is_brokers:
                 catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             found = layout.find_topics(self._files, self.root, kinds, known=catalog)
             if found and read_catalog_bytes(self._files, self.root) != data:

@@ -66,17 +66,20 @@ def verify(
     return Exit.DAMAGE if any(row["severity"] == "error" for row in rows) else None
 
 
-def _plan(target: Target) -> Plan:
+def _plan(target: Target, *, attempts: int = MAX_ATTEMPTS) -> Plan:
     from seeklog.storage.finding import Finding, Kind, Severity
     from seeklog.storage.inspection import Plan, plan_inspection
+    from seeklog.topics.territory import still_has
 
     place = target.place
     try:
         plan = plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=target.files)
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        if missing and not _is_still_there(target):
+        if missing and target.root is not None and not still_has(target.root, place, target.files):
             return Plan(directory=place.directory, checkpoint=None, subjects=())
+        if missing and attempts > 1:
+            return _plan(target, attempts=attempts - 1)  # a broker may be creating it again
         detail = "the directory of the partition is missing" if missing else f"it cannot be read: {error}"
         finding = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
         return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(finding,))
@@ -84,16 +87,6 @@ def _plan(target: Target) -> Plan:
         return plan
     subjects = tuple(subject for subject in plan.subjects if subject.base_offset == target.segment)
     return Plan(directory=plan.directory, checkpoint=plan.checkpoint, subjects=subjects)
-
-
-def _is_still_there(target: Target) -> bool:
-    """Tell whether a store still has a partition: a broker that runs may have deleted its topic just now."""
-    from seeklog.topics.territory import find_partitions
-
-    if target.root is None:
-        return True
-    there = find_partitions(target.root, topics=None, config=target.place.config, files=target.files)
-    return any(place.directory == target.place.directory for place in there.places)
 
 
 def _check_settled(

@@ -65,7 +65,7 @@ def verify(
     origin = Origin(root=root, storage_options=storage_options or {}, stored=stored)
     config = config if isinstance(config, LogConfig) else LogConfig.from_mapping(config or {})
     places = find_partitions(root, topics=topics, config=config, files=files).places
-    plans = [_plan(place, files) for place in places]
+    plans = [_plan(root, place, files) for place in places]
     packs = pack([(number, subject) for number, plan in enumerate(plans) for subject in plan.subjects], _size)
     shown = Progress(
         "verify",
@@ -85,10 +85,12 @@ def verify(
     return frame_of(spark, FINDINGS, rows)
 
 
-def _plan(place: Place, files: Files) -> Plan:
+def _plan(root: str, place: Place, files: Files) -> Plan:
     try:
         return plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=files)
     except FileNotFoundError:
+        if not still_has(root, place, files):
+            return Plan(directory=place.directory, checkpoint=None, subjects=())
         detail = "the directory of the partition is missing"
     except OSError as error:
         detail = str(NotAccessible(f"the directory cannot be read: {error}"))
