@@ -20,6 +20,7 @@ from seeklog.spark.words import readable_path
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import Inspection, Plan, Subject, conclude, inspect_segment, plan_inspection
 from seeklog.topics.archived import Origin, StoredFiles, open_archive
+from seeklog.topics.territory import still_has
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
