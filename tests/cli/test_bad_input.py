@@ -41,6 +41,7 @@ WRITES = {
     "archive": ["archive", "data", "cold", "T"],
     "reset": ["reset", "data", "billing", "T", "--to", "start", "--yes"],
     "pipeline": ["pipeline", "verify", "data"],
+    "handover": ["handover", "data", "--to-kafka", "--yes"],
 }
 # These make what they work on, or work on nothing.
 ON_NOTHING = {"create", "demo", "bench", "completion"}

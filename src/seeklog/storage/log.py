@@ -547,9 +547,16 @@ class Log:
             try:
                 return self._in_view(partition.view, start, look)
             except OffsetOutOfRange:
-                # Nobody has asked for an offset: the start of the log was raised meanwhile.
-                if self._fresh().log_start_offset == start:
+                # Nobody has asked for an offset: if the start of the log was raised meanwhile, this begins there.
+                if not self._was_start_raised(start):
                     raise
+
+    def _was_start_raised(self, start: int) -> bool:
+        """Tell whether the log starts beyond an offset because somebody deleted what was there, not by a loss."""
+        partition = self._fresh()
+        if isinstance(partition, Observer) and not partition.explains_start_beyond(start):
+            return False
+        return partition.log_start_offset > start
 
     def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
         """Return the newest record with this key in [start, end), by default of all that are visible, or None.

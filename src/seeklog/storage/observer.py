@@ -305,6 +305,11 @@ class Observer:
         self.log_start_offset = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
         self.recovery_point = min(end, checkpoint.recovery_point) if checkpoint is not None else first
 
+    def explains_start_beyond(self, offset: int) -> bool:
+        """Tell whether the log may start beyond an offset: its checkpoint says so, or a broker deletes segments."""
+        checkpoint = self._checkpoint
+        return checkpoint is None or checkpoint.foreign or checkpoint.log_start_offset > offset
+
     @property
     def last_stable_offset(self) -> int:
         """The high watermark: only a writer knows which transactions have not ended."""
