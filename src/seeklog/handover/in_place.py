@@ -87,9 +87,10 @@ class InPlacePlan:
         for topic in self.store.topics:
             yield from _topic_steps(topic)
         for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
-            yield Step(action="write", file=name, detail=f"{len(self.store.partitions)} partitions")
-        yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
-        detail = f"{len(self.store.topics)} topics for Kafka {self.broker.kafka_version}"
+            yield Step(action="write", file=name, detail=_count(len(self.store.partitions), "partition"))
+        if any(topic.config.compacts for topic in self.store.topics):
+            yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
+        detail = f"{_count(len(self.store.topics), 'topic')} for Kafka {self.broker.kafka_version}"
         yield Step(action="write", file=names.BOOTSTRAP, detail=detail)
         yield Step(action="write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
 
@@ -105,11 +106,14 @@ class InPlacePlan:
         return lines if count is None else [*lines, f"transaction.state.log.num.partitions={count}"]
 
 
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
+
+
 def _topic_steps(topic: TopicState) -> Iterator[Step]:
     retention = "keeps all records" if not topic.config.deletes or topic.config.retention_ms < 0 else ""
     retention = retention or f"keeps records for {topic.config.retention_ms} ms"
-    count = len(topic.partitions)
-    detail = f"id {topic.topic_id}, {count} partition{'s' if count != 1 else ''}"
+    detail = f"id {topic.topic_id}, {_count(len(topic.partitions), 'partition')}"
     yield Step(action="hand over", topic=topic.name, detail=detail if topic.is_internal else f"{detail}, {retention}")
     for each in topic.partitions:
         if not each.has_metadata:
