@@ -531,7 +531,7 @@ def test_the_command_finds_no_damage_in_the_middle_of_the_cleaners_work(
 def test_a_topic_that_is_deleted_under_an_open_log_is_not_found(
     root: Path, through: str, is_used: bool, question: Question, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Goal: what is told to whoever asks by a log that it has had for long."""
+    """Goal: the answers of a log that has been open for long."""
     made = make_partition(root)
     BrokerPartition.create(root / "other-0").stop(root, clean=False)
     answers = Answers(made)

@@ -1,6 +1,6 @@
 """What happens to a broker in a soak, from one process: it produces, deletes, creates again, restarts, and counts.
 
-`Traffic` writes what `ledger.py` knows of. `Readers` are the processes beside it; what they find is told at the end.
+`Traffic` writes what `ledger.py` knows of. `Readers` are the processes beside it; they report at the end.
 """
 
 from __future__ import annotations

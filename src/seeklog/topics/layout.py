@@ -149,7 +149,7 @@ def follow_broker(files: Files, root: str, kinds: Mapping[str, Kind], catalog: C
 
     Only for a root that a broker has formatted: elsewhere a directory that is missing was lost. A broker renames the
     directories of a topic that it deletes. A directory that keeps its name, and cannot be read or holds no log, is
-    damaged: its topic stays, and whoever opens it is told.
+    damaged: its topic stays, and opening the partition raises.
     """
     there = _partitions_there(files, root, kinds, wanted=lambda topic: topic in catalog)
     named = {partition.topic for name in kinds if (partition := names.parse_partition_name(name)) is not None}
