@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seeklog.groups.description import GroupDescription, PartitionLag
     from seeklog.names import TopicPartition
     from seeklog.record.batch import Batch, BatchHeader
-    from seeklog.record.kernel import Record
+    from seeklog.record.record import Record
     from seeklog.storage.log import Log
     from seeklog.storage.producers import ProducerSequence
     from seeklog.storage.reading import FileRange, Seek
@@ -80,7 +80,7 @@ _HOMES = {
     "PartitionLag": "groups.description",
     "Producer": "clients.producer",
     "ProducerSequence": "storage.producers",
-    "Record": "record.kernel",
+    "Record": "record.record",
     "RecordMetadata": "clients.producer",
     "RecoveryReport": "storage.recovery",
     "RepairPlan": "storage.repair",

@@ -39,7 +39,8 @@ from seeklog.files import Files, OsFiles, ReadOnlyFiles, absolute, local_path
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, partition_of
+from seeklog.record.key_hash import partition_of
+from seeklog.record.record import Record
 from seeklog.remote import RemoteFiles
 from seeklog.storage.compaction import BUFFER_BYTES, Compacted
 from seeklog.storage.directory import lock_out_broker

@@ -15,7 +15,8 @@ import pytest
 import seeklog
 from cold.s3_server import BUCKET, S3Server
 from seeklog import Log, Record, Store, TopicPartition, names
-from seeklog.record.kernel import KeyTable, hash_key
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyTable
 from seeklog.remote import RemoteFiles
 from seeklog.storage import key_ranges
 from seeklog.storage.key_ranges import RangedKeys, open_ranged

@@ -12,7 +12,7 @@ from pyspark.sql.functions import expr
 
 import seeklog
 from seeklog import Record, Store, names
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 from seeklog.spark.schema import RECORD_SCHEMA
 from seeklog.spark.sink import batch_writer
 from store.workbench import Holder

@@ -8,7 +8,7 @@ import pytest
 
 from seeklog import names
 from seeklog.errors import CorruptionError
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.checkpoint import (
     Checkpoint,
     decode_checkpoint,

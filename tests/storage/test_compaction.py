@@ -27,7 +27,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.record.batch import encode_batch
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage import compaction
 from seeklog.storage.compaction import SegmentFacts, assess, can_join
 from seeklog.storage.seal import read_seal

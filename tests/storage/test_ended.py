@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from seeklog.config import INT64_MAX
-from seeklog.record.batch import CONTROL, TRANSACTIONAL
 from seeklog.record.control import ABORT, COMMIT
+from seeklog.record.layout import CONTROL, TRANSACTIONAL
 from seeklog.storage.ended import EndedTransactions, Verdicts
 
 MARKER = TRANSACTIONAL | CONTROL

@@ -9,7 +9,7 @@ import pytest
 
 from record.batches import LIMIT, Row, Sketch, T
 from seeklog.errors import CorruptBatch, LostRecords
-from seeklog.record.batch import CONTROL, LOG_APPEND_TIME
+from seeklog.record.layout import CONTROL, LOG_APPEND_TIME
 from seeklog.storage.headers import Census, take_census
 from storage.workbench import BATCH_BYTES, fill, open_log
 

@@ -10,7 +10,7 @@ import pytest
 
 from record.batches import batch_of, varint
 from seeklog import LogConfig, Record
-from seeklog.record.kernel import KeyTable
+from seeklog.record.key_table import KeyTable
 from seeklog.storage.finding import Kind, Severity
 from seeklog.storage.inspection import inspect_partition
 from seeklog.storage.keyindex import encode_key_index, with_crcs

@@ -20,7 +20,9 @@ from seeklog import Log, Record
 from seeklog.errors import BatchTooLarge, CorruptBatch, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
 from seeklog.files import Buffer
 from seeklog.record.batch import encode_batch
-from seeklog.record.kernel import KeyTable, crc32c, hash_key
+from seeklog.record.crc import crc32c
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyTable
 from seeklog.storage import keys as keys_module
 from seeklog.storage.keyindex import collect_keys, encode_key_index, open_key_index
 from seeklog.storage.seal import read_seal

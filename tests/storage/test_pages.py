@@ -17,7 +17,7 @@ from seeklog import Log, Record
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
 from seeklog.files import OsFiles
 from seeklog.record.batch import encode_batch, read_header
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage import reading, uncovered
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import inspect_partition

@@ -17,8 +17,9 @@ from seeklog.errors import (
     SequenceError,
     UsageError,
 )
-from seeklog.record.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from seeklog.record.batch import BatchHeader
 from seeklog.record.control import EndMarker
+from seeklog.record.layout import CONTROL, TRANSACTIONAL
 from seeklog.storage.producers import (
     EXPIRATION_MS,
     ProducerBatch,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.pages import PAGE_SIZE, PAGE_SIZE_MOST, Pages
 from seeklog.storage.seal import (
     COMPACTED_SIZE,

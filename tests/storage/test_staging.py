@@ -11,7 +11,7 @@ from record.batches import SMALL
 from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
 from seeklog.files import Buffer
 from seeklog.names import app_key
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.staging import STALE_MS, StagedFile, Stager, check_staged, is_stale, read_staged, remove_staged
 from storage.workbench import START_MS, QuickFiles
 

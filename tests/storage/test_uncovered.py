@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage import uncovered
 from seeklog.storage.segment import Segment
 from seeklog.storage.uncovered import EPOCH_AT, ChangedEpoch, changed_epochs

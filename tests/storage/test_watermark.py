@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from seeklog import names
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.watermark import (
     EXPLICIT,
     FOLLOWS_WRITE,

@@ -22,7 +22,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import Buffer
-from seeklog.record.kernel import record_bound
+from seeklog.record.encode import record_bound
 from storage.workbench import (
     HEADER_BYTES,
     PATIENCE_S,

@@ -12,7 +12,7 @@ import pytest
 
 from seeklog import Store, TopicPartition
 from seeklog.groups.records import OffsetKey, decode_key, decode_offset
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 from storage.workbench import wait_until
 from store.children import CONFIG, GROUP, TOPIC, Child, Event, value_of
 

@@ -29,7 +29,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import Buffer
-from seeklog.record.kernel import murmur2, partition_of
+from seeklog.record.key_hash import murmur2, partition_of
 from seeklog.store import Store
 from storage.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
 from store.workbench import open_store

@@ -20,7 +20,8 @@ from seeklog.files import OsFiles
 from seeklog.record.batch import DECOMPRESSED_LIMIT, BatchHeader, decode_records
 from seeklog.record.codec import decompress
 from seeklog.record.control import decode_end_marker
-from seeklog.record.kernel import HEADER_SIZE, Record
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.record import Record
 from seeklog.storage.deep_inspection import read_batches, whole_ranges
 from seeklog.storage.salvage import Damage, Salvage
 from seeklog.storage.segment import Segment, Shared

@@ -18,7 +18,7 @@ from typing import TypeVar
 
 import seeklog
 from seeklog.config import LogConfig
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.storage.log import Log
 
 Item = TypeVar("Item")

@@ -22,7 +22,7 @@ from seeklog.cli.times import Place, parse_place
 from seeklog.cli.where import compile_where
 from seeklog.cli.words import parse_pair
 from seeklog.errors import OffsetOutOfRange, UsageError
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 if TYPE_CHECKING:
     from seeklog.storage.log import Log

@@ -14,7 +14,7 @@ from seeklog.cli.dissection import Part, is_log, stem_of
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import OsFiles
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.checkpoint import decode_checkpoint
 from seeklog.storage.epochs import decode_epochs
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY

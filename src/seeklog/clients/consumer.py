@@ -33,7 +33,7 @@ from seeklog.files import Files
 from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.storage.log import Log
 from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics

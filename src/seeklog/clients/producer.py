@@ -19,7 +19,8 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, make_record, record_bound
+from seeklog.record.encode import record_bound
+from seeklog.record.record import Record, make_record
 from seeklog.storage.log import Log
 from seeklog.storage.producers import ProducerSequence
 from seeklog.storage.sender import Future, Gathering, Lane, Sender

@@ -34,7 +34,7 @@ from seeklog.files import Files
 from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
 from seeklog.topics.table import PartitionTable

@@ -26,7 +26,7 @@ from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
 from seeklog.handover.plan import CLUSTER_METADATA, Step, check_no_broker, local_root, lock_root
 from seeklog.handover.settings import from_kafka, to_kafka
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.directory import take_lock
 from seeklog.storage.epochs import LeaderEpochs

@@ -49,7 +49,7 @@ from seeklog.handover.plan import (
 )
 from seeklog.handover.properties import create_command
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.epochs import Entry, encode_epochs
 from seeklog.store import Store

@@ -22,7 +22,7 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.files import Files, ReadOnlyFiles
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.handle import Handle

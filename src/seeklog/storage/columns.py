@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from seeklog.errors import CorruptionError
 from seeklog.record import arrow
-from seeklog.record.kernel import Columns
+from seeklog.record.columns import Columns
 from seeklog.storage.reading import Cursor
 from seeklog.storage.view import View
 

@@ -30,15 +30,12 @@ from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
 from seeklog.files import FULL
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import (
-    HEADER_SIZE,
-    SECRET_SIZE,
-    SLOT_SIZE,
-    BatchFilter,
-    OffsetMap,
-    SegmentState,
-    note_transactions,
-)
+from seeklog.record.compaction import BatchFilter
+from seeklog.record.key_hash import SECRET_SIZE
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.markers import note_transactions
+from seeklog.record.offset_map import SLOT_SIZE, OffsetMap
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage import swap
 from seeklog.storage.ended import EndedTransactions, Verdicts
 from seeklog.storage.pages import PageSums

@@ -11,7 +11,7 @@ from seeklog import names
 from seeklog.errors import CorruptionError
 from seeklog.files import Files, OsFiles
 from seeklog.record.batch import Batch, decode_records, read_header
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 from seeklog.storage.finding import Finding, Kind, Severity
 from seeklog.storage.inspection import Plan, Subject
 from seeklog.storage.salvage import Salvage

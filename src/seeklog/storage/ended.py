@@ -32,8 +32,8 @@ from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.record.batch import CONTROL
 from seeklog.record.control import ABORT, COMMIT
+from seeklog.record.layout import CONTROL
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.segment import Shared
 

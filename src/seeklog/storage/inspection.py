@@ -18,7 +18,8 @@ from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import Files, FileStatus, OsFiles
-from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.broker_visit import known_checkpoint
 from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.directory import has_broker

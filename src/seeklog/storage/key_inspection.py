@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from seeklog import names
 from seeklog.errors import CorruptionError, FormatError
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.keyindex import ANOTHERS, collect_keys, encode_key_index, key_index_name, open_key_index
 from seeklog.storage.segment import Segment, seal_of

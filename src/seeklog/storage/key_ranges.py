@@ -12,7 +12,8 @@ from bisect import bisect_left
 from math import isqrt
 
 from seeklog.files import Files
-from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries
 from seeklog.storage.handle import Handle
 from seeklog.storage.keyindex import HASH_SIZE, HEAD_SIZE, OFFSET_SIZE, PAGE_SIZE, Layout, read_head
 from seeklog.storage.seal import Seal

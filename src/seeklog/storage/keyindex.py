@@ -30,7 +30,8 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.files import Buffer
-from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, crc32c, filter_block_count
+from seeklog.record.crc import crc32c
+from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count
 from seeklog.storage.reading import located
 from seeklog.storage.seal import Seal
 from seeklog.storage.segment import SCAN_CHUNK, Segment, check_fits

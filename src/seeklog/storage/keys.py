@@ -21,7 +21,10 @@ from typing import Protocol
 from seeklog.config import LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import ReadOnlyFiles
-from seeklog.record.kernel import KeyEntries, KeyTable, Record, SegmentState, hash_key
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyEntries, KeyTable
+from seeklog.record.record import Record
+from seeklog.record.segment_state import SegmentState
 from seeklog.remote import is_remote
 from seeklog.storage import reading
 from seeklog.storage.key_ranges import PageDamaged, open_ranged

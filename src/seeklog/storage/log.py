@@ -35,7 +35,7 @@ from seeklog.errors import (
 from seeklog.files import Files, OsFiles, absolute, local_path
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.storage import compaction, reading, removal, transaction
 from seeklog.storage.columns import scan_arrow
 from seeklog.storage.compaction import Cleanable, Compacted

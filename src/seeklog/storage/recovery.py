@@ -20,7 +20,8 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.files import FileStatus
-from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
+from seeklog.record.batch_header import count_whole_batches, has_producers
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, replace_file
 from seeklog.storage.ended import trim_aborted

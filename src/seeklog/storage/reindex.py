@@ -18,7 +18,10 @@ from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
 from seeklog.files import Files, OsFiles, absolute
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
+from seeklog.record.crc import crc32c
+from seeklog.record.index_lookup import floor_entry
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.checkpoint import read_checkpoint
 from seeklog.storage.directory import lock_lone_directory
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex

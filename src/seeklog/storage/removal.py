@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from seeklog.config import LogConfig
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage import reading
 from seeklog.storage.retention import SegmentFacts, expired_count, is_roll_due
 from seeklog.storage.segment import ActiveSegment, Segment

@@ -28,7 +28,9 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, NotAccessible, NotALog, UsageError
 from seeklog.files import FULL, Files, OsFiles, absolute
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage import swap
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint, replace_file, write_checkpoint
 from seeklog.storage.deep_inspection import read_batches, whole_ranges

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError, UnsupportedMagic
 from seeklog.record.batch import BatchHeader, read_header
-from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.finding import Kind
 from seeklog.storage.pages import PageSums
 from seeklog.storage.segment import SCAN_CHUNK, Segment, whole_batch_size

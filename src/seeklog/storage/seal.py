@@ -31,7 +31,7 @@ from dataclasses import astuple, dataclass
 
 from seeklog import names
 from seeklog.files import Files, ReadOnlyFiles
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.pages import PAGE_SIZE_MOST, Pages
 

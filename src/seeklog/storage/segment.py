@@ -22,7 +22,8 @@ from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
 from seeklog.files import FULL, Files, FileStatus, ReadOnlyFiles
-from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.handle import Handle
 from seeklog.storage.host import Host, OpenSegments

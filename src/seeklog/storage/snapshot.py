@@ -29,7 +29,7 @@ from typing import Final
 
 from seeklog import names
 from seeklog.files import Files
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.producers import ProducerEntry, WrittenBatch
 

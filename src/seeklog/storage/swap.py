@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from seeklog import names
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.seal import Seal, encode_seal
 from seeklog.storage.segment import Shared
 

@@ -34,8 +34,8 @@ from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.files import Files
 from seeklog.record.batch import BatchHeader, split_batches
+from seeklog.record.encode import stamp_append_time
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
-from seeklog.record.kernel import stamp_append_time
 from seeklog.storage import reading, staging
 from seeklog.storage.checkpoint import replace_file
 from seeklog.storage.staging import StagedFile

@@ -12,7 +12,7 @@ from typing import Final
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.storage.headers import scan_headers
 from seeklog.storage.pages import wrong_page
 from seeklog.storage.seal import Seal, read_table

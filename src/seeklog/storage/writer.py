@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from types import TracebackType
 
 from seeklog.errors import UsageError
-from seeklog.record.kernel import Record, make_record, record_bound
+from seeklog.record.encode import record_bound
+from seeklog.record.record import Record, make_record
 from seeklog.storage.partition import Partition
 from seeklog.storage.sender import Future, Lane, Sender
 

@@ -42,7 +42,9 @@ from seeklog.errors import (
 )
 from seeklog.files import Files, ReadOnlyFiles
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.record import Record
+from seeklog.record.segment_state import SegmentState
 from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
 from seeklog.storage.epochs import LeaderEpochs
 from seeklog.storage.losses import read_losses

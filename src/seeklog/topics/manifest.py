@@ -25,8 +25,8 @@ from typing import Any, Final
 from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import ManifestMismatch, SeeklogError
+from seeklog.record.crc import crc32c
 from seeklog.record.framed import whole_number
-from seeklog.record.kernel import crc32c
 from seeklog.storage.seal import Seal, decode_seal
 
 FORMAT: Final = "seeklog-archive"

@@ -33,7 +33,7 @@ from seeklog.errors import (
 )
 from seeklog.files import Files
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.storage.checkpoint import Checkpoint
 from seeklog.storage.compaction import clean_offset_of
 from seeklog.storage.host import BackgroundOf, Host, OpenSegments

@@ -28,7 +28,7 @@ from seeklog.errors import (
 )
 from seeklog.files import Files
 from seeklog.names import TopicPartition
-from seeklog.record import kernel
+from seeklog.record import batch_header, decode
 from seeklog.storage import staging
 from seeklog.storage.directory import take_lock
 from seeklog.storage.handle import Lock
@@ -250,9 +250,9 @@ class Transactions:
     def _check_keyed(self, directory: str, file: StagedFile, config: LogConfig) -> None:
         """Refuse records without key; the topic may be compacted only since they were staged."""
         for piece in staging.read_staged(self._files, directory, file):
-            kernel.check_batches(piece, INT32_MAX)
+            batch_header.check_batches(piece, INT32_MAX)
             try:
-                kernel.check_keyed(piece, config.max_decompressed_bytes)
+                decode.check_keyed(piece, config.max_decompressed_bytes)
             except InvalidRecord as error:
                 raise InvalidRecord(f"{directory} is compacted: {error}; nothing was committed") from None
 

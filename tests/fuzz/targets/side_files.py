@@ -10,7 +10,10 @@ from typing import Final
 from fuzz.mutation import ODD_NUMBERS, put_number
 from fuzz.target import Broken, Scramble, Target, enter
 from record.batches import SMALL
-from seeklog.record.kernel import KeyTable, crc32c, entries_around, hash_key
+from seeklog.record.crc import crc32c
+from seeklog.record.index_lookup import entries_around
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyTable
 from seeklog.storage.ended import AbortedTransaction, encode_aborted
 from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.storage.keyindex import HEAD_SIZE, encode_key_index, open_key_index, with_crcs

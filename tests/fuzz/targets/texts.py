@@ -11,7 +11,7 @@ from fuzz.target import Broken, Scramble, Target, enter
 from seeklog import names
 from seeklog.errors import CorruptionError
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.spark.lake import manifest as lake
 from seeklog.storage.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from seeklog.storage.epochs import LeaderEpochs, decode_epochs, encode_epochs

@@ -19,8 +19,8 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
 from seeklog.record import codec
-from seeklog.record.batch import CODEC_MASK, BatchHeader
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.batch import BatchHeader
+from seeklog.record.layout import CODEC_MASK, HEADER_SIZE
 from seeklog.sketch import Throughput
 from seeklog.storage.finding import Finding, Severity
 from seeklog.storage.headers import first_timestamp_ms, scan_headers
@@ -28,7 +28,7 @@ from seeklog.storage.inspection import conclude, inspect_segment, plan_inspectio
 
 if TYPE_CHECKING:
     from seeklog.cli.progress import Progress
-    from seeklog.record.kernel import Record
+    from seeklog.record.record import Record
     from seeklog.storage.checkpoint import Checkpoint
     from seeklog.storage.log import Log
     from seeklog.storage.segment import Segment
