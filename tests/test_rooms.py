@@ -1,4 +1,4 @@
-"""The rooms of the house: what the documents draw is what the import contracts hold, and the doors are the only ones."""
+"""The rooms of the house: the documents draw what the import contracts hold, and the disk has one door."""
 
 from __future__ import annotations
 
@@ -16,36 +16,9 @@ SOURCE: Final = ROOT / "src" / "seeklog"
 ENGINE: Final = ("record", "log", "topics", "archive", "groups", "clients", "store", "handover")
 # What the operating system does to a disk; reading its environment, or registering for a fork, is something else.
 DISK_CALLS: Final = frozenset(
-    [
-        "access",
-        "chmod",
-        "close",
-        "fdatasync",
-        "fsync",
-        "ftruncate",
-        "link",
-        "listdir",
-        "lstat",
-        "makedirs",
-        "mkdir",
-        "open",
-        "pread",
-        "pwrite",
-        "read",
-        "readlink",
-        "remove",
-        "rename",
-        "replace",
-        "rmdir",
-        "scandir",
-        "stat",
-        "symlink",
-        "truncate",
-        "unlink",
-        "utime",
-        "walk",
-        "write",
-    ]
+    {"access", "chmod", "close", "fdatasync", "fsync", "ftruncate", "link", "listdir", "lstat", "makedirs", "mkdir"}
+    | {"open", "pread", "pwrite", "read", "readlink", "remove", "rename", "replace", "rmdir", "scandir", "stat"}
+    | {"symlink", "truncate", "unlink", "utime", "walk", "write"}
 )
 
 
