@@ -15,9 +15,10 @@ import uuid
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from crash.recorder import START_MS, Content, FakeClock, Outcome, PowerLoss, Promise, look
+from crash.recorder import Content, Outcome, PowerLoss, Promise, look
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from crash.transaction_promise import Replayed, TransactionPromise, replay, replayable
+from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
 from seeklog.log.transaction import read_transaction

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from log.workbench import value_of
 from seeklog import Log, LogConfig, Record, rebuild_index, recover_or_rebuild, validate_index
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import (
@@ -58,10 +59,6 @@ class WatchedFiles(OsFiles):
     def sync(self, handle: int) -> None:
         self.syncs += 1
         super().sync(handle)
-
-
-def value_of(number: int) -> bytes:
-    return b"%010d" % number
 
 
 def fill(log: Log, count: int, *, start: int = 0) -> None:

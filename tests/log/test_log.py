@@ -22,8 +22,10 @@ from log.workbench import (
     PATIENCE_S,
     START_MS,
     CountingFiles,
+    FailingSyncFiles,
     FakeClock,
     QuickFiles,
+    ReadCountingFiles,
     config_of,
     contents,
     crashed_copy,
@@ -383,26 +385,18 @@ def test_scan_reverse_is_the_scan_turned_round(tmp_path: Path, codec: str, inter
 
 
 def test_the_last_records_are_read_without_reading_the_rest(tmp_path: Path) -> None:
-    class CountedReads(QuickFiles):
-        total = 0
-
-        def read(self, handle: int, size: int, position: int) -> bytes:
-            data = super().read(handle, size, position)
-            self.total += len(data)
-            return data
-
-    files = CountedReads()
+    files = ReadCountingFiles()
     with open_log(tmp_path, files=files) as log:
         log.append_many([Record(value_of(n)) for n in range(2000)])
         for _ in range(30):
             log.append_many([Record(bytes(1000))] * 100)
-        files.total = 0
+        files.read_bytes = 0
 
         assert offsets(record for record, _ in zip(log.scan_reverse(), range(10), strict=False)) == list(
             range(4999, 4989, -1)
         )
         # One chunk of 64 KB and the batch of 100 KB around it, of three megabytes.
-        assert files.total < 600_000
+        assert files.read_bytes < 600_000
 
 
 @pytest.mark.parametrize("end", [-1, -100])
@@ -784,14 +778,7 @@ def test_follow_ends_when_the_log_is_closed(tmp_path: Path, read_only: bool) -> 
 def test_follow_ends_when_the_log_has_failed(tmp_path: Path) -> None:
     """Nothing more will come: it must not wait for ever, and not without a pause."""
 
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "Input/output error")
-
-    files = Failing()
+    files = FailingSyncFiles()
     log = open_log(tmp_path, files=files)
     fill(log, 2)
     follower = Follower(log, 0)
@@ -860,14 +847,7 @@ def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> Non
 
 
 def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "Input/output error")
-
-    files = Failing()
+    files = FailingSyncFiles()
     log = open_log(tmp_path, flush="batch", files=files)
     fill(log, 3)
     assert log.high_watermark == log.recovery_point == 3

@@ -16,9 +16,11 @@ from log.workbench import (
     BATCH_BYTES,
     START_MS,
     CountingFiles,
+    FailingSyncFiles,
     FakeClock,
     Meanwhile,
     QuickFiles,
+    ReadCountingFiles,
     contents,
     crashed_copy,
     fill,
@@ -208,20 +210,12 @@ def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
 
 
 def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> None:
-    class Reads(QuickFiles):
-        total = 0
-
-        def read(self, handle: int, size: int, position: int) -> bytes:
-            data = super().read(handle, size, position)
-            self.total += len(data)
-            return data
-
     make_log(tmp_path, 3000)
-    files = Reads()
+    files = ReadCountingFiles()
     with open_log(tmp_path, files=files, read_only=True) as reader:
         assert reader.log_end_offset == 3000
 
-    assert files.total < 20 * BATCH_BYTES
+    assert files.read_bytes < 20 * BATCH_BYTES
 
 
 def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_path: Path) -> None:
@@ -520,14 +514,7 @@ def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_ne
 
 
 def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "Input/output error")
-
-    files = Failing()
+    files = FailingSyncFiles()
     log = open_log(tmp_path, files=files, flush="batch")
     fill(log, 3)
     with open_log(tmp_path, read_only=True) as reader:

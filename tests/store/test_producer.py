@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
+from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, GatedFiles, values, wait_until
 from seeklog import Producer, Record, RecordMetadata, SendFuture
 from seeklog.errors import (
     DiskFull,
@@ -29,7 +29,6 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Buffer
 from seeklog.record.kernel import murmur2, partition_of
 from seeklog.store import Store
 from store.workbench import open_store
@@ -56,41 +55,6 @@ def values_of(store: Store, topic: str, partition: int = 0) -> list[bytes | None
 
 def batch_counts(store: Store, topic: str, partition: int = 0) -> list[int]:
     return [batch.record_count for batch in store.log(topic, partition).read_batches(0)]
-
-
-class GatedFiles(CountingFiles):
-    """A disk whose writes of one partition wait until they are let through, and whose writes and syncs can fail."""
-
-    def __init__(self, gated: str = "") -> None:
-        super().__init__()
-        self.gated = gated
-        self.gate = threading.Event()
-        self.waiting = threading.Event()
-        self.write_errors: dict[str, int] = {}
-        self.sync_errors: dict[str, int] = {}
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        self._paths[handle] = path
-        return handle
-
-    def write(self, handle: int, data: Buffer, position: int) -> None:
-        path = self._paths[handle]
-        if self.gated and self.gated in path and path.endswith(".log"):
-            self.waiting.set()
-            assert self.gate.wait(PATIENCE_S)
-        self._fail(self.write_errors, path)
-        super().write(handle, data, position)
-
-    def sync(self, handle: int) -> None:
-        self._fail(self.sync_errors, self._paths[handle])
-        super().sync(handle)
-
-    def _fail(self, errors: dict[str, int], path: str) -> None:
-        for partition, error in errors.items():
-            if f"/{partition}/" in path and path.endswith(".log"):
-                raise OSError(error, os.strerror(error))
 
 
 # ---------------------------------------------------------------- where keys go
@@ -447,7 +411,7 @@ def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: P
     store, files = full_disk(tmp_path)
     with store:
         producer = store.producer(linger_ms=NEVER_MS)
-        files.write_errors["events-0"] = errno.ENOSPC
+        files.write_errors["/events-0/"] = errno.ENOSPC
         producer.send("events", b"value", partition=0)
         with pytest.raises(DiskFull):
             getattr(producer, end)()
@@ -459,7 +423,7 @@ def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: P
 def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: Path, how: str, end: str) -> None:
     store, files = full_disk(tmp_path)
     with store, store.producer(linger_ms=0) as producer:
-        files.write_errors["events-0"] = errno.ENOSPC
+        files.write_errors["/events-0/"] = errno.ENOSPC
         future = producer.send("events", b"value", partition=0)
         if how == "callback":
             future.add_done_callback(lambda _: None)
@@ -475,7 +439,7 @@ def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_pa
     store, files = full_disk(tmp_path)
     with store:
         producer = store.producer(linger_ms=NEVER_MS)
-        files.write_errors["events-0"] = errno.ENOSPC
+        files.write_errors["/events-0/"] = errno.ENOSPC
         asked, _ = (producer.send("events", b"value", partition=0) for _ in range(2))
         asked.add_done_callback(lambda _: None)
         with pytest.raises(DiskFull):
@@ -487,7 +451,7 @@ def test_a_full_disk_fails_its_records_and_the_producer_goes_on(tmp_path: Path) 
     store, files = full_disk(tmp_path)
     with store, store.producer(linger_ms=0) as producer:
         assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
-        files.write_errors["events-0"] = errno.ENOSPC
+        files.write_errors["/events-0/"] = errno.ENOSPC
         lost = producer.send("events", b"lost", partition=0)
         other = producer.send("events", b"other", partition=1)
         assert isinstance(lost.exception(PATIENCE_S), DiskFull)
@@ -502,7 +466,7 @@ def test_a_failed_write_stops_its_partition_and_no_other(tmp_path: Path) -> None
     with store:
         producer = store.producer(linger_ms=0)
         assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
-        files.write_errors["events-0"] = errno.EIO
+        files.write_errors["/events-0/"] = errno.EIO
         assert isinstance(producer.send("events", b"lost", partition=0).exception(PATIENCE_S), LogFailed)
         files.write_errors.clear()
         with pytest.raises(LogFailed):
@@ -520,7 +484,7 @@ def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: 
     for partition in range(2):
         producer.send("events", b"before", partition=partition)
     producer.flush()
-    files.sync_errors["events-0"] = errno.EIO
+    files.sync_errors["/events-0/"] = errno.EIO
     lost = [producer.send("events", b"lost", partition=0) for _ in range(3)]
     kept = [producer.send("events", b"kept", partition=1) for _ in range(3)]
     producer_flush_ignoring(producer, LogFailed)
@@ -566,7 +530,7 @@ def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(
 
             def append_and_lose(records: list[Record]) -> Any:
                 offsets = append(records)
-                files.sync_errors["t-0"] = errno.EIO
+                files.sync_errors["/t-0/"] = errno.EIO
                 with pytest.raises(LogFailed):
                     getattr(store._table.open_writers()[0], way)()
                 return offsets
@@ -604,7 +568,7 @@ def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(
         producer.flush()
 
         def lose() -> None:
-            files.sync_errors["t-0"] = errno.EIO
+            files.sync_errors["/t-0/"] = errno.EIO
             with pytest.raises(LogFailed):
                 store._table.open_writers()[0].flush()
 
@@ -702,7 +666,8 @@ def test_any_number_of_threads_may_send(store: Store) -> None:
 
 
 def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> None:
-    files = GatedFiles("events-0")
+    files = GatedFiles("/events-0/")
+    files.gate.clear()
     with open_store(tmp_path / "store", files=files) as store:
         store.create_topic("events", partitions=1)
         with store.producer(batch_bytes=500, buffer_bytes=1000, linger_ms=0) as producer:
@@ -715,7 +680,7 @@ def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> No
 
             thread = threading.Thread(target=send)
             thread.start()
-            assert files.waiting.wait(PATIENCE_S)
+            assert files.waiting.acquire(timeout=PATIENCE_S)
             # Each is bounded by some 425 bytes: two fill the buffer.
             wait_until(lambda: len(sent) == 2, "the sends that there is room for")
             assert not files.gate.is_set()
@@ -727,12 +692,13 @@ def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> No
 
 
 def test_with_flush_batch_all_batches_that_are_ready_share_a_sync(tmp_path: Path) -> None:
-    files = GatedFiles("events-0")
+    files = GatedFiles("/events-0/")
+    files.gate.clear()
     with open_store(tmp_path / "store", files=files, flush="batch") as store:
         store.create_topic("events", partitions=1)
         with store.producer(batch_bytes=1, linger_ms=0) as producer:
             first = producer.send("events", b"first")
-            assert files.waiting.wait(PATIENCE_S)
+            assert files.waiting.acquire(timeout=PATIENCE_S)
             files.diary.clear()
             futures = [producer.send("events", b"value") for _ in range(50)]
             files.gate.set()
