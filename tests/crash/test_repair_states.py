@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.recorder import Recorder
 from crash.repair_work import (
     CONFIG,
@@ -28,7 +29,7 @@ from crash.repair_work import (
     mend,
     read_all,
 )
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.sim import Detail, Disk, SimFiles
 from faults.children import KillingFiles
 from log.workbench import FakeClock, config_of
 from seeklog import Log, names

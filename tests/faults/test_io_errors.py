@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.recorder import NEW_DISK, Content, read_everything
-from crash.sim import FaultyFiles, SimFiles
+from crash.sim import SimFiles
 from faults.children import acknowledged_end, can_strace, kill_config, run_under_strace, value_at
 from faults.disks import ask, files_with, open_on
 from log.workbench import value_of

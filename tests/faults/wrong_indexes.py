@@ -9,8 +9,9 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from crash.faulty import FaultyFiles
 from crash.recorder import PATH
-from crash.sim import Disk, FaultyFiles, SimFiles
+from crash.sim import Disk, SimFiles
 from faults.damage import difference, warnings_heard
 from faults.disks import CONFIG, Answers, ask, files_with, make_disk, open_on
 from log.workbench import FakeClock

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.faulty import FaultyFiles
+from crash.sim import Detail, Disk, SimFiles
 from handover.workbench import CLUSTER_ID, TOPICS, fill, make_cluster, rows_in, state_of
 from log.workbench import FakeClock
 from seeklog import names

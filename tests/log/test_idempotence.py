@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.faulty import FaultyFiles
 from log.workbench import (
     BATCH_BYTES,
     START_MS,

@@ -21,6 +21,9 @@ START_MS = 1_700_000_000_000
 HEADER_BYTES = 61
 # A batch header (61) and one record of ten bytes: seven one-byte fields and the value.
 BATCH_BYTES = HEADER_BYTES + 7 + 10
+FIRST_LOG = f"{0:020d}.log"
+SEVEN_SEGMENTS: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+"""The configuration by which 33 records that are filled in lie in seven segments: 0-4, 5-9, ..., 30-32."""
 # A wait for another thread or process that takes this long will not end any more.
 PATIENCE_S = 20.0
 
@@ -248,6 +251,31 @@ class Meanwhile(PathFiles):
                 self._plans.remove(plan)
                 plan[3]()
                 return
+
+
+class Follower(threading.Thread):
+    """Follows a log in a thread until it has found `count` records; daemonic, for when it hangs."""
+
+    def __init__(self, log: Log, offset: int | None, *, count: int = 10**9, timeout_ms: float | None = None) -> None:
+        super().__init__(daemon=True)
+        self.records = log.follow(offset, timeout_ms=timeout_ms)
+        self.count = count
+        self.found: list[int] = []
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for record in self.records:
+                self.found.append(record.offset)
+                if len(self.found) == self.count:
+                    return
+        except BaseException as error:
+            self.error = error
+
+    def has_ended(self) -> bool:
+        self.join(5)
+        return not self.is_alive()
 
 
 def config_of(**words: Any) -> LogConfig:

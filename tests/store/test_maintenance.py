@@ -27,11 +27,6 @@ from store.workbench import Holder, TickingClock, append, open_store, read
 HOUR_MS = 3600 * 1000
 
 
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
 def open_lively(root: Path, **words: Any) -> Store:
     """Open a store with its thread and the true clock."""
     return open_store(root, background=True, clock=SystemClock(), **words)

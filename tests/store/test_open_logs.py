@@ -24,11 +24,6 @@ T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def store(root: Path) -> Iterator[Store]:
     with open_store(root) as store:
         store.create_topic("t", partitions=2)

@@ -17,23 +17,10 @@ from faults.children import Child
 from log.workbench import FailingSyncFiles, QuickFiles, wait_until
 from seeklog import Log, LogConfig, Store, names
 from seeklog.clock import SystemClock
-from seeklog.errors import (
-    InvalidConfig,
-    InvalidName,
-    LogClosed,
-    LogFailed,
-    NotAccessible,
-    SeeklogError,
-    TopicNotFound,
-)
+from seeklog.errors import InvalidConfig, InvalidName, LogClosed, LogFailed, NotAccessible, SeeklogError, TopicNotFound
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot, strangers
 
 Report = Callable[[str], None]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
 
 
 @pytest.fixture
