@@ -21,6 +21,7 @@ from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+
 # The store's own words, where a topic says nothing else. Nothing expires by itself.
 WORDS: Final[dict[str, Any]] = {
     "flush": "os",

@@ -18,6 +18,7 @@ from log.workbench import (
     make_log,
     offsets,
     open_log,
+    open_reader,
     wait_until,
 )
 from record.batches import Row as HandMade
@@ -75,7 +76,7 @@ def test_follow_without_an_offset_begins_with_the_next_record(log: Log) -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 def test_follow_waits_for_as_long_as_it_was_told(log: Log, read_only: bool) -> None:
     fill(log, 2)
-    with open_log(log.path, clock=SystemClock(), read_only=True) as reader:
+    with open_reader(log.path, clock=SystemClock()) as reader:
         follower = Follower(reader if read_only else log, 0, count=3, timeout_ms=1000 * PATIENCE_S)
         wait_until(lambda: len(follower.found) == 2, "the first records")
         fill(log, 1)
@@ -145,7 +146,7 @@ def test_follow_works_from_another_process(tmp_path: Path, flush: str) -> None:
         fill(log, 2)
 
         def follow(report: Callable[[str], None]) -> None:
-            with open_log(path, clock=SystemClock(), read_only=True) as reader:
+            with open_reader(path, clock=SystemClock()) as reader:
                 report("open")
                 for record in reader.follow(0):
                     report(f"{record.offset}")

@@ -20,28 +20,29 @@ from log.workbench import (
     make_log,
     offsets,
     open_log,
+    open_reader,
     segment_bases,
     values,
 )
-from seeklog import Log, Record
+from seeklog import Log, LogReader, Record
 from seeklog.clients.log_writer import LogWriter
-from seeklog.errors import LogClosed, LogLocked, NotAccessible, NotALog, SeeklogError, UsageError
+from seeklog.errors import LogClosed, LogLocked, NotAccessible, NotALog, SeeklogError
 from seeklog.record.batch import encode_batch
 
 # ---------------------------------------------------------------- the object
 
 
-def test_a_log_tells_its_path_and_mode(log: Log) -> None:
-    with open_log(log.path, read_only=True) if list(log.path.glob("*.log")) else log as reader:
-        assert reader.path == log.path
-    assert not log.read_only
-    assert repr(log) == f"<Log {log.path} writing>"
+def test_a_log_and_its_readers_show_their_path(log: Log) -> None:
+    with open_reader(log.path) as reader:
+        assert reader.path == log.reader.path == log.path
+        assert repr(reader) == f"<LogReader {log.path}>"
+    assert repr(log) == f"<Log {log.path}>"
 
 
 def test_a_path_may_be_text_or_a_path(tmp_path: Path) -> None:
     with Log(str(tmp_path / "log"), config=config_of()) as log:
         log.append(b"v")
-    with Log(tmp_path / "log", read_only=True) as log:
+    with LogReader(tmp_path / "log") as log:
         assert values(log.scan()) == [b"v"]
 
 
@@ -72,7 +73,7 @@ def test_a_path_that_is_a_file_is_no_log(tmp_path: Path, read_only: bool) -> Non
     path.write_bytes(b"content")
 
     with pytest.raises(NotALog, match="is a file"):
-        Log(path, read_only=read_only)
+        (LogReader if read_only else Log)(path)
 
     assert path.read_bytes() == b"content"
 
@@ -82,7 +83,7 @@ def test_a_path_below_a_file_is_no_log(tmp_path: Path, read_only: bool) -> None:
     (tmp_path / "file").write_bytes(b"content")
 
     with pytest.raises(NotALog):
-        Log(tmp_path / "file" / "log", read_only=read_only)
+        (LogReader if read_only else Log)(tmp_path / "file" / "log")
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -90,7 +91,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path, rea
     (tmp_path / "notes.txt").write_bytes(b"mine")
 
     with pytest.raises(NotALog, match=r"notes\.txt"):
-        Log(tmp_path, read_only=read_only)
+        (LogReader if read_only else Log)(tmp_path)
 
     assert {path.name for path in tmp_path.iterdir()} == {"notes.txt"}
 
@@ -98,7 +99,7 @@ def test_a_directory_that_holds_something_else_is_left_alone(tmp_path: Path, rea
 def test_a_reader_does_not_make_a_log(tmp_path: Path) -> None:
     for path in (tmp_path / "missing", tmp_path):
         with pytest.raises(NotALog, match="there is no log"):
-            Log(path, read_only=True)
+            LogReader(path)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -140,7 +141,7 @@ def test_a_reader_without_permission_is_told_so(tmp_path: Path, verb: str) -> No
     make_log(tmp_path, 3)
 
     with pytest.raises(NotAccessible, match="Permission denied"):
-        open_log(tmp_path, files=ForbiddenFiles(verb), read_only=True)
+        open_reader(tmp_path, files=ForbiddenFiles(verb))
 
 
 def test_a_symbolic_link_in_place_of_a_segment_is_not_followed(tmp_path: Path) -> None:
@@ -230,7 +231,7 @@ def test_a_closed_log_refuses_everything_and_nothing_changes(tmp_path: Path, wha
 @pytest.mark.parametrize("what", READS)
 def test_a_closed_reader_refuses_everything(tmp_path: Path, what: str) -> None:
     make_log(tmp_path, 3)
-    log = open_log(tmp_path, read_only=True)
+    log = open_reader(tmp_path)
     list(log.scan())
     log.close()
     log.close()
@@ -239,15 +240,28 @@ def test_a_closed_reader_refuses_everything(tmp_path: Path, what: str) -> None:
         READS[what](log)
 
 
-@pytest.mark.parametrize("what", WRITES)
-def test_a_reader_cannot_write(tmp_path: Path, what: str) -> None:
-    make_log(tmp_path, 3)
-    before = contents(tmp_path)
+def test_a_reader_has_no_method_that_writes() -> None:
+    """Goal: a change of the log is a mistake that a type checker finds, not an error at run time."""
+    writing = {name for name in vars(Log) if not name.startswith("_")} - vars(LogReader).keys()
 
-    with open_log(tmp_path, read_only=True) as log, pytest.raises(UsageError, match="read-only"):
-        WRITES[what](log)
+    assert writing >= {*WRITES} - {"writer"}
+    assert not any(hasattr(LogReader, name) for name in writing)
 
-    assert contents(tmp_path) == before
+
+def test_the_reader_of_a_log_sees_what_it_appends_and_ends_with_it(log: Log) -> None:
+    reader = log.reader
+    log.append(b"first")
+    assert values(reader.scan()) == [b"first"]
+
+    reader.close()
+    with pytest.raises(LogClosed):
+        reader.read(0)
+    assert values(log.reader.scan()) == [b"first"], "closing it leaves the log open"
+
+    again = log.reader
+    log.close()
+    with pytest.raises(LogClosed):
+        again.read(0)
 
 
 def test_a_scan_that_was_begun_before_the_close_ends_or_is_refused(filled: Log) -> None:

@@ -27,9 +27,9 @@ from log.workbench import (
 )
 from record.batches import CODECS, Sketch
 from record.batches import Row as HandMade
-from seeklog import Batch, Log, Record
+from seeklog import Log, Record
 from seeklog.errors import BatchTooLarge, CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange, UsageError
-from seeklog.record.batch import decode_records
+from seeklog.record.batch import Batch, decode_records
 from seeklog.record.codec import CODEC_NAMES
 
 by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in CODECS])

@@ -19,6 +19,7 @@ from log.workbench import (
     fill,
     offsets,
     open_log,
+    open_reader,
     segment_bases,
     value_of,
     values,
@@ -123,13 +124,13 @@ def test_what_a_truncation_keeps_and_syncs_is_shown_with_flush_batch(tmp_path: P
         log.append_many([Record(b"kept")], wait=False)
         log.append_many([Record(b"cut")], wait=False)
         follower = Follower(log, 1, count=1)
-        wait_until(lambda: log._writing is not None and log._writing._waiting > 0, "a follower")
+        wait_until(lambda: log._partition is not None and log._partition._waiting > 0, "a follower")
 
         log.truncate_to(2)
         assert log.high_watermark == log.recovery_point == 2
         assert follower.has_ended()
         assert follower.found == [1]
-        with open_log(tmp_path, read_only=True) as reader:
+        with open_reader(tmp_path) as reader:
             assert values(reader.scan()) == [b"shown", b"kept"]
 
 

@@ -27,14 +27,7 @@ from log.workbench import (
 )
 from seeklog import Log, Record
 from seeklog.clients.log_writer import LogWriter
-from seeklog.errors import (
-    DiskFull,
-    InvalidRecord,
-    LogClosed,
-    LogFailed,
-    RecordTooLarge,
-    UsageError,
-)
+from seeklog.errors import DiskFull, InvalidRecord, LogClosed, LogFailed, RecordTooLarge, UsageError
 from seeklog.files import Buffer
 from seeklog.record.kernel import record_bound
 

@@ -157,7 +157,7 @@ def test_the_position_is_exact_at_every_record_of_an_iteration(store: Store) -> 
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         for record in consumer:
             expected[record.partition] = record.offset + 1
-            assert {partition: consumer.position("events", partition) for partition in range(3)} == expected
+            assert {partition: consumer.position(("events", partition)) for partition in range(3)} == expected
 
 
 def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
@@ -167,9 +167,9 @@ def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
         for record in consumer:
             seen.append(record.offset)
             if record.offset == 3:
-                consumer.seek("events", 2, offset=20)
+                consumer.seek(("events", 2), offset=20)
             elif record.offset == 22 and seen.count(22) == 1:
-                consumer.seek("events", 2, offset=21)
+                consumer.seek(("events", 2), offset=21)
 
     assert seen == [0, 1, 2, 3, 20, 21, 22, 21, 22, *range(23, 30)]
 
@@ -180,10 +180,10 @@ def test_a_partition_that_is_paused_in_an_iteration_hands_out_nothing_more(store
         for record in consumer:
             seen.append((record.partition, record.offset))
             if (record.partition, record.offset) == (1, 4):
-                consumer.pause("events", 1)
+                consumer.pause(("events", 1))
         assert [offset for partition, offset in seen if partition == 1] == [0, 1, 2, 3, 4]
-        assert consumer.position("events", 1) == 5
-        consumer.resume("events", 1)
+        assert consumer.position(("events", 1)) == 5
+        consumer.resume(("events", 1))
         assert offsets(list(consumer)) == list(range(5, 20))
 
 
@@ -194,7 +194,7 @@ def test_a_commit_in_an_iteration_keeps_exactly_what_was_handed_out(store: Store
         for record in consumer:
             handed_out[record.partition] = record.offset + 1
             consumer.commit()
-            committed = {partition: consumer.committed("events", partition) for partition in (1, 2)}
+            committed = {partition: consumer.committed(("events", partition)) for partition in (1, 2)}
             assert committed == handed_out
 
 
@@ -243,40 +243,39 @@ def test_an_iteration_follows_what_is_written_meanwhile(store: Store) -> None:
 
 def test_a_seek_goes_to_every_offset_and_to_the_end(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
-        consumer.pause("events", 0)
-        consumer.pause("events", 2)
+        consumer.pause(("events", 0))
+        consumer.pause(("events", 2))
         for offset in random.Random(1).sample(range(21), 21):
-            consumer.seek("events", 1, offset=offset)
-            assert consumer.position("events", 1) == offset
+            consumer.seek(("events", 1), offset=offset)
+            assert consumer.position(("events", 1)) == offset
             assert offsets(drain(consumer, max_records=7)) == list(range(offset, 20))
 
 
 @pytest.mark.parametrize("offset", [-1, 11, 2**62])
 def test_a_seek_outside_of_the_log_is_refused_and_changes_nothing(store: Store, offset: int) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        consumer.seek("events", 0, offset=4)
+        consumer.seek(("events", 0), offset=4)
         with pytest.raises(OffsetOutOfRange):
-            consumer.seek("events", 0, offset=offset)
-        assert consumer.position("events", 0) == 4
+            consumer.seek(("events", 0), offset=offset)
+        assert consumer.position(("events", 0)) == 4
 
 
 def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_time(START_MS + 14_500)
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 15, 15]
-        consumer.seek_to_time(START_MS, topic="events", partition=1)
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 0, 15]
-        consumer.seek_to_time(START_MS + 10**9, topic="events")
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 15, 15]
+        consumer.seek_to_time(START_MS, partitions=[("events", 1)])
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 0, 15]
+        consumer.seek_to_time(START_MS + 10**9)
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
 
 
 def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
-        with pytest.raises(UsageError, match="needs its topic"):
-            consumer.seek_to_time(START_MS, partition=0)
-        for words in ({"topic": "others"}, {"topic": "events", "partition": 7}):
-            with pytest.raises(UsageError, match="not assigned"):
-                consumer.seek_to_time(START_MS, **words)
+        with pytest.raises(UsageError, match="not assigned"):
+            consumer.seek_to_time(START_MS, partitions=[("others", 0)])
+        with pytest.raises(TopicNotFound):
+            consumer.seek_to_time(START_MS, partitions=[("events", 7)])
 
 
 def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> None:
@@ -284,23 +283,23 @@ def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> 
         log.delete_before(4)
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_beginning()
-        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
         assert len(drain(consumer)) == 56
         consumer.seek_to_beginning()
         consumer.poll(max_records=3)
         consumer.seek_to_end()
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
         assert consumer.poll() == []
 
 
 def test_a_paused_partition_keeps_its_position_and_hands_out_nothing(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        consumer.seek("events", 1, offset=5)
-        consumer.pause("events", 1)
+        consumer.seek(("events", 1), offset=5)
+        consumer.pause(("events", 1))
         assert consumer.paused == {TopicPartition("events", 1)}
         assert {record.partition for record in drain(consumer)} == {0, 2}
-        assert consumer.position("events", 1) == 5
-        consumer.resume("events", 1)
+        assert consumer.position(("events", 1)) == 5
+        consumer.resume(("events", 1))
         assert consumer.paused == frozenset()
         assert offsets(drain(consumer)) == list(range(5, 20))
 
@@ -309,9 +308,9 @@ def test_what_was_fetched_is_not_handed_out_while_paused(store: Store) -> None:
     with store.consumer(**EARLIEST) as consumer:
         consumer.assign([ZERO])
         assert offsets(consumer.poll(max_records=2)) == [0, 1]
-        consumer.pause("events", 0)
+        consumer.pause(("events", 0))
         assert consumer.poll() == []
-        consumer.resume("events", 0)
+        consumer.resume(("events", 0))
         assert offsets(consumer.poll()) == list(range(2, 10))
 
 
@@ -319,16 +318,16 @@ def test_only_assigned_partitions_are_asked_for(store: Store) -> None:
     with store.consumer() as consumer:
         consumer.assign([("events", 1)])
         for ask in (
-            lambda: consumer.position("events", 0),
-            lambda: consumer.seek("events", 0, offset=0),
-            lambda: consumer.pause("events", 0),
-            lambda: consumer.resume("events", 0),
+            lambda: consumer.position(("events", 0)),
+            lambda: consumer.seek(("events", 0), offset=0),
+            lambda: consumer.pause(("events", 0)),
+            lambda: consumer.resume(("events", 0)),
         ):
             with pytest.raises(UsageError, match="reads events-1"):
                 ask()
         for topic, partition in (("event", 0), ("events", 3)):
             with pytest.raises(TopicNotFound):
-                consumer.position(topic, partition)
+                consumer.position((topic, partition))
 
 
 # ---------------------------------------------------------------- what it reads
@@ -340,12 +339,12 @@ def test_assign_replaces_what_was_assigned(store: Store) -> None:
         assert consumer.poll() == []
         consumer.assign([("events", 0), TopicPartition("events", 1)])
         consumer.poll(max_records=1)
-        consumer.seek("events", 1, offset=7)
+        consumer.seek(("events", 1), offset=7)
         consumer.assign([("events", 1), ("events", 2)])
 
         assert consumer.assignment == {TopicPartition("events", 1), TopicPartition("events", 2)}
         # What stays assigned stays where it was.
-        assert [consumer.position("events", partition) for partition in (1, 2)] == [7, 0]
+        assert [consumer.position(("events", partition)) for partition in (1, 2)] == [7, 0]
         consumer.assign([])
         assert consumer.poll() == []
 
@@ -407,7 +406,7 @@ def test_earliest_begins_at_the_first_record_that_is_kept(store: Store) -> None:
     with store._table.writing(ZERO) as log:
         log.delete_before(4)
     with store.consumer(["events"], **EARLIEST) as consumer:
-        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
 
 
 def test_latest_begins_with_what_comes(store: Store) -> None:
@@ -428,7 +427,7 @@ def test_error_refuses_to_begin_anywhere(store: Store) -> None:
         other.commit({ZERO: 3})
     with store.consumer(group="group", auto_offset_reset="error") as consumer:
         consumer.assign([ZERO])
-        assert consumer.position("events", 0) == 3
+        assert consumer.position(("events", 0)) == 3
 
 
 def test_a_consumer_that_could_not_begin_leaves_no_member_behind(store: Store) -> None:
@@ -459,11 +458,11 @@ def test_a_closed_consumer_refuses(store: Store) -> None:
         consumer.commit,
         consumer.seek_to_beginning,
         consumer.seek_to_end,
-        lambda: consumer.position("events", 0),
-        lambda: consumer.seek("events", 0, offset=0),
+        lambda: consumer.position(("events", 0)),
+        lambda: consumer.seek(("events", 0), offset=0),
         lambda: consumer.seek_to_time(0),
-        lambda: consumer.pause("events", 0),
-        lambda: consumer.committed("events", 0),
+        lambda: consumer.pause(("events", 0)),
+        lambda: consumer.committed(("events", 0)),
         lambda: list(consumer),
     ):
         with pytest.raises(LogClosed):
@@ -581,7 +580,7 @@ def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store
         assert consumer.assignment == {TopicPartition("others", 0), TopicPartition("others", 1)}
         drain(consumer)
         consumer.commit()
-        assert consumer.committed("others", 1) == 3
+        assert consumer.committed(("others", 1)) == 3
     assert set(store.describe_group("group").offsets) == {TopicPartition("others", 0), TopicPartition("others", 1)}
 
 

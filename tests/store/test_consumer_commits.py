@@ -51,8 +51,8 @@ def test_a_commit_may_say_offsets_and_metadata(store: Store) -> None:
     with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.commit({ZERO: 4, TopicPartition("events", 1): (20, "the end ✓")})
-        assert [consumer.committed("events", partition) for partition in range(3)] == [4, 20, None]
-        assert consumer.position("events", 0) == 0
+        assert [consumer.committed(("events", partition)) for partition in range(3)] == [4, 20, None]
+        assert consumer.position(("events", 0)) == 0
     found = store._groups.find("group").offsets
     assert (found[ZERO].metadata, found[TopicPartition("events", 1)].metadata) == ("", "the end ✓")
     assert found[ZERO].commit_timestamp_ms == START_MS
@@ -85,7 +85,7 @@ def test_a_commit_of_what_cannot_be_is_refused_and_changes_nothing(
         with pytest.raises(error):
             consumer.commit({TopicPartition("events", 1): 5, ZERO: offset})
         assert snapshot(store.path, locks=False) == before
-        assert consumer.committed("events", 1) == 3
+        assert consumer.committed(("events", 1)) == 3
 
 
 @pytest.mark.parametrize("value", [(1, b"bytes"), (1, None), (1, "\ud800"), (1, "a", "b"), (1,), ()], ids=repr)
@@ -109,12 +109,12 @@ def test_a_member_commits_for_its_own_partitions_alone(store: Store) -> None:
     with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
         with pytest.raises(CommitRefused, match="others-0"):
             consumer.commit({ZERO: 1, TopicPartition("others", 0): 0})
-        assert consumer.committed("events", 0) is None
+        assert consumer.committed(("events", 0)) is None
 
 
 def test_a_commit_needs_a_group(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        for ask in (consumer.commit, lambda: consumer.committed("events", 0)):
+        for ask in (consumer.commit, lambda: consumer.committed(("events", 0))):
             with pytest.raises(UsageError, match="needs a group"):
                 ask()
     assert store.topics(internal=True) == ["events"]
@@ -125,17 +125,17 @@ def test_an_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClo
         consumer.assign([ZERO])
         consumer.poll(max_records=3)
         consumer.poll(max_records=3)
-        assert consumer.committed("events", 0) is None
+        assert consumer.committed(("events", 0)) is None
         clock.advance(999)
         consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) is None
+        assert consumer.committed(("events", 0)) is None
         clock.advance(1)
         consumer.poll(max_records=1)
         # What this poll handed out is not dealt with yet.
-        assert consumer.committed("events", 0) == 7
+        assert consumer.committed(("events", 0)) == 7
         clock.advance(1000)
         consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) == 8
+        assert consumer.committed(("events", 0)) == 8
     assert store.describe_group("group").offsets == {ZERO: 9}
 
 
@@ -151,7 +151,7 @@ def test_an_automatic_commit_that_fails_is_made_up_for_by_the_next(
             assert "automatic commit failed" in caplog.text
         clock.advance(1000)
         consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) == 5
+        assert consumer.committed(("events", 0)) == 5
 
 
 def test_without_automatic_commits_nothing_is_committed(store: Store, clock: FakeClock) -> None:

@@ -55,7 +55,7 @@ def test_records_that_retention_took_lead_to_the_end_if_so_wanted(store: Store) 
         with store._table.writing(ZERO) as log:
             log.delete_before(6)
         assert consumer.poll() == []
-        assert consumer.position("events", 0) == 10
+        assert consumer.position(("events", 0)) == 10
 
 
 def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> None:
@@ -69,7 +69,7 @@ def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> 
         for _ in range(2):
             with pytest.raises(NoOffset, match="offset 2"):
                 consumer.poll()
-        consumer.seek("events", 0, offset=6)
+        consumer.seek(("events", 0), offset=6)
         assert offsets(consumer.poll()) == [6, 7, 8, 9]
 
 
@@ -109,7 +109,7 @@ def test_markers_are_passed_over(store: Store, count: int) -> None:
         records = drain(consumer)
         assert offsets(records) == [*range(10), 10 + count]
         assert consumer.poll() == []
-        assert consumer.position("events", 0) == 11 + 2 * count
+        assert consumer.position(("events", 0)) == 11 + 2 * count
         append(store, "events", [b"last"])
         assert offsets(consumer.poll()) == [11 + 2 * count]
 
@@ -124,9 +124,9 @@ def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
         consumer.assign([ZERO])
         expected = [*range(10), 12, 17, 27, 32]
         assert offsets(drain(consumer, max_records=3)) == expected
-        assert consumer.position("events", 0) == 40
+        assert consumer.position(("events", 0)) == 40
         for offset in range(41):
-            consumer.seek("events", 0, offset=offset)
+            consumer.seek(("events", 0), offset=offset)
             assert offsets(drain(consumer)) == [kept for kept in expected if kept >= offset]
 
 
@@ -276,7 +276,7 @@ def test_a_partition_without_an_offset_takes_no_records_of_others_along(store: S
                 seen += consumer.poll()
             except NoOffset:
                 continue
-        consumer.seek("events", 1, offset=5)
+        consumer.seek(("events", 1), offset=5)
         seen += drain(consumer)
 
     assert sorted(places(seen)) == sorted(ALL - {("events", 1, offset) for offset in range(5)})

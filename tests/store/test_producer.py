@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, GatedFiles, wait_until
-from seeklog import Record, RecordMetadata, SendFuture
+from seeklog import Record
+from seeklog.clients import RecordMetadata, SendFuture
 from seeklog.errors import InvalidName, InvalidRecord, LogClosed, RecordTooLarge, TopicNotFound, UsageError
 from seeklog.record.kernel import murmur2, partition_of
 from seeklog.store import Store

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from log.workbench import PATIENCE_S, GatedFiles
-from seeklog import Producer, Record, SendFuture
+from seeklog import Producer, Record
+from seeklog.clients import SendFuture
 from seeklog.errors import DiskFull, LogFailed, SeeklogError, TopicNotFound
 from seeklog.store import Store
 from store.producing import NEVER_MS, LosingFiles, flush_expecting
