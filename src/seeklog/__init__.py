@@ -7,94 +7,48 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seeklog import errors
-    from seeklog.clients.consumer import Consumer
-    from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
+    from seeklog.clients import Consumer, LogWriter, Producer
     from seeklog.config import LogConfig
     from seeklog.errors import SeeklogError
-    from seeklog.groups.description import GroupDescription, PartitionLag
+    from seeklog.log import Log, LogReader, ProducerSequence
     from seeklog.names import TopicPartition
-    from seeklog.record.batch import Batch, BatchHeader
     from seeklog.record.record import Record
-    from seeklog.storage.log import Log
-    from seeklog.storage.producers import ProducerSequence
-    from seeklog.storage.reading import FileRange, Seek
-    from seeklog.storage.recovery import RecoveryReport
-    from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
-    from seeklog.storage.repair import RepairPlan, plan_repair, repair
-    from seeklog.storage.writer import AppendFuture, LogWriter
-    from seeklog.store import Store
+    from seeklog.store import Store, Topic
     from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
-    from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendFuture",
-    "Archived",
-    "Batch",
-    "BatchHeader",
     "Consumer",
-    "FileRange",
-    "GroupDescription",
-    "IndexProblem",
     "Log",
     "LogConfig",
+    "LogReader",
     "LogWriter",
-    "PartitionDescription",
-    "PartitionLag",
     "Producer",
     "ProducerSequence",
     "Record",
-    "RecordMetadata",
-    "RecoveryReport",
-    "RepairPlan",
-    "Seek",
     "SeeklogError",
-    "SendFuture",
     "Store",
-    "TopicDescription",
+    "Topic",
     "TopicPartition",
     "errors",
     "open",
-    "plan_repair",
-    "rebuild_index",
-    "recover_or_rebuild",
-    "repair",
-    "validate_index",
 ]
 
-# Loaded when first asked for: whoever wants a part, above all the command line, does not wait for the whole.
+# Loaded when first asked for: the command line, above all, needs a part and does not wait for the whole.
 _HOMES = {
-    "AppendFuture": "storage.writer",
-    "Archived": "topics.description",
-    "Batch": "record.batch",
-    "BatchHeader": "record.batch",
-    "Consumer": "clients.consumer",
-    "FileRange": "storage.reading",
-    "GroupDescription": "groups.description",
-    "IndexProblem": "storage.reindex",
-    "Log": "storage.log",
+    "Consumer": "clients",
+    "Log": "log",
     "LogConfig": "config",
-    "LogWriter": "storage.writer",
-    "PartitionDescription": "topics.description",
-    "PartitionLag": "groups.description",
-    "Producer": "clients.producer",
-    "ProducerSequence": "storage.producers",
+    "LogReader": "log",
+    "LogWriter": "clients",
+    "Producer": "clients",
+    "ProducerSequence": "log",
     "Record": "record.record",
-    "RecordMetadata": "clients.producer",
-    "RecoveryReport": "storage.recovery",
-    "RepairPlan": "storage.repair",
-    "Seek": "storage.reading",
     "SeeklogError": "errors",
-    "SendFuture": "clients.producer",
     "Store": "store",
-    "TopicDescription": "topics.description",
+    "Topic": "store",
     "TopicPartition": "names",
-    "plan_repair": "storage.repair",
-    "rebuild_index": "storage.reindex",
-    "recover_or_rebuild": "storage.reindex",
-    "repair": "storage.repair",
-    "validate_index": "storage.reindex",
 }
 
 

@@ -23,8 +23,10 @@ from cold.s3_server import BUCKET, S3Server
 from interop.broker_directories import NAMES, expected_rows, rows
 from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import partitions_of
+from log.workbench import START_MS, Meanwhile, QuickFiles, segment_bases
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.depot import DirectoryDepot, open_depot
+from seeklog.archive import copying as archiving
+from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
 from seeklog.errors import (
     ArchiveIncomplete,
     ArchiveMismatch,
@@ -35,12 +37,10 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.readahead import FIRST_BYTES
-from seeklog.storage.finding import Severity
-from seeklog.storage.inspection import inspect_partition
-from seeklog.topics import archive as archiving
-from seeklog.topics.manifest import Manifest, decode_manifest, encode_manifest
-from storage.workbench import START_MS, Meanwhile, QuickFiles, segment_bases
+from seeklog.files.depot import DirectoryDepot, open_depot
+from seeklog.files.readahead import FIRST_BYTES
+from seeklog.log.check.finding import Severity
+from seeklog.log.check.inspection import inspect_partition
 from store.workbench import append, open_store, read, snapshot
 
 __all__ = ["unpacked"]  # the fixture
@@ -347,7 +347,7 @@ def compacted(root: Path, *, keep: int) -> None:
     """
     directory = root / "orders-0"
     first, second, third = segment_bases(directory)[:3]
-    with seeklog.Log(directory, read_only=True) as log:
+    with seeklog.LogReader(directory) as log:
         kept = [batch for batch in log.read_batches(first, max_bytes=10**9) if batch.header.base_offset < third]
     data = b"".join(bytes(batch.raw) for number, batch in enumerate(kept) if number % keep == 0)
     for base in (first, second):

@@ -11,11 +11,12 @@ import pytest
 
 import seeklog
 from cold.test_archive import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
+from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
+from seeklog.archive import copying as archiving
+from seeklog.archive.replacement import records_in
 from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError, ManifestMismatch
-from seeklog.topics import archive as archiving
-from seeklog.topics.replacement import records_in
-from storage.workbench import START_MS, segment_bases
+from seeklog.log.check import repair
 from store.workbench import open_store, snapshot
 
 PARTITION = TopicPartition("orders", 0)
@@ -98,7 +99,7 @@ def repaired(store: Store, root: Path) -> range:
     """What a repair has given up of a segment that is whole in the archive."""
     store.close()
     rotten(root)
-    (loss,) = seeklog.repair(root / "orders-0").losses
+    (loss,) = repair(root / "orders-0").losses
     return range(loss.first_offset, loss.next_offset)
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from log.workbench import START_MS
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import ArchiveIncomplete, NotALog
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def archived(files: Files) -> list[int] | None:
     try:
         with Store(ARCHIVE, files=files, read_only=True, background=False) as cold:
             # Where no segment was full yet there is a topic without partitions, or none.
-            is_there = "orders" in cold.topics() and 0 in cold.partitions("orders")
+            is_there = "orders" in cold.topics() and 0 in cold.topic("orders").partitions
             return [record.offset for record in cold.log("orders", 0).scan()] if is_there else []
     except (NotALog, ArchiveIncomplete):
         return None

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from crash.recorder import FakeClock, Recorder
+from crash.faulty import FaultyFiles
+from crash.recorder import Recorder
 from crash.repair_work import (
     CONFIG,
     DAMAGES,
@@ -28,13 +29,13 @@ from crash.repair_work import (
     mend,
     read_all,
 )
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.sim import Detail, Disk, SimFiles
 from faults.children import KillingFiles
+from log.workbench import FakeClock, config_of
 from seeklog import Log, names
 from seeklog.errors import CorruptionError, NotAccessible
-from seeklog.storage.checkpoint import read_checkpoint
-from seeklog.storage.repair import repair
-from storage.workbench import config_of
+from seeklog.log.check.repair_work import repair
+from seeklog.log.side.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from crash.repair_work import Damage

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.recorder import NEW_DISK
-from crash.sim import Disk, FaultyFiles
+from crash.sim import Disk
 from seeklog import LogConfig, Record, names
 from seeklog.errors import DiskFull, LogFailed
 
@@ -591,12 +592,12 @@ def producers_of_deleted_segments(on: Recorder) -> None:
     on.is_observed = False
     on.open()
     on.append_numbered(3)
-    while len(on.log.view.segments) == 1:
+    while len(on.log._source.view.segments) == 1:
         on.append(on.chance.randbytes(300))
     on.kill()
     on.open()
     on.is_observed = True
-    on.delete_before(on.log.view.segments[-1].base_offset)
+    on.delete_before(on.log._source.view.segments[-1].base_offset)
     on.append_numbered()
     on.close()
 

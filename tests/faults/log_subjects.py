@@ -7,15 +7,17 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import PATH, FakeClock, open_log
+from crash.recorder import PATH, open_log
 from crash.sim import SimFiles
 from faults.damage import Harm, Verdict, changes, difference
 from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk, without_lock
 from faults.flips import flipped
 from faults.peer_flips import BATCH
-from seeklog import Log, LogConfig, ProducerSequence, Record, names, repair
+from log.workbench import FakeClock
+from seeklog import Log, LogConfig, ProducerSequence, Record, names
+from seeklog.log.check import repair
+from seeklog.log.side.checkpoint import decode_checkpoint
 from seeklog.record.batch import encode_batch
-from seeklog.storage.checkpoint import decode_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -138,7 +140,7 @@ def fill_rich(log: Log, clock: FakeClock) -> None:
 
 def append_tail(log: Log, clock: FakeClock) -> None:
     """Two batches that are not synced, one of them a producer's."""
-    place = log.place_of(PRODUCER_ID)
+    place = log.next_sequence(PRODUCER_ID)
     log.append_many(batch_of(20, clock, 2), producer=place)
     log.append_many(batch_of(21, clock, 1))
 

@@ -6,20 +6,16 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.faulty import FaultyFiles
+from crash.sim import Detail, Disk, SimFiles
 from handover.workbench import CLUSTER_ID, TOPICS, fill, make_cluster, rows_in, state_of
+from log.workbench import FakeClock
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused, LogLocked, NotAccessible, SeeklogError
 from seeklog.files import OsFiles
-from seeklog.handover.into import (
-    _lower_epochs_in,
-    hand_over_into,
-    lower_epochs,
-    plan_into,
-)
+from seeklog.handover.into import _lower_epochs_in, hand_over_into, lower_epochs, plan_into
+from seeklog.log.side.root_offsets import RootOffsets
 from seeklog.record.batch import split_batches
-from seeklog.storage.root_offsets import RootOffsets
-from storage.workbench import FakeClock
 from store.workbench import open_store
 
 IDS = {"payments": "5JdNGzCmQmupZbKTTsDZjQ", "customers": "LzjCN9ITT6GiARMut4Wxgg", "empty": "CCIijd9qQoapWzIlhPqdXg"}
@@ -120,10 +116,10 @@ def test_the_offsets_of_groups_are_a_file_for_kafkas_tool(root: Path, data: Path
 
 def test_a_log_that_begins_later_leaves_no_empty_segment_before_it(tmp_path: Path) -> None:
     fill(tmp_path / "store", with_groups=False)
-    with open_store(tmp_path / "store") as store, store.hold("payments", 1) as log:
+    with open_store(tmp_path / "store") as store, store.writer("payments", 1) as log:
         log.delete_before(11)
-        assert log.view.bases[0] > 0
-        first = log.view.bases[0]
+        assert log._source.view.bases[0] > 0
+        first = log._source.view.bases[0]
     make_cluster(tmp_path / "data", ALL)
 
     into(tmp_path / "store", tmp_path / "data")

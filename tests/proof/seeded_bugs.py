@@ -18,8 +18,8 @@ _STATES: Final = "tests/crash/test_crash_states.py::test_a_crash_at_any_boundary
 _STORE_STATES: Final = (
     "tests/crash/test_store_crash_states.py::test_a_crash_at_any_boundary_keeps_every_promise_of_a_store"
 )
-_LOG: Final = "tests/storage/test_log.py::"
-_RECOVERY: Final = "tests/storage/test_recovery.py::"
+_LOG: Final = "tests/log/test_log.py::"
+_RECOVERY: Final = "tests/log/test_recovery.py::"
 _BESIDE: Final = "tests/interop/test_beside_a_broker.py::"
 _RETURN: Final = "tests/interop/test_return_from_a_broker.py::"
 _IO: Final = "tests/faults/test_io_errors.py::"
@@ -132,7 +132,7 @@ BUGS: Final = (
         _STORAGE + "partition.py",
         "                self._note_synced(end)\n            if sealed",
         "                self._note_synced(self.log_end_offset)\n            if sealed",
-        ("tests/storage/test_commit.py", "tests/storage/test_log.py", "tests/storage/test_writer.py"),
+        ("tests/log/test_commit.py", "tests/log/test_log.py", "tests/log/test_writer.py"),
     ),
     Bug(
         1,
@@ -140,7 +140,7 @@ BUGS: Final = (
         _STORAGE + "commit.py",
         "served = [waiter for waiter in self._waiters if waiter.end <= durable]",
         "served = list(self._waiters)",
-        ("tests/storage/test_commit.py::test_threads_that_wait_while_a_sync_runs_share_the_next_one",),
+        ("tests/log/test_commit.py::test_threads_that_wait_while_a_sync_runs_share_the_next_one",),
         also=("self._waiters = [waiter for waiter in self._waiters if waiter.end > durable]", "self._waiters = []"),
     ),
     Bug(
@@ -189,7 +189,7 @@ BUGS: Final = (
     Bug(
         1,
         "an archive counts before its first file is there",
-        "seeklog/topics/archive.py",
+        "seeklog/archive/copying.py",
         "    manifest = Manifest(is_complete=False)\n    return replace(plan",
         "    manifest = Manifest(is_complete=True)\n    return replace(plan",
         ("tests/crash/test_archive_states.py",),
@@ -263,7 +263,7 @@ BUGS: Final = (
         _STORAGE + "seal.py",
         " or _CRC.unpack(data[-4:])[0] != crc32c(data[:-4]):",
         ":",
-        ("tests/storage/test_seal.py::test_a_seal_with_any_bit_turned_over_is_none",),
+        ("tests/log/test_seal.py::test_a_seal_with_any_bit_turned_over_is_none",),
         quick=True,
     ),
     Bug(
@@ -409,7 +409,7 @@ BUGS: Final = (
         _STORAGE + "partition.py",
         "                with self._shared.replacing:\n                    # Who has",
         "                if self._shared.replacing:\n                    # Who has",
-        ("tests/storage/test_segment.py::test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced",),
+        ("tests/log/test_segment.py::test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced",),
     ),
     Bug(
         9,
@@ -417,13 +417,13 @@ BUGS: Final = (
         _STORAGE + "partition.py",
         "        with self._sync_lock:\n            return self.truncation_count\n",
         "        return self.truncation_count\n",
-        ("tests/storage/test_compaction.py::test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it",),
+        ("tests/log/test_compaction.py::test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it",),
     ),
     # ---------------------------------------------------------------- 10: one writer
     Bug(
         10,
         "the lock is not taken",
-        "seeklog/files.py",
+        "seeklog/files/local.py",
         "            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "",
         (
@@ -445,7 +445,7 @@ BUGS: Final = (
         _STORAGE + "reading.py",
         "record.offset >= start and record.timestamp_ms >= timestamp_ms",
         "record.offset >= start and record.timestamp_ms > timestamp_ms",
-        ("tests/storage/test_model.py",),
+        ("tests/log/test_model.py",),
     ),
     Bug(
         11,
@@ -453,7 +453,7 @@ BUGS: Final = (
         _STORAGE + "known_producers.py",
         "        self.state = self._state_at(view, end=end, none_at=none_at, skipped=skipped)\n",
         "        assert skipped is not None\n",
-        ("tests/storage/test_idempotence.py",),
+        ("tests/log/test_idempotence.py",),
     ),
     # ---------------------------------------------------------------- 12, 13, 14: hostile bytes
     Bug(
@@ -541,7 +541,7 @@ BUGS: Final = (
         _STORAGE + "removal.py",
         "return [segment for segment, following in pairwise(segments) if following.base_offset <= offset]",
         "return [segment for segment in segments if segment.next_offset <= offset]",
-        ("tests/storage/test_retention.py", "tests/storage/test_log.py"),
+        ("tests/log/test_retention.py", "tests/log/test_log.py"),
     ),
     # ---------------------------------------------------------------- 16: clocks
     Bug(
@@ -550,7 +550,7 @@ BUGS: Final = (
         _STORAGE + "retention.py",
         "if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))",
         "if facts.newest_ms <= now_ms else facts.newest_ms)",
-        ("tests/storage/test_retention.py",),
+        ("tests/log/test_retention.py",),
     ),
     Bug(
         16,
@@ -558,7 +558,7 @@ BUGS: Final = (
         _STORAGE + "retention.py",
         "newest.append(facts.newest_ms if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))",
         "newest.append(min(facts.newest_ms, sealed_at_ms))",
-        ("tests/storage/test_retention.py",),
+        ("tests/log/test_retention.py",),
     ),
     # ---------------------------------------------------------------- 17: names and paths
     Bug(
@@ -572,7 +572,7 @@ BUGS: Final = (
     Bug(
         17,
         "a link in a log's directory is followed",
-        "seeklog/files.py",
+        "seeklog/files/local.py",
         "flags = os.O_NOFOLLOW | os.O_CLOEXEC",
         "flags = os.O_CLOEXEC",
         (_LOG + "test_a_symbolic_link_in_place_of_a_side_file_is_not_followed",),
@@ -584,7 +584,7 @@ BUGS: Final = (
         _KERNEL,
         "self.add_offset_entry(last)",
         "self.add_offset_entry(base)",
-        ("tests/storage/test_index.py::test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts",),
+        ("tests/log/test_index.py::test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts",),
     ),
     Bug(
         22,

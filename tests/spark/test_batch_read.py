@@ -18,29 +18,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from interop.broker_directories import description, told
+from log.workbench import START_MS
 from seeklog import Record, TopicPartition
-from seeklog.errors import (
-    CorruptBatch,
-    DataLoss,
-    InvalidOption,
-    NotALog,
-    SchemaMismatch,
-    TopicNotFound,
-)
+from seeklog.errors import CorruptBatch, DataLoss, InvalidOption, NotALog, SchemaMismatch, TopicNotFound
 from seeklog.record.codec import CODEC_IDS
-from seeklog.spark.schema import RECORD_SCHEMA
-from spark.workbench import (
-    BROKERS,
-    append,
-    everything,
-    load,
-    make_store,
-    message_of,
-    numbered,
-    places,
-    unpack_broker,
-)
-from storage.workbench import START_MS
+from seeklog.spark.read.schema import RECORD_SCHEMA
+from spark.workbench import BROKERS, append, everything, load, make_store, message_of, numbered, places, unpack_broker
 from store.workbench import open_store
 
 KAFKA_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]
@@ -504,7 +487,7 @@ def overtaken(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
         assert frames[fail].count() == 300
     with open_store(path) as store, store._table.writing(TopicPartition("t", 0)) as log:
         log.delete_before(150)
-        first_left = log._partition.view.bases[0]
+        first_left = log._source.view.bases[0]
     assert 0 < first_left <= 150
     frames["left"] = spark.range(first_left, 300)
     return frames

@@ -15,18 +15,18 @@ pytest.importorskip("pyspark")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log.workbench import START_MS
 from seeklog import Record, Store, names
 from seeklog.errors import DataLoss, TopicNotFound
 from seeklog.files import OsFiles
+from seeklog.log.pinned import make_pin, pinned_view
+from seeklog.log.reading import read_records
 from seeklog.names import TopicPartition
-from seeklog.spark.offsets import Range
-from seeklog.spark.plan import OPEN_COST, SPLIT_LEAST, Split, _target, cut_at_bytes, plan_splits, range_bytes
-from seeklog.spark.scan import scan_split
-from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, pick
-from seeklog.storage.pinned import make_pin, pinned_view
-from seeklog.storage.reading import read_records
+from seeklog.spark.read.offsets import Range
+from seeklog.spark.read.plan import OPEN_COST, SPLIT_LEAST, Split, _target, cut_at_bytes, plan_splits, range_bytes
+from seeklog.spark.read.scan import scan_split
+from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, pick
 from spark.workbench import append, make_store
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 BATCH_RECORDS = 7
@@ -260,7 +260,7 @@ def test_a_task_opens_only_the_segments_of_its_split(store: Store, monkeypatch: 
 @pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 699, 700, 1300, 1999])
 def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, start: int) -> None:
     log = store.log("large", 0)
-    pin = make_pin(log._partition.view, start, start + 1)
+    pin = make_pin(log._source.view, start, start + 1)
 
     view = pinned_view(OsFiles(), str(log.path), pin)
 
@@ -273,7 +273,7 @@ def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, 
 def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
     """An index is advice: an entry that its batch does not prove makes the task walk the segment."""
     log = store.log("large", 0)
-    pin = make_pin(log.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
+    pin = make_pin(log._source.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
     (split,) = plan_splits(store, [Range(TopicPartition("large", 0), 100, 200)])
     split.pieces = (split.pieces[0]._replace(pin=pin),)
 

@@ -18,19 +18,16 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from seeklog import LogConfig, SendFuture, Store, TopicPartition
+from log.workbench import QuickFiles, value_of
+from seeklog import LogConfig, Store, TopicPartition
+from seeklog.clients import SendFuture
 from seeklog.errors import CommitRefused
-from storage.workbench import QuickFiles
 
 TOPIC: Final = "events"
 GROUP: Final = "group"
 PATIENCE_S: Final = 30.0  # a child that says nothing for so long is stuck
 # Rolls every few hundred records, so that kills and readers meet rolls too.
 CONFIG: Final = LogConfig(flush="os", segment_bytes=20_000, retention_ms=-1)
-
-
-def value_of(number: int) -> bytes:
-    return b"%08d" % number
 
 
 # ---------------------------------------------------------------- in the child

@@ -74,7 +74,7 @@ def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, mon
 
         monkeypatch.setattr(store._table, "_open", open_and_damage)
         whole = (tmp_path / "store" / names.TOPICS).read_bytes()
-        with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), patience_s=0):
+        with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), wait_s=0):
             pass
         (tmp_path / "store" / names.TOPICS).write_bytes(whole)
         append(other, "t", [b"not locked"])
@@ -108,8 +108,8 @@ def test_groups_read_the_same_after_their_topic_was_compacted(tmp_path: Path) ->
                     consumer.commit()
         for partition in range(len(store.describe_topic("__consumer_offsets").partitions)):
             # Its segments are of 100 MiB: what was committed is in the one that compaction leaves alone.
-            with store.hold("__consumer_offsets", partition) as log:
-                writer = log._writing
+            with store.writer("__consumer_offsets", partition) as log:
+                writer = log._partition
                 assert writer is not None
                 if log.log_end_offset:
                     with writer._lock:

@@ -1,10 +1,7 @@
-"""The consumer: what it hands out and in which order, where it stands, and what it commits."""
+"""The consumer: what it hands out and in which order, and where it stands."""
 
 from __future__ import annotations
 
-import errno
-import logging
-import os
 import random
 import threading
 from collections.abc import Iterator
@@ -13,27 +10,11 @@ from typing import Any
 
 import pytest
 
-from record.batches import Row, Sketch
-from seeklog import Consumer, Record, Store, TopicPartition
-from seeklog.errors import (
-    CommitRefused,
-    InvalidName,
-    LogClosed,
-    LostRecords,
-    NoOffset,
-    NotAccessible,
-    OffsetOutOfRange,
-    SeeklogError,
-    TopicNotFound,
-    UsageError,
-)
-from seeklog.record.batch import encode_batch
-from storage.workbench import PATIENCE_S, START_MS, FakeClock, QuickFiles, offsets, values, wait_until
+from log.workbench import PATIENCE_S, START_MS, FakeClock, offsets, values, wait_until
+from seeklog import Record, Store, TopicPartition
+from seeklog.errors import InvalidName, LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, TopicNotFound, UsageError
+from store.consuming import ALL, EARLIEST, GROUP, ZERO, check_order, drain, fill, open_events, places
 from store.workbench import TickingClock, append, open_store, send, snapshot
-
-EARLIEST: dict[str, Any] = {"auto_offset_reset": "earliest"}
-GROUP: dict[str, Any] = {"group": "group", "auto_offset_reset": "earliest"}
-ZERO = TopicPartition("events", 0)
 
 
 @pytest.fixture
@@ -43,46 +24,8 @@ def clock() -> FakeClock:
 
 @pytest.fixture
 def store(tmp_path: Path, clock: FakeClock) -> Iterator[Store]:
-    """A store with a topic of three partitions, which hold 10, 20 and 30 records a second apart."""
-    with open_store(tmp_path / "store", clock=clock) as store:
-        store.create_topic("events", partitions=3)
-        for partition in range(3):
-            fill(store, partition, 10 * (partition + 1))
+    with open_events(tmp_path / "store", clock=clock) as store:
         yield store
-
-
-def fill(store: Store, partition: int, count: int) -> None:
-    """Append records whose values tell partition and offset, in batches of one to four, a second apart."""
-    start = store.log("events", partition).log_end_offset
-    for first in range(start, start + count, 4):
-        with store._table.writing(TopicPartition("events", partition)) as log:
-            log.append_many(
-                [
-                    Record(b"%d/%d" % (partition, offset), timestamp_ms=START_MS + offset * 1000)
-                    for offset in range(first, min(first + 4, start + count))
-                ]
-            )
-
-
-def drain(consumer: Consumer, **words: Any) -> list[Record]:
-    """Poll until nothing comes."""
-    records: list[Record] = []
-    while polled := consumer.poll(**words):
-        records += polled
-    return records
-
-
-def places(records: list[Record]) -> list[tuple[str | None, int, int]]:
-    return [(record.topic, record.partition, record.offset) for record in records]
-
-
-ALL = {("events", partition, offset) for partition in range(3) for offset in range(10 * (partition + 1))}
-
-
-def check_order(records: list[Record]) -> None:
-    for partition in range(3):
-        mine = [record.offset for record in records if record.partition == partition]
-        assert mine == sorted(mine)
 
 
 # ---------------------------------------------------------------- poll
@@ -214,7 +157,7 @@ def test_the_position_is_exact_at_every_record_of_an_iteration(store: Store) -> 
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         for record in consumer:
             expected[record.partition] = record.offset + 1
-            assert {partition: consumer.position("events", partition) for partition in range(3)} == expected
+            assert {partition: consumer.position(("events", partition)) for partition in range(3)} == expected
 
 
 def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
@@ -224,9 +167,9 @@ def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
         for record in consumer:
             seen.append(record.offset)
             if record.offset == 3:
-                consumer.seek("events", 2, offset=20)
+                consumer.seek(("events", 2), offset=20)
             elif record.offset == 22 and seen.count(22) == 1:
-                consumer.seek("events", 2, offset=21)
+                consumer.seek(("events", 2), offset=21)
 
     assert seen == [0, 1, 2, 3, 20, 21, 22, 21, 22, *range(23, 30)]
 
@@ -237,10 +180,10 @@ def test_a_partition_that_is_paused_in_an_iteration_hands_out_nothing_more(store
         for record in consumer:
             seen.append((record.partition, record.offset))
             if (record.partition, record.offset) == (1, 4):
-                consumer.pause("events", 1)
+                consumer.pause(("events", 1))
         assert [offset for partition, offset in seen if partition == 1] == [0, 1, 2, 3, 4]
-        assert consumer.position("events", 1) == 5
-        consumer.resume("events", 1)
+        assert consumer.position(("events", 1)) == 5
+        consumer.resume(("events", 1))
         assert offsets(list(consumer)) == list(range(5, 20))
 
 
@@ -251,7 +194,7 @@ def test_a_commit_in_an_iteration_keeps_exactly_what_was_handed_out(store: Store
         for record in consumer:
             handed_out[record.partition] = record.offset + 1
             consumer.commit()
-            committed = {partition: consumer.committed("events", partition) for partition in (1, 2)}
+            committed = {partition: consumer.committed(("events", partition)) for partition in (1, 2)}
             assert committed == handed_out
 
 
@@ -300,40 +243,39 @@ def test_an_iteration_follows_what_is_written_meanwhile(store: Store) -> None:
 
 def test_a_seek_goes_to_every_offset_and_to_the_end(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
-        consumer.pause("events", 0)
-        consumer.pause("events", 2)
+        consumer.pause(("events", 0))
+        consumer.pause(("events", 2))
         for offset in random.Random(1).sample(range(21), 21):
-            consumer.seek("events", 1, offset=offset)
-            assert consumer.position("events", 1) == offset
+            consumer.seek(("events", 1), offset=offset)
+            assert consumer.position(("events", 1)) == offset
             assert offsets(drain(consumer, max_records=7)) == list(range(offset, 20))
 
 
 @pytest.mark.parametrize("offset", [-1, 11, 2**62])
 def test_a_seek_outside_of_the_log_is_refused_and_changes_nothing(store: Store, offset: int) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        consumer.seek("events", 0, offset=4)
+        consumer.seek(("events", 0), offset=4)
         with pytest.raises(OffsetOutOfRange):
-            consumer.seek("events", 0, offset=offset)
-        assert consumer.position("events", 0) == 4
+            consumer.seek(("events", 0), offset=offset)
+        assert consumer.position(("events", 0)) == 4
 
 
 def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_time(START_MS + 14_500)
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 15, 15]
-        consumer.seek_to_time(START_MS, topic="events", partition=1)
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 0, 15]
-        consumer.seek_to_time(START_MS + 10**9, topic="events")
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 15, 15]
+        consumer.seek_to_time(START_MS, partitions=[("events", 1)])
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 0, 15]
+        consumer.seek_to_time(START_MS + 10**9)
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
 
 
 def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
-        with pytest.raises(UsageError, match="needs its topic"):
-            consumer.seek_to_time(START_MS, partition=0)
-        for words in ({"topic": "others"}, {"topic": "events", "partition": 7}):
-            with pytest.raises(UsageError, match="not assigned"):
-                consumer.seek_to_time(START_MS, **words)
+        with pytest.raises(UsageError, match="not assigned"):
+            consumer.seek_to_time(START_MS, partitions=[("others", 0)])
+        with pytest.raises(TopicNotFound):
+            consumer.seek_to_time(START_MS, partitions=[("events", 7)])
 
 
 def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> None:
@@ -341,23 +283,23 @@ def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> 
         log.delete_before(4)
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_beginning()
-        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
         assert len(drain(consumer)) == 56
         consumer.seek_to_beginning()
         consumer.poll(max_records=3)
         consumer.seek_to_end()
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
         assert consumer.poll() == []
 
 
 def test_a_paused_partition_keeps_its_position_and_hands_out_nothing(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        consumer.seek("events", 1, offset=5)
-        consumer.pause("events", 1)
+        consumer.seek(("events", 1), offset=5)
+        consumer.pause(("events", 1))
         assert consumer.paused == {TopicPartition("events", 1)}
         assert {record.partition for record in drain(consumer)} == {0, 2}
-        assert consumer.position("events", 1) == 5
-        consumer.resume("events", 1)
+        assert consumer.position(("events", 1)) == 5
+        consumer.resume(("events", 1))
         assert consumer.paused == frozenset()
         assert offsets(drain(consumer)) == list(range(5, 20))
 
@@ -366,9 +308,9 @@ def test_what_was_fetched_is_not_handed_out_while_paused(store: Store) -> None:
     with store.consumer(**EARLIEST) as consumer:
         consumer.assign([ZERO])
         assert offsets(consumer.poll(max_records=2)) == [0, 1]
-        consumer.pause("events", 0)
+        consumer.pause(("events", 0))
         assert consumer.poll() == []
-        consumer.resume("events", 0)
+        consumer.resume(("events", 0))
         assert offsets(consumer.poll()) == list(range(2, 10))
 
 
@@ -376,16 +318,16 @@ def test_only_assigned_partitions_are_asked_for(store: Store) -> None:
     with store.consumer() as consumer:
         consumer.assign([("events", 1)])
         for ask in (
-            lambda: consumer.position("events", 0),
-            lambda: consumer.seek("events", 0, offset=0),
-            lambda: consumer.pause("events", 0),
-            lambda: consumer.resume("events", 0),
+            lambda: consumer.position(("events", 0)),
+            lambda: consumer.seek(("events", 0), offset=0),
+            lambda: consumer.pause(("events", 0)),
+            lambda: consumer.resume(("events", 0)),
         ):
             with pytest.raises(UsageError, match="reads events-1"):
                 ask()
         for topic, partition in (("event", 0), ("events", 3)):
             with pytest.raises(TopicNotFound):
-                consumer.position(topic, partition)
+                consumer.position((topic, partition))
 
 
 # ---------------------------------------------------------------- what it reads
@@ -397,12 +339,12 @@ def test_assign_replaces_what_was_assigned(store: Store) -> None:
         assert consumer.poll() == []
         consumer.assign([("events", 0), TopicPartition("events", 1)])
         consumer.poll(max_records=1)
-        consumer.seek("events", 1, offset=7)
+        consumer.seek(("events", 1), offset=7)
         consumer.assign([("events", 1), ("events", 2)])
 
         assert consumer.assignment == {TopicPartition("events", 1), TopicPartition("events", 2)}
         # What stays assigned stays where it was.
-        assert [consumer.position("events", partition) for partition in (1, 2)] == [7, 0]
+        assert [consumer.position(("events", partition)) for partition in (1, 2)] == [7, 0]
         consumer.assign([])
         assert consumer.poll() == []
 
@@ -464,7 +406,7 @@ def test_earliest_begins_at_the_first_record_that_is_kept(store: Store) -> None:
     with store._table.writing(ZERO) as log:
         log.delete_before(4)
     with store.consumer(["events"], **EARLIEST) as consumer:
-        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
 
 
 def test_latest_begins_with_what_comes(store: Store) -> None:
@@ -485,7 +427,7 @@ def test_error_refuses_to_begin_anywhere(store: Store) -> None:
         other.commit({ZERO: 3})
     with store.consumer(group="group", auto_offset_reset="error") as consumer:
         consumer.assign([ZERO])
-        assert consumer.position("events", 0) == 3
+        assert consumer.position(("events", 0)) == 3
 
 
 def test_a_consumer_that_could_not_begin_leaves_no_member_behind(store: Store) -> None:
@@ -503,427 +445,6 @@ def test_a_consumer_whose_on_assign_fails_leaves_no_member_behind(store: Store) 
         assert len(consumer.assignment) == 3
 
 
-# ---------------------------------------------------------------- what is no longer there
-
-
-def test_records_that_retention_took_are_passed_over_with_a_warning(
-    store: Store, caplog: pytest.LogCaptureFixture
-) -> None:
-    with store.consumer(["events"], **EARLIEST) as consumer:
-        with store._table.writing(ZERO) as log:
-            log.delete_before(6)
-        with caplog.at_level(logging.WARNING, "seeklog"):
-            records = drain(consumer)
-
-    assert [record.offset for record in records if record.partition == 0] == [6, 7, 8, 9]
-    assert "events-0" in caplog.text
-    assert "offset 6" in caplog.text
-
-
-def test_records_that_retention_took_lead_to_the_end_if_so_wanted(store: Store) -> None:
-    with store.consumer(auto_offset_reset="latest") as consumer:
-        consumer.assign([ZERO])
-        consumer.seek_to_beginning()
-        with store._table.writing(ZERO) as log:
-            log.delete_before(6)
-        assert consumer.poll() == []
-        assert consumer.position("events", 0) == 10
-
-
-def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> None:
-    with store.consumer(group="group", auto_offset_reset="error") as consumer:
-        with store.consumer(enable_auto_commit=False, **GROUP) as other:
-            other.assign([ZERO])
-            other.commit({ZERO: 2})
-        consumer.assign([ZERO])
-        with store._table.writing(ZERO) as log:
-            log.delete_before(6)
-        for _ in range(2):
-            with pytest.raises(NoOffset, match="offset 2"):
-                consumer.poll()
-        consumer.seek("events", 0, offset=6)
-        assert offsets(consumer.poll()) == [6, 7, 8, 9]
-
-
-def test_retention_in_the_middle_of_an_iteration_loses_nothing_that_is_kept(tmp_path: Path) -> None:
-    with open_store(tmp_path / "store", segment_bytes=1000) as store:
-        store.create_topic("events", partitions=1)
-        for _ in range(50):
-            append(store, "events", [bytes(100)] * 5)
-        seen = []
-        with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
-            for record in consumer:
-                seen.append(record.offset)
-                if len(seen) == 20:
-                    with store._table.writing(ZERO) as log:
-                        log.delete_before(100)
-
-    assert seen == sorted(set(seen))
-    assert set(range(100, 250)) <= set(seen)
-
-
-@pytest.mark.parametrize("count", [1, 10, 5000], ids=["one marker", "some", "more than one read"])
-def test_markers_are_passed_over(store: Store, count: int) -> None:
-    """Control batches have offsets and no records; 5,000 of 78 bytes are more than is read at a time."""
-    marker = encode_batch(
-        [Record(bytes(6), key=bytes(4), timestamp_ms=START_MS)],
-        transactional=True,
-        control=True,
-        producer_id=1,
-        producer_epoch=0,
-    )
-    with store._table.writing(ZERO) as log:
-        log.append_batches(marker * count)
-        log.append(b"behind", timestamp_ms=START_MS)
-        log.append_batches(marker * count)
-    with store.consumer(**EARLIEST) as consumer:
-        consumer.assign([ZERO])
-        records = drain(consumer)
-        assert offsets(records) == [*range(10), 10 + count]
-        assert consumer.poll() == []
-        assert consumer.position("events", 0) == 11 + 2 * count
-        append(store, "events", [b"last"])
-        assert offsets(consumer.poll()) == [11 + 2 * count]
-
-
-def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
-    """Batches that have kept two records of ten, and none of five, as a broker's cleaner leaves them."""
-    sparse = Sketch([Row(b"12", delta=2), Row(b"17", delta=7)], fields={"last_delta": 9}).encode()
-    empty = Sketch([], fields={"last_delta": 4}).encode()
-    with store._table.writing(ZERO) as log:
-        log.append_batches(sparse + empty + sparse + empty)
-    with store.consumer(**EARLIEST) as consumer:
-        consumer.assign([ZERO])
-        expected = [*range(10), 12, 17, 27, 32]
-        assert offsets(drain(consumer, max_records=3)) == expected
-        assert consumer.position("events", 0) == 40
-        for offset in range(41):
-            consumer.seek("events", 0, offset=offset)
-            assert offsets(drain(consumer)) == [kept for kept in expected if kept >= offset]
-
-
-# ---------------------------------------------------------------- a disk that does not answer
-
-
-class FailingFiles(QuickFiles):
-    """A disk that cannot read the logs of one partition while it is told so."""
-
-    def __init__(self) -> None:
-        self.failing = ""
-        self.error = errno.EIO
-        self.interrupts = False
-
-    def read(self, handle: int, size: int, position: int) -> bytes:
-        if self.failing and f"/{self.failing}/" in os.readlink(f"/proc/self/fd/{handle}"):
-            if self.interrupts:
-                raise KeyboardInterrupt
-            raise OSError(self.error, os.strerror(self.error))
-        return super().read(handle, size, position)
-
-
-@pytest.fixture
-def failing(tmp_path: Path) -> Iterator[tuple[Store, FailingFiles]]:
-    """A store on such a disk: three partitions of 600 records of 2,000 bytes, more than is read at a time."""
-    files = FailingFiles()
-    with open_store(tmp_path / "store", files=files) as store:
-        store.create_topic("events", partitions=3)
-        for partition in range(3):
-            for _ in range(60):
-                append(store, "events", [bytes(2000)] * 10, partition=partition)
-        yield store, files
-
-
-@pytest.mark.parametrize("way", ["poll", "iteration"])
-@pytest.mark.parametrize("after", [0, 1, 100])
-def test_a_read_that_fails_leaves_no_record_out(failing: tuple[Store, FailingFiles], way: str, after: int) -> None:
-    """Goal: what could not be read is an error, and is read when the disk answers again."""
-    store, files = failing
-    seen: list[int] = []
-
-    def read_on() -> None:
-        if way == "iteration":
-            for record in consumer:
-                seen.append(record.offset)
-                if len(seen) == after:
-                    files.failing = "events-0"
-        while way == "poll" and (records := consumer.poll(max_records=20)):
-            seen.extend(offsets(records))
-            if after <= len(seen) < after + 20:
-                files.failing = "events-0"
-
-    with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
-        consumer.assign([ZERO])
-        if not after:
-            files.failing = "events-0"
-        with pytest.raises(NotAccessible):
-            read_on()
-        with pytest.raises(NotAccessible):
-            read_on()
-        files.failing = ""
-        read_on()
-
-    assert seen == list(range(600))
-
-
-@pytest.mark.parametrize("reset", ["error", "earliest", "latest"])
-def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, FailingFiles], reset: Any) -> None:
-    """Goal: a file that is lost is no reason to begin elsewhere: its offsets are in range."""
-    store, files = failing
-    files.error = errno.ENOENT
-    with store.consumer(group="group", auto_offset_reset=reset, enable_auto_commit=False) as consumer:
-        consumer.commit({ZERO: 0})
-        consumer.assign([ZERO])
-        seen = offsets(consumer.poll(max_records=50))
-
-        def read_on() -> None:
-            while records := consumer.poll():
-                seen.extend(offsets(records))
-
-        files.failing = "events-0"
-        for _ in range(3):
-            with pytest.raises(LostRecords):
-                read_on()
-        files.failing = ""
-        read_on()
-
-    assert seen == list(range(600))
-
-
-def test_a_partition_that_fails_takes_no_records_of_others_along(failing: tuple[Store, FailingFiles]) -> None:
-    """Goal: records that a poll has taken already are handed out, whatever the next partition does."""
-    store, files = failing
-    store.create_topic("small", partitions=2)
-    for partition in range(2):
-        append(store, "small", [b"value"] * 3, partition=partition)
-    seen: list[tuple[str | None, int, int]] = []
-    with store.consumer(["events", "small"], **EARLIEST) as consumer:
-        files.failing = "events-1"
-        for _ in range(20):
-            try:
-                seen += places(consumer.poll())
-            except NotAccessible:
-                continue
-        files.failing = ""
-        seen += places(drain(consumer))
-
-    assert sorted(seen) == sorted(
-        [("events", partition, offset) for partition in range(3) for offset in range(600)]
-        + [("small", partition, offset) for partition in range(2) for offset in range(3)]
-    )
-
-
-def test_an_interrupt_takes_no_records_along(failing: tuple[Store, FailingFiles]) -> None:
-    """Ctrl-C while a poll reads the second of its partitions; the caller goes on polling."""
-    store, files = failing
-    store.create_topic("small", partitions=2)
-    for partition in range(2):
-        append(store, "small", [b"value"] * 3, partition=partition)
-    files.interrupts = True
-    seen: list[tuple[str | None, int, int]] = []
-    with store.consumer(["small", "events"], **EARLIEST) as consumer:
-        files.failing = "events-1"
-        for _ in range(20):
-            try:
-                seen += places(consumer.poll())
-            except KeyboardInterrupt:
-                continue
-        files.failing = ""
-        seen += places(drain(consumer))
-
-    assert sorted(seen) == sorted(
-        [("events", partition, offset) for partition in range(3) for offset in range(600)]
-        + [("small", partition, offset) for partition in range(2) for offset in range(3)]
-    )
-
-
-def test_a_partition_without_an_offset_takes_no_records_of_others_along(store: Store) -> None:
-    seen: list[Record] = []
-    with store.consumer(group="group", auto_offset_reset="error", enable_auto_commit=False) as consumer:
-        consumer.commit({TopicPartition("events", partition): 0 for partition in range(3)})
-        consumer.assign([("events", partition) for partition in range(3)])
-        with store._table.writing(TopicPartition("events", 1)) as log:
-            log.delete_before(5)
-        for _ in range(6):
-            try:
-                seen += consumer.poll()
-            except NoOffset:
-                continue
-        consumer.seek("events", 1, offset=5)
-        seen += drain(consumer)
-
-    assert sorted(places(seen)) == sorted(ALL - {("events", 1, offset) for offset in range(5)})
-
-
-# ---------------------------------------------------------------- commits
-
-
-def test_a_group_reads_on_from_its_commit(store: Store) -> None:
-    with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
-        first = consumer.poll(max_records=25)
-        consumer.commit()
-        consumer.poll()
-    with store.consumer(["events"], **GROUP) as consumer:
-        second = drain(consumer)
-
-    assert sorted(places([*first, *second])) == sorted(ALL)
-
-
-def test_the_offsets_of_a_group_survive_the_store(tmp_path: Path) -> None:
-    for round_ in range(4):
-        with open_store(tmp_path / "store") as store:
-            if not round_:
-                store.create_topic("events", partitions=1)
-                send(store, "events", [b"%d" % number for number in range(40)])
-            with store.consumer(["events"], **GROUP) as consumer:
-                assert offsets(consumer.poll(max_records=10)) == list(range(10 * round_, 10 * round_ + 10))
-
-
-def test_a_commit_may_say_offsets_and_metadata(store: Store) -> None:
-    with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
-        consumer.assign([ZERO])
-        consumer.commit({ZERO: 4, TopicPartition("events", 1): (20, "the end ✓")})
-        assert [consumer.committed("events", partition) for partition in range(3)] == [4, 20, None]
-        assert consumer.position("events", 0) == 0
-    found = store._groups.find("group").offsets
-    assert (found[ZERO].metadata, found[TopicPartition("events", 1)].metadata) == ("", "the end ✓")
-    assert found[ZERO].commit_timestamp_ms == START_MS
-    assert store.describe_group("group").offsets == {ZERO: 4, TopicPartition("events", 1): 20}
-
-
-@pytest.mark.parametrize(
-    ("offset", "error"),
-    [
-        (11, OffsetOutOfRange),
-        (2**63, OffsetOutOfRange),
-        (-1, OffsetOutOfRange),
-        ("1", UsageError),
-        (1.0, UsageError),
-        (True, UsageError),
-        (None, UsageError),
-        ((1, "x" * 4097), UsageError),
-        ((1, "ä" * 2049), UsageError),
-        ((None, "text"), UsageError),
-    ],
-    ids=repr,
-)
-def test_a_commit_of_what_cannot_be_is_refused_and_changes_nothing(
-    store: Store, offset: Any, error: type[SeeklogError]
-) -> None:
-    with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
-        consumer.assign([ZERO])
-        consumer.commit({ZERO: 3, TopicPartition("events", 1): 3})
-        before = snapshot(store.path, locks=False)
-        with pytest.raises(error):
-            consumer.commit({TopicPartition("events", 1): 5, ZERO: offset})
-        assert snapshot(store.path, locks=False) == before
-        assert consumer.committed("events", 1) == 3
-
-
-@pytest.mark.parametrize("value", [(1, b"bytes"), (1, None), (1, "\ud800"), (1, "a", "b"), (1,), ()], ids=repr)
-def test_metadata_that_cannot_be_is_refused(store: Store, value: Any) -> None:
-    with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
-        consumer.assign([ZERO])
-        with pytest.raises(UsageError):
-            consumer.commit({ZERO: value})
-
-
-def test_a_commit_for_a_partition_that_is_not_there_is_refused(store: Store) -> None:
-    with store.consumer(**GROUP) as consumer:
-        for wrong in (("events", 3), ("other", 0), ("events", "0")):
-            with pytest.raises(TopicNotFound):
-                consumer.commit({wrong: 0})  # type: ignore[dict-item]
-    assert store.groups() == []
-
-
-def test_a_member_commits_for_its_own_partitions_alone(store: Store) -> None:
-    store.create_topic("others", partitions=1)
-    with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
-        with pytest.raises(CommitRefused, match="others-0"):
-            consumer.commit({ZERO: 1, TopicPartition("others", 0): 0})
-        assert consumer.committed("events", 0) is None
-
-
-def test_a_commit_needs_a_group(store: Store) -> None:
-    with store.consumer(["events"], **EARLIEST) as consumer:
-        for ask in (consumer.commit, lambda: consumer.committed("events", 0)):
-            with pytest.raises(UsageError, match="needs a group"):
-                ask()
-    assert store.topics(internal=True) == ["events"]
-
-
-def test_an_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClock) -> None:
-    with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
-        consumer.assign([ZERO])
-        consumer.poll(max_records=3)
-        consumer.poll(max_records=3)
-        assert consumer.committed("events", 0) is None
-        clock.advance(999)
-        consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) is None
-        clock.advance(1)
-        consumer.poll(max_records=1)
-        # What this poll handed out is not dealt with yet.
-        assert consumer.committed("events", 0) == 7
-        clock.advance(1000)
-        consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) == 8
-    assert store.describe_group("group").offsets == {ZERO: 9}
-
-
-def test_an_automatic_commit_that_fails_is_made_up_for_by_the_next(
-    store: Store, clock: FakeClock, caplog: pytest.LogCaptureFixture
-) -> None:
-    with store.consumer(auto_commit_interval_ms=1000, **GROUP) as consumer:
-        consumer.assign([ZERO])
-        consumer.poll(max_records=3)
-        with store.consumer(["events"], **GROUP):  # a group that has members takes no commit of a stranger
-            clock.advance(1000)
-            assert offsets(consumer.poll(max_records=2)) == [3, 4]
-            assert "automatic commit failed" in caplog.text
-        clock.advance(1000)
-        consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) == 5
-
-
-def test_without_automatic_commits_nothing_is_committed(store: Store, clock: FakeClock) -> None:
-    with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
-        drain(consumer)
-        clock.advance(10**7)
-        consumer.poll()
-    assert store.describe_group("group").offsets == {}
-
-
-def test_a_close_commits_what_was_handed_out(store: Store) -> None:
-    with store.consumer(**GROUP) as consumer:
-        consumer.assign([ZERO])
-        consumer.poll(max_records=4)
-    assert store.describe_group("group").offsets == {ZERO: 4}
-
-
-def test_a_close_in_an_iteration_commits_what_was_handed_out(store: Store) -> None:
-    with store.consumer(consumer_timeout_ms=0, **GROUP) as consumer:
-        consumer.assign([ZERO])
-        for record in consumer:
-            if record.offset == 6:
-                break
-    assert store.describe_group("group").offsets == {ZERO: 7}
-
-
-@pytest.mark.parametrize("way", ["poll", "iteration"])
-def test_a_record_that_could_not_be_dealt_with_comes_again(store: Store, way: str) -> None:
-    def deal_with_some() -> None:
-        with store.consumer(consumer_timeout_ms=0, **GROUP) as consumer:
-            consumer.assign([ZERO])
-            for record in consumer if way == "iteration" else consumer.poll():
-                1 / (5 - record.offset)
-
-    with pytest.raises(ZeroDivisionError):
-        deal_with_some()
-    with store.consumer(**GROUP) as consumer:
-        consumer.assign([ZERO])
-        assert offsets(consumer.poll()) == list(range(10))
-
-
 # ---------------------------------------------------------------- the end, and beside others
 
 
@@ -937,11 +458,11 @@ def test_a_closed_consumer_refuses(store: Store) -> None:
         consumer.commit,
         consumer.seek_to_beginning,
         consumer.seek_to_end,
-        lambda: consumer.position("events", 0),
-        lambda: consumer.seek("events", 0, offset=0),
+        lambda: consumer.position(("events", 0)),
+        lambda: consumer.seek(("events", 0), offset=0),
         lambda: consumer.seek_to_time(0),
-        lambda: consumer.pause("events", 0),
-        lambda: consumer.committed("events", 0),
+        lambda: consumer.pause(("events", 0)),
+        lambda: consumer.committed(("events", 0)),
         lambda: list(consumer),
     ):
         with pytest.raises(LogClosed):
@@ -1059,7 +580,7 @@ def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store
         assert consumer.assignment == {TopicPartition("others", 0), TopicPartition("others", 1)}
         drain(consumer)
         consumer.commit()
-        assert consumer.committed("others", 1) == 3
+        assert consumer.committed(("others", 1)) == 3
     assert set(store.describe_group("group").offsets) == {TopicPartition("others", 0), TopicPartition("others", 1)}
 
 

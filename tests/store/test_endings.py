@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import seeklog
-from seeklog import Log, LogConfig, Store
+from log.workbench import PATIENCE_S, FailingSyncFiles, wait_until
+from seeklog import Log, LogConfig, LogReader, Store
 from seeklog.clock import SystemClock
 from seeklog.errors import (
     InvalidConfig,
@@ -27,7 +28,6 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.names import TopicPartition
-from storage.workbench import PATIENCE_S, QuickFiles, wait_until
 from store.workbench import Holder, append, open_store, read
 
 ZERO = TopicPartition("t", 0)
@@ -90,15 +90,8 @@ def test_a_listener_that_fails_leaves_nothing_open(root: Path) -> None:
 
 
 def test_an_error_of_the_body_is_not_hidden_by_one_of_the_close(root: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "broken")
-
     def fail_twice() -> None:
-        files = Failing()
+        files = FailingSyncFiles()
         with open_store(root, files=files) as store:
             append(store, "t", [b"3"])
             files.fails = True
@@ -194,14 +187,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start(root: Path, group: st
 
 
 def test_a_partition_whose_sync_failed_is_opened_anew_for_the_next_producer(root: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "broken")
-
-    files = Failing()
+    files = FailingSyncFiles()
     with open_store(root, files=files, flush="batch") as store:
         first = store.producer()
         files.fails = True
@@ -220,7 +206,7 @@ def test_a_store_is_not_taken_for_a_log(root: Path) -> None:
     before = sorted(root.iterdir())
     for read_only in (False, True):
         with pytest.raises(NotALog, match=r"is a store of topics; open it with seeklog\.open"):
-            Log(root, read_only=read_only)
+            (LogReader if read_only else Log)(root)
     assert sorted(root.iterdir()) == before
 
 
@@ -290,7 +276,7 @@ with seeklog.open({str(tmp_path / "store")!r}) as store:
         lambda root: open_store(root).consumer(["t"], max_poll_records="9"),
         lambda root: open_store(root).consumer(["t"], group="g", max_poll_interval_ms=2**31),
         lambda root: open_store(root).consumer(["t"]).poll(None),
-        lambda root: open_store(root).consumer(["t"]).seek("t", 0, offset="0"),
+        lambda root: open_store(root).consumer(["t"]).seek(("t", 0), offset="0"),
         lambda root: open_store(root).consumer(["t"]).seek_to_time("2024"),
         lambda root: open_store(root).consumer(group="g").assign(["t"]),
         lambda root: open_store(root).consumer(group="g").commit(5),

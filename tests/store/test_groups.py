@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from log.workbench import START_MS, FakeClock, offsets
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import (
     CommitRefused,
@@ -39,8 +40,7 @@ from seeklog.groups.records import (
     encode_offset_key,
 )
 from seeklog.names import CONSUMER_OFFSETS
-from storage.workbench import START_MS, FakeClock, offsets
-from store.test_producer import LosingFiles
+from store.producing import LosingFiles
 from store.workbench import append, open_store, send, snapshot
 
 ZERO, ONE, TWO = (TopicPartition("events", number) for number in range(3))
@@ -71,7 +71,7 @@ def commit(store: Store, group: str, committed: dict[TopicPartition, int]) -> No
 
 def put(store: Store, group: str, *records: Record) -> None:
     """Append records to the partition of `__consumer_offsets` that a group lies in."""
-    with store._table.lent(store._groups.partition_of(group), patience_s=0) as log:
+    with store._table.lent(store._groups.partition_of(group), wait_s=0) as log:
         log.append_many(list(records))
 
 
@@ -256,7 +256,7 @@ def test_offsets_are_reset_and_read_from(
     assert store.reset_offsets("group", "events", **words) == expected
     assert store.describe_group("group").offsets == before | expected
     with store.consumer(["events"], group="group") as consumer:
-        assert {tp: consumer.position(*tp) for tp in (ZERO, ONE, TWO)} == before | expected
+        assert {tp: consumer.position(tp) for tp in (ZERO, ONE, TWO)} == before | expected
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_offsets_are_committed_from_outside_for_a_group_that_need_not_be_there(s
     with pytest.raises(OffsetOutOfRange):
         store.commit_offsets("nightly", {ZERO: 11})
     with store.consumer(["events"], group="nightly") as consumer:
-        assert consumer.position(*ZERO) == 7
+        assert consumer.position(ZERO) == 7
 
 
 @pytest.mark.parametrize("to", [1.5, b"latest", [1]], ids=repr)
@@ -373,7 +373,7 @@ def test_a_group_that_is_deleted_is_gone_with_its_offsets(store: Store) -> None:
     with open_store(store.path) as again:
         assert again.groups() == ["other"]
         with again.consumer(["events"], group="group", auto_offset_reset="earliest") as consumer:
-            assert consumer.position("events", 0) == 0
+            assert consumer.position(("events", 0)) == 0
             assert again.describe_group("group").generation == 1
 
 
@@ -536,10 +536,10 @@ def test_a_deletion_forgets_what_another_process_is_committing(store: Store, mon
     with Store(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
         lent = another._table.lent
 
-        def tell_and_lend(partition: TopicPartition, *, patience_s: float) -> Any:
+        def tell_and_lend(partition: TopicPartition, *, wait_s: float) -> Any:
             if partition == store._groups.partition_of("group"):
                 comes.set()
-            return lent(partition, patience_s=patience_s)
+            return lent(partition, wait_s=wait_s)
 
         monkeypatch.setattr(another._table, "lent", tell_and_lend)
 
@@ -638,7 +638,7 @@ def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
     assert store.describe_group("group").offsets == {ZERO: 5, ONE: 6}
     with open_store(store.path) as other:
         commit(other, "group", {TWO: 7})
-        with other._table.lent(other._groups.partition_of("group"), patience_s=0) as log:
+        with other._table.lent(other._groups.partition_of("group"), wait_s=0) as log:
             log.delete_before(log.log_end_offset)
     assert store.groups() == []
 

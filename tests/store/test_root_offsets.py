@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from log.workbench import CountingFiles, QuickFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
-from seeklog.storage.root_offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
-from storage.workbench import CountingFiles, QuickFiles
+from seeklog.log.side.root_offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
 from store.workbench import append, open_file_count, open_store
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)
@@ -330,7 +330,7 @@ def test_what_a_brokers_cleaner_has_done_is_not_due_again(tmp_path: Path, excess
         put(store, "a", 20)
         store.compact("a")
         log = store.log("a", 0)
-        active, before = log.view.segments[-1].base_offset, list(log.scan())
+        active, before = log._source.view.segments[-1].base_offset, list(log.scan())
     # An offset that no cleaner can have come to is that of another log, and counts as none.
     as_a_broker_left_it(tmp_path, 0 if excess is None else active + excess)
     with open_store(tmp_path) as store:

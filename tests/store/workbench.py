@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from log.workbench import FakeClock, QuickFiles, config_of
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.clock import Clock
 from seeklog.files import Files
-from storage.workbench import FakeClock, QuickFiles, config_of
 
 # The files that a store's root may hold beside the directories of its partitions.
 ROOT_FILES = {
@@ -42,6 +42,20 @@ class TickingClock(FakeClock):
     def monotonic(self) -> float:
         self.seconds += self._step_s
         return self.seconds
+
+
+class FailingDirectoryFiles(QuickFiles):
+    """The real disk that fails when a certain directory is made."""
+
+    def __init__(self, suffix: str, error: BaseException) -> None:
+        self.suffix = suffix
+        self.error = error
+        self.fails = False
+
+    def make_directory(self, path: str) -> None:
+        if self.fails and path.endswith(self.suffix):
+            raise self.error
+        super().make_directory(path)
 
 
 def open_store(

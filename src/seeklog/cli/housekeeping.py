@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from seeklog import names
-from seeklog.cli import amounts
-from seeklog.cli.neutral import neutral
-from seeklog.cli.rows import Column
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.rows import Column
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import LogLocked
 from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
     from seeklog.config import LogConfig
-    from seeklog.storage.log import Log
-    from seeklog.storage.removal import Removal
+    from seeklog.log import Log, Removal
     from seeklog.store import Store
 
 Done = TypeVar("Done")
@@ -39,8 +38,8 @@ def partitions_of(
     chosen = [topic] if topic is not None else [name for name in store.topics(internal=True) if name not in there]
     found = []
     for name in chosen:
-        if topic is not None or wants is None or wants(store.describe_config(name)):
-            found += [TopicPartition(name, number) for number in store.partitions(name)]
+        if topic is not None or wants is None or wants(store.topic(name).config):
+            found += [TopicPartition(name, number) for number in store.topic(name).partitions]
     return found
 
 
@@ -82,7 +81,7 @@ def do_each(
     locked: list[LogLocked] = []
     for partition in partitions:
         try:
-            with store.hold(partition.topic, partition.partition) as log:
+            with store.writer(partition.topic, partition.partition) as log:
                 done[partition] = work(log)
         except LogLocked as error:
             locked.append(error)

@@ -16,17 +16,16 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from seeklog import names
+from seeklog.clients.sender import Future, Gathering, Lane, Sender
 from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
+from seeklog.log import Log, ProducerSequence
 from seeklog.names import TopicPartition
 from seeklog.record.encode import record_bound
 from seeklog.record.record import Record, make_record
-from seeklog.storage.log import Log
-from seeklog.storage.producers import ProducerSequence
-from seeklog.storage.sender import Future, Gathering, Lane, Sender
 from seeklog.topics.catalog import Topic
+from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity
-from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 
 Partitioner = Callable[[bytes, int], int]
@@ -48,7 +47,7 @@ class _PartitionLane(Lane):
     __slots__ = ("partition",)
 
     def __init__(
-        self, table: PartitionTable, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
+        self, table: OpenLogs, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
     ) -> None:
         destination = (
             _PartitionDestination(table, partition)
@@ -60,7 +59,7 @@ class _PartitionLane(Lane):
 
 
 class _PartitionDestination:
-    def __init__(self, table: PartitionTable, partition: TopicPartition) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition) -> None:
         self._table = table
         self._partition = partition
         self._unsynced: dict[Log, int] = {}
@@ -94,7 +93,7 @@ class _PartitionDestination:
 class _NumberedDestination:
     """A partition whose records are numbered. Every append waits for what the log promises, so no sync is left over."""
 
-    def __init__(self, table: PartitionTable, partition: TopicPartition, identity: Identity) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
         self._table = table
         self._partition = partition
         self._identity = identity
@@ -124,7 +123,7 @@ class _NumberedDestination:
 
     def _place_in(self, log: Log) -> ProducerSequence:
         first = self._identity.first_place
-        known = log.place_of(first.producer_id)
+        known = log.next_sequence(first.producer_id)
         return known if known is not None and known.epoch == first.epoch else first
 
     def flush(self) -> None:
@@ -186,7 +185,7 @@ class Producer:
     def __init__(
         self,
         topics: Topics,
-        table: PartitionTable,
+        table: OpenLogs,
         clock: Clock,
         *,
         owner: object,
@@ -296,7 +295,7 @@ class Producer:
                 self._identity.release()
         self._raise_unseen()
 
-    def written(self, topic: str, partition: int) -> int:
+    def written(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return how many records of this producer are in a partition: for one that resumes, to go on behind them.
 
         Counted are those of its epoch; the count begins again at 2^31.
@@ -304,8 +303,9 @@ class Producer:
         if self._identity is None:
             raise UsageError("only an idempotent producer counts its records")
         self.flush()
-        with self._table.writing(self._find_route(topic).lane_to(partition).partition) as log:
-            known = log.place_of(self._identity.producer_id)
+        topic, number = partition
+        with self._table.writing(self._find_route(topic).lane_to(number).partition) as log:
+            known = log.next_sequence(self._identity.producer_id)
         return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
 
     def _raise_unseen(self) -> None:

@@ -33,11 +33,11 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
+from seeklog.log import Log, LogReader, take_snapshot
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.record.record import Record
-from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
-from seeklog.topics.table import PartitionTable
+from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -47,7 +47,7 @@ logger = logging.getLogger("seeklog")
 OFFSETS_PARTITIONS: Final = 4
 OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 # How long a change waits while other processes change groups of the same partition.
-PATIENCE_S: Final = 30.0
+LOCK_WAIT_S: Final = 30.0
 METADATA_MOST: Final = 4096
 GROUP_NAME_MOST: Final = 1024
 
@@ -70,12 +70,12 @@ class _OffsetsPartition:
         self.groups: dict[str, Group] = {}
         self._next_offset = 0
 
-    def read_on(self, log: Log) -> None:
+    def read_on(self, log: LogReader) -> None:
         """Take in the records that were added since."""
         start, end = log.log_start_offset, log.high_watermark
         # Compaction, ours or a broker's, leaves the last segment alone. Out of those before it a tombstone that was not
         # read here may be gone by now, and what it took away would stay.
-        first_whole_offset = max(start, log.view.bases[-1])
+        first_whole_offset = max(start, take_snapshot(log).view.bases[-1])
         if not first_whole_offset <= self._next_offset <= end:
             # That, or the log was made anew, or lost its beginning: start over.
             self.groups, self._next_offset = {}, start
@@ -148,7 +148,7 @@ class GroupChange:
 class Groups:
     """Reads and changes the groups of one store. Any thread may call anything."""
 
-    def __init__(self, topics: Topics, table: PartitionTable, *, files: Files, clock: Clock, read_only: bool) -> None:
+    def __init__(self, topics: Topics, table: OpenLogs, *, files: Files, clock: Clock, read_only: bool) -> None:
         self._topics = topics
         self._table = table
         self._files = files
@@ -266,7 +266,7 @@ class Groups:
         offsets = self._offsets_partition(partition)
         with offsets.lock:
             try:
-                with self._table.lent(partition, patience_s=PATIENCE_S) as log:
+                with self._table.lent(partition, wait_s=LOCK_WAIT_S) as log:
                     offsets.read_on(log)
                     yield offsets, log
             except LogFailed:
@@ -337,12 +337,12 @@ class Groups:
         check_text("metadata of a commit", metadata, most=METADATA_MOST)
         return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
 
-    def _checked_in(self, log: Log, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
+    def _checked_in(self, log: LogReader, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
         end = log.log_end_offset
-        if not log.read_only and log.recovery_point < offset <= end:
+        if log.recovery_point < offset <= end:
             # A commit is durable. The records that it counts must be too, or others would take their offsets after a
             # power loss and be passed over. Where another process writes them, that is up to its flush policy.
-            log.flush()
+            self._table.flush(partition)
         if not 0 <= offset <= end:
             raise OffsetOutOfRange(
                 offset,

@@ -21,8 +21,8 @@ from fuzz.target import Broken, Scramble, Target, enter
 from fuzz.targets import batches, side_files
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.errors import SeeklogError
+from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import encode_batch
-from seeklog.storage.inspection import inspect_partition
 from seeklog.topics.transactions import Staged
 from store.workbench import open_store
 
@@ -107,7 +107,7 @@ def check(data: bytes) -> None:
         with contextlib.suppress(SeeklogError), open_store(root, read_only=read_only, segment_bytes=600) as store:
             told.append(read(store))
             if not read_only:
-                with contextlib.suppress(SeeklogError), store.hold(HERE.topic, 0) as log:
+                with contextlib.suppress(SeeklogError), store.writer(HERE.topic, 0) as log:
                     log.append(b"more")
                 with contextlib.suppress(SeeklogError):
                     store.maintain()

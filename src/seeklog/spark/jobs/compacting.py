@@ -13,12 +13,11 @@ from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
+from seeklog.log import BUFFER_BYTES, Compacted, Log
 from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import run_tasks
-from seeklog.storage.compaction import BUFFER_BYTES, Compacted
-from seeklog.storage.log import Log
 from seeklog.store import Store
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def _compacted(work: _Work) -> tuple[str, Compacted]:
     if work.root is not None and place.partition is not None:
         with (
             Store(work.root, config=work.config, background=False) as store,
-            store.hold(place.topic, place.partition) as log,
+            store.writer(place.topic, place.partition) as log,
         ):
             done = log.compact(buffer_bytes=work.buffer_bytes)
     else:

@@ -1,0 +1,365 @@
+"""What the storage tests work with: a clock that obeys, a disk that counts, and looks at a directory's bytes."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+from seeklog import Log, LogConfig, LogReader, Record
+from seeklog.clock import Clock
+from seeklog.files import Buffer, Files, FileStatus, OsFiles
+from seeklog.names import LOCK
+
+START_MS = 1_700_000_000_000
+HEADER_BYTES = 61
+# A batch header (61) and one record of ten bytes: seven one-byte fields and the value.
+BATCH_BYTES = HEADER_BYTES + 7 + 10
+FIRST_LOG = f"{0:020d}.log"
+SEVEN_SEGMENTS: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+"""The configuration by which 33 records that are filled in lie in seven segments: 0-4, 5-9, ..., 30-32."""
+# A wait for another thread or process that takes this long will not end any more.
+PATIENCE_S = 20.0
+
+
+class FakeClock:
+    """A clock that stands still until it is told; its wall clock may jump while time goes on evenly."""
+
+    def __init__(self, now_ms: int = START_MS) -> None:
+        self.wall_ms = now_ms
+        self.seconds = 0.0
+
+    def now_ms(self) -> int:
+        return self.wall_ms
+
+    def monotonic(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+    def advance(self, ms: int) -> None:
+        self.wall_ms += ms
+        self.seconds += ms / 1000
+
+    def jump_to(self, now_ms: int) -> None:
+        self.wall_ms = now_ms
+
+
+class QuickFiles(OsFiles):
+    """The real disk, not waited for. No test here cuts the power, and a process that dies loses nothing."""
+
+    def sync(self, handle: int) -> None:
+        pass
+
+    def sync_directory(self, path: str) -> None:
+        pass
+
+
+class PathFiles(QuickFiles):
+    """The real disk, which knows the path of every file that is open."""
+
+    def __init__(self) -> None:
+        self._paths: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._paths[handle] = path
+        return handle
+
+
+class CountingFiles(PathFiles):
+    """The real disk with a diary: (what, file name) of every write, sync, truncation, rename and removal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.diary: list[tuple[str, str]] = []
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        self.diary.append(("write", os.path.basename(self._paths[handle])))
+        super().write(handle, data, position)
+
+    def truncate(self, handle: int, size: int) -> None:
+        self.diary.append(("truncate", os.path.basename(self._paths[handle])))
+        super().truncate(handle, size)
+
+    def sync(self, handle: int) -> None:
+        self.diary.append(("sync", os.path.basename(self._paths[handle])))
+
+    def sync_directory(self, path: str) -> None:
+        self.diary.append(("sync", "directory"))
+
+    def rename(self, source: str, target: str) -> None:
+        self.diary.append(("rename", os.path.basename(target)))
+        super().rename(source, target)
+
+    def remove(self, path: str) -> None:
+        self.diary.append(("remove", os.path.basename(path)))
+        super().remove(path)
+
+    def count(self, what: str, suffix: str = ".log") -> int:
+        """Return how often a file whose name ends so was written, synced, ..."""
+        return sum(each == what and name.endswith(suffix) for each, name in list(self.diary))
+
+
+class ReadCountingFiles(QuickFiles):
+    """The real disk, which counts the bytes that are read."""
+
+    read_bytes = 0
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        self.read_bytes += len(data)
+        return data
+
+
+class FailingSyncFiles(PathFiles):
+    """A disk whose syncs fail while `fails` is set: of every file, or of those with `only` in their path."""
+
+    def __init__(self, *, only: str = "") -> None:
+        super().__init__()
+        self.fails = False
+        self._only = only
+
+    def sync(self, handle: int) -> None:
+        if self.fails and self._only in self._paths.get(handle, ""):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class FullFiles(PathFiles):
+    """A disk that takes no more of one kind of file, told by a part of its name, while it `is_full`."""
+
+    def __init__(self, starved: str, *, error: int = errno.ENOSPC) -> None:
+        super().__init__()
+        self.is_full = False
+        self._starved = starved
+        self._error = error
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        if self.is_full and self._starved in os.path.basename(self._paths[handle]):
+            raise OSError(self._error, os.strerror(self._error), self._paths[handle])
+        super().write(handle, data, position)
+
+
+class GatedFiles(CountingFiles):
+    """A disk whose writes to logs wait at a closed gate, and whose writes and syncs of logs fail where an error is set.
+
+    `gated` and the keys of the errors are a part of the log's path; an empty one is part of every path.
+    """
+
+    def __init__(self, gated: str = "") -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Semaphore(0)
+        self.write_errors: dict[str, int] = {}
+        self.sync_errors: dict[str, int] = {}
+        self._gated = gated
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        path = self._paths[handle]
+        if self._gated in path and path.endswith(".log"):
+            self.waiting.release()
+            assert self.gate.wait(PATIENCE_S)
+        self._fail(self.write_errors, path)
+        super().write(handle, data, position)
+
+    def sync(self, handle: int) -> None:
+        self._fail(self.sync_errors, self._paths[handle])
+        super().sync(handle)
+
+    def _fail(self, errors: dict[str, int], path: str) -> None:
+        for part, error in errors.items():
+            if part in path and path.endswith(".log"):
+                raise OSError(error, os.strerror(error))
+
+
+class Meanwhile(PathFiles):
+    """The real disk, on which somebody else does something while it is asked: before or after a call, once.
+
+    A call is named by its method and by how the path ends that it is for; the first that comes is taken.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._plans: list[tuple[str, str, str, Callable[[], object]]] = []
+
+    def before(self, method: str, suffix: str, do: Callable[[], object]) -> None:
+        self._plans.append(("before", method, suffix, do))
+
+    def after(self, method: str, suffix: str, do: Callable[[], object]) -> None:
+        self._plans.append(("after", method, suffix, do))
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all that was to be done was done."""
+        return not self._plans
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self._act("before", "open", path)
+        handle = super().open(path, write=write, create=create)
+        self._act("after", "open", path)
+        return handle
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        path = self._paths[handle]
+        self._act("before", "read", path)
+        data = super().read(handle, size, position)
+        self._act("after", "read", path)
+        return data
+
+    def list(self, directory: str) -> list[str]:
+        self._act("before", "list", directory)
+        listing = super().list(directory)
+        self._act("after", "list", directory)
+        return listing
+
+    def map(self, path: str) -> Buffer:
+        self._act("before", "map", path)
+        return super().map(path)
+
+    def file_size(self, path: str) -> int:
+        self._act("before", "file_size", path)
+        return super().file_size(path)
+
+    def status(self, path: str) -> FileStatus:
+        self._act("before", "status", path)
+        return super().status(path)
+
+    def read_file(self, path: str) -> bytes:
+        self._act("before", "read_file", path)
+        return super().read_file(path)
+
+    def rename(self, source: str, target: str) -> None:
+        self._act("before", "rename", target)
+        super().rename(source, target)
+        self._act("after", "rename", target)
+
+    def remove(self, path: str) -> None:
+        self._act("before", "remove", path)
+        super().remove(path)
+
+    def _act(self, when: str, method: str, path: str) -> None:
+        for plan in self._plans:
+            if plan[:2] == (when, method) and path.endswith(plan[2]):
+                self._plans.remove(plan)
+                plan[3]()
+                return
+
+
+class Follower(threading.Thread):
+    """Follows a log in a thread until it has found `count` records; daemonic, for when it hangs."""
+
+    def __init__(self, log: Log, offset: int | None, *, count: int = 10**9, timeout_ms: float | None = None) -> None:
+        super().__init__(daemon=True)
+        self.records = log.follow(offset, timeout_ms=timeout_ms)
+        self.count = count
+        self.found: list[int] = []
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for record in self.records:
+                self.found.append(record.offset)
+                if len(self.found) == self.count:
+                    return
+        except BaseException as error:
+            self.error = error
+
+    def has_ended(self) -> bool:
+        self.join(5)
+        return not self.is_alive()
+
+
+def config_of(**words: Any) -> LogConfig:
+    return LogConfig(**{"flush": "os", "retention_ms": -1, **words})
+
+
+def open_log(
+    path: Path,
+    *,
+    clock: Clock | None = None,
+    files: Files | None = None,
+    read_only: bool = False,
+    background: bool = False,
+    **words: Any,
+) -> Any:
+    """Open a log that syncs only when it is told and does nothing on its own; `words` are its config's."""
+    if read_only:
+        return open_reader(path, clock=clock, files=files, **words)
+    return Log(
+        path,
+        config=config_of(**words),
+        clock=clock or FakeClock(),
+        files=files or QuickFiles(),
+        background=background,
+    )
+
+
+def open_reader(path: Path, *, clock: Clock | None = None, files: Files | None = None, **words: Any) -> LogReader:
+    """Open a log to read from; `words` are its config's."""
+    return LogReader(path, config=config_of(**words), clock=clock or FakeClock(), files=files or QuickFiles())
+
+
+def value_of(number: int, *, size: int = 10) -> bytes:
+    """Return as many bytes, which tell the number."""
+    return b"%0*d" % (size, number)
+
+
+def fill(log: Log, count: int, *, start: int | None = None) -> None:
+    """Append batches of one record, BATCH_BYTES each, whose values tell their offsets, a second apart."""
+    first = log.log_end_offset if start is None else start
+    for number in range(first, first + count):
+        log.append(value_of(number), timestamp_ms=START_MS + number * 1000)
+
+
+def make_log(path: Path, count: int, **words: Any) -> None:
+    """Make a log of `count` records and close it cleanly."""
+    with open_log(path, **words) as log:
+        fill(log, count)
+
+
+def offsets(records: Iterable[Record]) -> list[int]:
+    return [record.offset for record in records]
+
+
+def values(records: Iterable[Record]) -> list[bytes | None]:
+    return [record.value for record in records]
+
+
+def contents(directory: Path) -> dict[str, bytes]:
+    """Return every file's bytes. The lock is left out: a writer that is refused has written its pid there."""
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != LOCK}
+
+
+def crashed_copy(directory: Path, target: Path) -> Path:
+    """Return the directory as a process leaves it that is killed now: all written, nothing closed."""
+    return Path(shutil.copytree(directory, target))
+
+
+def segment_bases(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.log"))
+
+
+def offset_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack(">ii", (directory / f"{base_offset:020d}.index").read_bytes()))
+
+
+def time_entries(directory: Path, base_offset: int = 0) -> list[tuple[int, ...]]:
+    return list(struct.iter_unpack(">qi", (directory / f"{base_offset:020d}.timeindex").read_bytes()))
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Wait for another thread to make something true."""
+    give_up = time.monotonic() + PATIENCE_S
+    pause = threading.Event()
+    while not condition():
+        assert time.monotonic() < give_up, f"waited {PATIENCE_S} seconds for {what}"
+        pause.wait(0.001)
