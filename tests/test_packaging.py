@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from record.twins import compiled_modules
+
 ROOT = Path(__file__).resolve().parent.parent
 CORE = {"cramjam", "fastcrc", "seeklog"}
 # A command line that starts within 150 ms can afford no more. Measured: 30 ms, 70 ms on a busy machine.
@@ -67,11 +69,12 @@ def test_importing_seeklog_does_not_load_cython() -> None:
     assert not {"cython", "Cython"} & modules_after("import seeklog")
 
 
-def test_the_kernel_is_compiled_unless_the_environment_asks_for_the_source() -> None:
-    code = "import seeklog.record.kernel as kernel; print(kernel.__file__)"
+@pytest.mark.parametrize("module", compiled_modules())
+def test_a_module_is_compiled_unless_the_environment_asks_for_its_source(module: str) -> None:
+    code = f"import {module} as module; print(module.__file__)"
 
     assert run_python(code).strip().endswith(".so")
-    assert run_python(code, env={"SEEKLOG_PURE": "1"}).strip().endswith("kernel.py")
+    assert run_python(code, env={"SEEKLOG_PURE": "1"}).strip().endswith(f"{module.replace('.', '/')}.py")
 
 
 def test_importing_seeklog_loads_few_modules() -> None:
@@ -102,13 +105,36 @@ def run_setup(tree: Path, *arguments: str, env: dict[str, str] | None = None) ->
     )
 
 
-def test_a_build_ships_the_type_marker_the_stub_and_the_kernel_source(tree: Path) -> None:
+def test_a_build_ships_the_type_marker_the_stubs_and_the_sources_of_what_is_compiled(tree: Path) -> None:
     done = run_setup(tree, "build_py", "--build-lib", "built")
 
     assert done.returncode == 0, done.stderr
     assert (tree / "built/seeklog/py.typed").exists()
-    assert (tree / "built/seeklog/record/kernel.pyi").exists()
-    assert (tree / "built/seeklog/record/kernel.py").exists(), "SEEKLOG_PURE=1 needs it"
+    for module in compiled_modules():
+        place = tree / "built" / module.replace(".", "/")
+        assert place.with_suffix(".pyi").exists()
+        assert place.with_suffix(".py").exists(), "SEEKLOG_PURE=1 needs it"
+    for inlined in ("primitives.pxd", "layout.pxd", "native.h"):
+        assert (tree / "built/seeklog/record" / inlined).exists(), "another extension may cimport it"
+
+
+@pytest.mark.slow
+def test_a_wheel_runs_compiled_and_interpreted(tree: Path) -> None:
+    """Goal: outside of this checkout, too, every compiled module is found in either form."""
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
+    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "wheels", "."], cwd=tree, check=True)
+    (wheel,) = (tree / "wheels").iterdir()
+    subprocess.run([*pip, "install", "--no-deps", "--target", "installed", str(wheel)], cwd=tree, check=True)
+    imports = f"import importlib; files = [importlib.import_module(m).__file__ for m in {compiled_modules()!r}]"
+    use = "from seeklog.record.batch import encode_batch, decode_records; from seeklog.record.record import Record"
+    code = f"{imports}; {use}; print(*files, *decode_records(encode_batch([Record(b'whole')])), sep='\\n')"
+
+    for pure, suffix in (("", ".so"), ("1", ".py")):
+        *files, record = run_python(
+            code, env={"SEEKLOG_PURE": pure, "PYTHONPATH": str(tree / "installed"), "PYTHONSAFEPATH": "1"}
+        ).splitlines()
+        assert "whole" in record
+        assert all(file.startswith(str(tree / "installed")) and file.endswith(suffix) for file in files)
 
 
 def test_without_a_compiler_the_build_fails_with_one_line_that_says_what_to_install(tree: Path) -> None:

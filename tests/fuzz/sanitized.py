@@ -1,4 +1,4 @@
-"""The kernel built with the compiler's sanitizers, in a directory of its own, and processes that run with it.
+"""The compiled modules built with the compiler's sanitizers, in a directory of their own, and processes with them.
 
 What is built is kept by the bytes that it is built from, under build/, which `make clean` removes.
 """
@@ -15,6 +15,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
+
+from record.twins import compiled_modules
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 SOURCE: Final = ROOT / "src"
@@ -37,48 +39,47 @@ def library(gcc: str, name: str = "libasan.so") -> str:
 
 
 def build(gcc: str) -> Path:
-    """Return a directory to import seeklog from, with the kernel sanitized; builds it if it has not been built."""
+    """Return a directory to import seeklog from, sanitized where it is compiled; builds what has not been built."""
     record = SOURCE / "seeklog" / "record"
-    inputs = sorted([*record.glob("kernel.p*"), *record.glob("*.h")])
+    modules = compiled_modules()
+    inputs = [*sorted(record.glob("*.pxd")), *sorted(record.glob("*.h")), *(source_of(name) for name in modules)]
     words = (*FLAGS, *SANITIZERS, sys.version)
     digest = hashlib.sha256("".join(words).encode() + b"".join(path.read_bytes() for path in inputs)).hexdigest()[:16]
-    built = ROOT / "build" / f"sanitized-{digest}" / f"kernel{sysconfig.get_config_var('EXT_SUFFIX')}"
+    built = ROOT / "build" / f"sanitized-{digest}"
     if not built.exists():
         built.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=built.parent) as scratch:
-            _compile(gcc, record, Path(scratch), built)
+            _compile(gcc, modules, Path(scratch)).rename(built)
     package = Path(tempfile.mkdtemp(prefix="seeklog-sanitized-"))
     shutil.copytree(SOURCE, package / "src", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
-    shutil.copy(built, package / "src" / "seeklog" / "record")
+    shutil.copytree(built, package / "src", dirs_exist_ok=True)
     return package
 
 
-def _compile(gcc: str, record: Path, scratch: Path, built: Path) -> None:
-    """Translate a copy of the kernel, so that nothing changes in the sources, and compile it."""
-    place = scratch / "seeklog" / "record"
-    shutil.copytree(record, place, ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
-    (scratch / "seeklog" / "__init__.py").touch()
+def source_of(module: str) -> Path:
+    return SOURCE / f"{module.replace('.', '/')}.py"
+
+
+def _compile(gcc: str, modules: Sequence[str], scratch: Path) -> Path:
+    """Translate a copy of the modules, so that nothing changes in the sources; return where they are compiled."""
+    copied = scratch / "src"
+    shutil.copytree(SOURCE / "seeklog", copied / "seeklog", ignore=shutil.ignore_patterns("*.so", "*.c", "__pycache__"))
     directives = ["boundscheck=False", "wraparound=False", "cdivision=True", "initializedcheck=False"]
     words = [word for directive in directives for word in ("-X", directive)]
-    translate = [
-        sys.executable,
-        "-m",
-        "cython",
-        "-3",
-        *words,
-        str(place / "kernel.py"),
-        "-o",
-        str(scratch / "kernel.c"),
-    ]
-    subprocess.run(translate, check=True, capture_output=True)
-    include = [f"-I{place}", f"-I{sysconfig.get_paths()['include']}"]
-    made = scratch / "kernel.so"
-    subprocess.run([gcc, *FLAGS, *SANITIZERS, *include, str(scratch / "kernel.c"), "-o", str(made)], check=True)
-    made.rename(built)
+    include = [f"-I{copied}/seeklog/record", f"-I{sysconfig.get_paths()['include']}"]
+    built = scratch / "built"
+    for module in modules:
+        place = module.replace(".", "/")
+        translate = [sys.executable, "-m", "cython", "-3", *words, "-I", str(copied), str(copied / f"{place}.py")]
+        subprocess.run(translate, check=True, capture_output=True)
+        made = built / f"{place}{sysconfig.get_config_var('EXT_SUFFIX')}"
+        made.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run([gcc, *FLAGS, *SANITIZERS, *include, str(copied / f"{place}.c"), "-o", str(made)], check=True)
+    return built
 
 
 def run(gcc: str, package: Path, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run Python with these arguments and the sanitized kernel."""
+    """Run Python with these arguments and the sanitized modules."""
     environment = {
         **os.environ,
         "LD_PRELOAD": library(gcc),

@@ -12,12 +12,13 @@ from fuzz.mutation import seal_frame
 from fuzz.target import load_targets
 from fuzz.targets import texts
 from record.batches import INT32_MAX, SMALL_ROWS, Sketch, seal, with_field
-from record.twins import compact
+from record.twins import KERNEL, compact
 from seeklog.errors import CorruptBatch, CorruptionError, SeeklogError
 from seeklog.log.side.epochs import decode_epochs
 from seeklog.log.side.root_offsets import decode_offsets
 from seeklog.log.transaction import decode_transaction
-from seeklog.record import kernel
+from seeklog.record.decode import check_keyed
+from seeklog.record.encode import stamp, stamp_append_time
 
 TARGETS = load_targets()
 NAME = texts.STAGED
@@ -132,7 +133,7 @@ def test_compaction_does_not_believe_how_many_records_a_compressed_batch_claims(
     claimed = seal(with_field(with_field(raw, "last_delta", INT32_MAX), "record_count", INT32_MAX))
 
     with pytest.raises(CorruptBatch, match="records cannot fit"):
-        compact(kernel, claimed)
+        compact(KERNEL, claimed)
 
 
 @pytest.mark.parametrize("length", [-(2**31), -12, 0, 48, 10_000, INT32_MAX])
@@ -140,9 +141,9 @@ def test_what_writes_into_batches_stays_inside_them(length: int) -> None:
     raw = with_field(Sketch(SMALL_ROWS, base_offset=40).encode(), "batch_length", length)
 
     for write in (
-        lambda: kernel.stamp(raw, 5, 1),
-        lambda: kernel.stamp_append_time(raw, 5),
-        lambda: kernel.check_keyed(raw, 1 << 20),
+        lambda: stamp(raw, 5, 1),
+        lambda: stamp_append_time(raw, 5),
+        lambda: check_keyed(raw, 1 << 20),
     ):
         with pytest.raises(CorruptBatch, match="no whole batch"):
             write()

@@ -7,7 +7,6 @@ import struct
 import sys
 from collections.abc import Iterator
 from functools import cache
-from types import ModuleType
 from typing import Any
 
 from fuzz.mutation import put_number
@@ -17,6 +16,7 @@ from record.batches import (
     FIELDS,
     HEADER_SIZE,
     INT64_MAX,
+    IS_COMPILED,
     SMALL_ROWS,
     Row,
     Sketch,
@@ -25,9 +25,8 @@ from record.batches import (
     with_field,
 )
 from record.hostile import VARINTS, edge_values, hostile_batches, overclaiming_batches
-from record.twins import LIMIT, READERS, find_twin, load, told
+from record.twins import KERNEL, LIMIT, READERS, load_twin, told
 from seeklog.errors import SeeklogError
-from seeklog.record import kernel
 from seeklog.record.arrow import ALL_COLUMNS, record_batch, schema
 from seeklog.record.batch import DECOMPRESSED_LIMIT, decode_records, encode_batch
 from seeklog.record.codec import CODEC_NAMES, compress, decompress
@@ -138,7 +137,7 @@ def read_by_all(raw: bytes) -> None:
     refused: SeeklogError | None = None
     for reader in _READERS:
         try:
-            reader(kernel, raw)
+            reader(KERNEL, raw)
         except SeeklogError as error:
             refused = error
     if refused is not None:
@@ -146,22 +145,22 @@ def read_by_all(raw: bytes) -> None:
 
 
 @cache
-def twin() -> ModuleType:
-    path = find_twin()
-    assert path is not None, "the kernel is not compiled here: python setup.py build_ext --inplace"
-    if path.suffix == ".py" and "atheris" in sys.modules:
-        # Its branches tell libFuzzer which inputs are new: those of the compiled one cannot.
+def twin() -> Any:
+    other = load_twin()
+    if IS_COMPILED and "atheris" in sys.modules:
+        # Its branches tell libFuzzer which inputs are new: those of what is compiled cannot.
         from atheris.import_hook import AtherisSourceFileLoader
 
-        return load(path, loader=AtherisSourceFileLoader("twin.kernel", str(path), True))
-    return load(path)
+        other = load_twin(loader=lambda name, path: AtherisSourceFileLoader(name, path, True))
+    assert other is not None, "nothing is compiled here: python setup.py build_ext --inplace"
+    return other
 
 
 def read_by_twins(raw: bytes) -> None:
     """Let both kernels have the bytes, and hold what they say against each other."""
     other = twin()
     for name, reader in READERS.items():
-        mine, others = told(lambda reader=reader: reader(kernel, raw)), told(lambda reader=reader: reader(other, raw))
+        mine, others = told(lambda reader=reader: reader(KERNEL, raw)), told(lambda reader=reader: reader(other, raw))
         if mine != others:
             raise Broken(f"{name}: {str(mine)[:120]} but the twin {str(others)[:120]}")
 
@@ -173,7 +172,7 @@ def _schema() -> Any:
 
 def read_as_arrow(raw: bytes) -> None:
     """Decode into Arrow's columns, which must be what Arrow allows, and hold what the records of the batches are."""
-    columns = kernel.Columns(ALL_COLUMNS, rows=64, data_bytes=4096, limit=LIMIT, timestamp_scale=1000)
+    columns = KERNEL.Columns(ALL_COLUMNS, rows=64, data_bytes=4096, limit=LIMIT, timestamp_scale=1000)
     columns.add(raw, 0, 0, 0, False, 0, INT64_MAX)
     rows = columns.rows
     table = record_batch(columns.finish(), rows, _schema())
