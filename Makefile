@@ -43,7 +43,7 @@ check: $(READY) ## format, lint, types, the kernel's stub, the arrows between ro
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy -p bench
-	$(BIN)/mypy docs examples
+	$(BIN)/mypy docs examples tests/ids.py
 	$(BIN)/mypy -p pipelines
 	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist seeklog.record.kernel
 	$(BIN)/lint-imports

@@ -12,6 +12,7 @@ from proof.seeded_bugs import BUGS
 SEED = 1
 
 
+@pytest.mark.id("proof-in-short")
 @pytest.mark.parametrize("one", [pytest.param(one, id=f"{one.target}-{one.name}") for one in load_parts()])
 def test_no_promise_is_broken(one: Part, tmp_path: Path) -> None:
     run = Run("short", SEED, tmp_path)

@@ -850,6 +850,7 @@ def test_follow_works_from_another_process(tmp_path: Path, flush: str) -> None:
 # ---------------------------------------------------------------- the high watermark
 
 
+@pytest.mark.id("high-watermark-follows-write")
 @pytest.mark.parametrize("flush", ["os", "interval"])
 def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> None:
     with open_log(tmp_path, flush=flush) as log:
@@ -858,6 +859,7 @@ def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> Non
         assert (log.high_watermark, log.recovery_point) == (3, 0)
 
 
+@pytest.mark.id("flush-batch-high-watermark")
 def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) -> None:
     class Failing(QuickFiles):
         fails = False
@@ -879,6 +881,7 @@ def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) ->
     log.close()
 
 
+@pytest.mark.id("read-up-to-high-watermark")
 def test_reads_stop_at_the_high_watermark_and_uncommitted_ones_go_on(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)
@@ -1012,6 +1015,7 @@ def test_truncate_after_a_delete_keeps_the_start_where_it_can(filled: Log) -> No
     assert offsets(filled.scan()) == [7, 8, 9, 10, 11]
 
 
+@pytest.mark.id("truncation-start-without-room")
 def test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_finds_no_room(tmp_path: Path) -> None:
     """The log starts lower than the checkpoint on disk says: what would be appended there was lost by a crash."""
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
@@ -1063,6 +1067,7 @@ def test_truncate_outside_of_the_log_is_refused(filled: Log, offset: int) -> Non
 # ---------------------------------------------------------------- delete_before
 
 
+@pytest.mark.id("delete-before")
 @pytest.mark.parametrize("offset", range(34))
 def test_delete_raises_the_start_and_drops_whole_segments(filled: Log, offset: int) -> None:
     deleted = filled.delete_before(offset)
@@ -1163,6 +1168,7 @@ def test_a_flush_of_what_is_durable_syncs_nothing(log: Log, tmp_path: Path) -> N
         assert files.count("sync", "") == before
 
 
+@pytest.mark.id("flush-batch-syncs")
 def test_with_flush_batch_every_append_is_synced_before_it_returns(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files, flush="batch") as log:
@@ -1541,6 +1547,7 @@ def test_a_symbolic_link_in_place_of_a_segment_is_not_followed(tmp_path: Path) -
     assert secret.read_bytes()
 
 
+@pytest.mark.id("side-file-is-a-link")
 @pytest.mark.parametrize("name", [".lock", "seeklog-checkpoint", "seeklog-watermark", "leader-epoch-checkpoint"])
 def test_a_symbolic_link_in_place_of_a_side_file_is_not_followed(tmp_path: Path, name: str) -> None:
     """Goal: nobody who can make a name in the directory has a writer read, or write, a file that lies elsewhere."""

@@ -130,6 +130,7 @@ def test_a_key_has_the_partition_that_kafka_python_gives_it(count: int) -> None:
     assert [partition_of(key, count) for key in keys] == theirs
 
 
+@pytest.mark.id("partition-by-key")
 def test_a_producer_puts_every_key_where_kafka_python_does(store: Store) -> None:
     draw = random.Random(3)
     keys = [draw.randbytes(size % 33) for size in range(500)]
@@ -550,6 +551,7 @@ class LosingFiles(GatedFiles):
         self.synced[path] = self.size(handle)
 
 
+@pytest.mark.id("ack-after-reopen")
 @pytest.mark.parametrize("way", ["flush", "close"])
 def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(tmp_path: Path, way: str) -> None:
     """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
@@ -593,6 +595,7 @@ def between_two_batches(store: Store, producer: Producer, do: Callable[[], objec
     return futures
 
 
+@pytest.mark.id("ack-after-reopen-later-batch")
 def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(tmp_path: Path) -> None:
     """Both were acknowledged, with the same offset."""
     files = LosingFiles()
