@@ -29,3 +29,4 @@ def test_every_seeded_bug_still_has_its_place() -> None:
     """Goal: all of them, though a short run makes a few: a change of the source must not do away with one."""
     for bug in BUGS:
         assert bug.seeded()
+        assert bug.tests

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from typing import TYPE_CHECKING, Any
 
 from proof.arena import Arena
+from proof.edits import SOURCE
 from proof.part import Run, part
-from proof.seeded_bugs import BUGS, SOURCE, Bug
+from proof.seeded_bugs import BUGS, Bug
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +31,7 @@ def seeded_bugs(run: Run) -> None:
     try:
         for interpreted in (False, True):
             some = [bug for bug in bugs if bug.interpreted == interpreted]
-            tests = list(dict.fromkeys(test for bug in some for test in bug.found_by))
+            tests = list(dict.fromkeys(test for bug in some for test in bug.tests))
             sound = try_all(arena, tests, interpreted=interpreted)
             if sound["failed"]:
                 run.violation(f"without any bug {sound['failed']} fails: {sound['why']}")
@@ -46,12 +48,15 @@ def seeded_bugs(run: Run) -> None:
 
 def judge(arena: Arena, bug: Bug) -> str:
     """Return what is wrong with the tests that should find a bug, or nothing."""
-    with arena.changed(bug.path, bug.seeded()):
-        found = try_all(arena, bug.found_by, interpreted=bug.interpreted)
+    seeded = bug.seeded()
+    with contextlib.ExitStack() as changes:
+        for path, text in seeded.items():
+            changes.enter_context(arena.changed(path, text))
+        found = try_all(arena, bug.tests, interpreted=bug.interpreted)
     if not found["run"]:
-        return f"target {bug.target}, {bug.breaks}: there are no such tests: {', '.join(bug.found_by)}"
+        return f"target {bug.target}, {bug.breaks}: no such case: {', '.join(bug.found_by)}"
     if not found["failed"]:
-        return f"target {bug.target}, {bug.breaks}: nobody notices ({bug.path})"
+        return f"target {bug.target}, {bug.breaks}: no test fails ({', '.join(seeded)})"
     if found["why"].startswith(STUMBLES):
         return f"target {bug.target}, {bug.breaks}: {found['failed']} does not even run: {found['why']}"
     return ""
