@@ -35,8 +35,8 @@ test: $(READY) java ## all tests, then those of the record room again with the k
 test-slow: $(READY) java ## tests that are too long for every run: pipelines that are killed everywhere, ten minutes beside a broker
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow
 
-proof: $(READY) ## all harm that is done to a log, in full: a table, also as JSON and in docs/promises.md
-	$(BIN)/python tests/proof --jobs $(JOBS)
+proof: $(READY) ## all harm that is done to a log, in full, or PARTS of it: a table in build/proof, also as JSON
+	$(BIN)/python tests/proof --jobs $(JOBS) $(PARTS)
 
 check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
 	$(BIN)/ruff format --check

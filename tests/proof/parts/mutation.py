@@ -13,7 +13,7 @@ from proof.covering import Covering
 from proof.equivalent_mutants import reason_for
 from proof.mutants import SOURCE, Mutant, all_mutants, changed_line, mutated, shuffled
 from proof.part import Run, part
-from proof.table import ROOT
+from proof.table import BUILD, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +36,7 @@ ARENAS: Final = 2
 SHORT_MODULE: Final = "seeklog/storage/seal.py"
 SHORT_TESTS: Final = "tests/storage/test_seal.py"
 SHORT_SAMPLE: Final = 4
-UNNOTICED: Final = ROOT / "build" / "unnoticed-mutants.txt"
+UNNOTICED: Final = BUILD / "unnoticed-mutants.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def mutation(run: Run) -> None:
     score = 1 - len(unnoticed) / judged
     run.note(f"{score:.1%} of {judged} noticed; {len(survivors) - len(unnoticed)} that cannot be are left out")
     if not run.is_short:
-        UNNOTICED.parent.mkdir(exist_ok=True)
+        UNNOTICED.parent.mkdir(parents=True, exist_ok=True)
         UNNOTICED.write_text("".join(f"{mutant}\n    becomes {changed_line(mutant)}\n" for mutant in unnoticed))
         run.note(f"the others by name in {UNNOTICED.relative_to(ROOT)}")
     if score < (1 if run.is_short else SCORE_LEAST):
