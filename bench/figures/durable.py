@@ -14,6 +14,7 @@ from bench.peers.sqlite import SqliteLog
 from bench.row import Row, Unit
 from bench.workload import CYCLE, RECORDS_PER_16KB_BATCH, encoded_cycle, make_rows, pairs
 from seeklog import Log, LogConfig
+from seeklog.clients.log_writer import LogWriter
 from seeklog.files import OsFiles
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ def _writer(bench: Bench) -> float:
     count = bench.scale.durable_written
     entries = (pairs() * (count // CYCLE + 1))[:count]
     with bench.directory("durable-seeklog") as path, Log(path, config=CONFIG) as log:
-        with log.writer() as writer, Stopwatch() as clock:
+        with LogWriter(log) as writer, Stopwatch() as clock:
             in_flight: deque[Any] = deque()
             for key, value in entries:
                 in_flight.append(writer.append(value, key=key))

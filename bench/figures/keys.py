@@ -15,9 +15,9 @@ from bench.row import Row, Unit
 from bench.workload import KEY_SIZE, RECORDS_PER_16KB_BATCH, TIMESTAMP_MS, VALUE_SIZE
 from seeklog import Log, LogConfig, Record
 from seeklog.files import OsFiles
+from seeklog.log import open_key_index
+from seeklog.log.side import read_seal
 from seeklog.record.kernel import KeyEntries, hash_key
-from seeklog.storage.keyindex import open_key_index
-from seeklog.storage.seal import read_seal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

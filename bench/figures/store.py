@@ -14,6 +14,7 @@ from bench.measure import Bench, Stopwatch, best_of, warm_page_cache
 from bench.row import Row, Unit
 from bench.workload import CYCLE, pairs
 from seeklog import Log, LogConfig
+from seeklog.clients.log_writer import LogWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,7 +38,7 @@ def _producing(bench: Bench) -> Iterator[Row]:
     records = list(islice(cycle(pairs()), count))
 
     def writer() -> float:
-        with bench.directory("store-writer") as path, Log(path, config=CONFIG) as log, log.writer() as writer:
+        with bench.directory("store-writer") as path, Log(path, config=CONFIG) as log, LogWriter(log) as writer:
             with Stopwatch() as clock:
                 for key, value in records:
                     writer.append(value, key=key)

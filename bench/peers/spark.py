@@ -14,7 +14,7 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, pick
+from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, pick
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

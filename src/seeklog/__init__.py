@@ -8,20 +8,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from seeklog import errors
     from seeklog.clients.consumer import Consumer
+    from seeklog.clients.log_writer import AppendFuture, LogWriter
     from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
     from seeklog.config import LogConfig
     from seeklog.errors import SeeklogError
     from seeklog.groups.description import GroupDescription, PartitionLag
+    from seeklog.log import FileRange, Log, ProducerSequence, RecoveryReport, Seek
+    from seeklog.log.check import (
+        IndexProblem,
+        RepairPlan,
+        plan_repair,
+        rebuild_index,
+        recover_or_rebuild,
+        repair,
+        validate_index,
+    )
     from seeklog.names import TopicPartition
     from seeklog.record.batch import Batch, BatchHeader
     from seeklog.record.kernel import Record
-    from seeklog.storage.log import Log
-    from seeklog.storage.producers import ProducerSequence
-    from seeklog.storage.reading import FileRange, Seek
-    from seeklog.storage.recovery import RecoveryReport
-    from seeklog.storage.reindex import IndexProblem, rebuild_index, recover_or_rebuild, validate_index
-    from seeklog.storage.repair import RepairPlan, plan_repair, repair
-    from seeklog.storage.writer import AppendFuture, LogWriter
     from seeklog.store import Store
     from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
     from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
@@ -65,36 +69,36 @@ __all__ = [
 
 # Loaded when first asked for: whoever wants a part, above all the command line, does not wait for the whole.
 _HOMES = {
-    "AppendFuture": "storage.writer",
+    "AppendFuture": "clients.log_writer",
     "Archived": "topics.description",
     "Batch": "record.batch",
     "BatchHeader": "record.batch",
     "Consumer": "clients.consumer",
-    "FileRange": "storage.reading",
+    "FileRange": "log",
     "GroupDescription": "groups.description",
-    "IndexProblem": "storage.reindex",
-    "Log": "storage.log",
+    "IndexProblem": "log.check",
+    "Log": "log",
     "LogConfig": "config",
-    "LogWriter": "storage.writer",
+    "LogWriter": "clients.log_writer",
     "PartitionDescription": "topics.description",
     "PartitionLag": "groups.description",
     "Producer": "clients.producer",
-    "ProducerSequence": "storage.producers",
+    "ProducerSequence": "log",
     "Record": "record.kernel",
     "RecordMetadata": "clients.producer",
-    "RecoveryReport": "storage.recovery",
-    "RepairPlan": "storage.repair",
-    "Seek": "storage.reading",
+    "RecoveryReport": "log",
+    "RepairPlan": "log.check",
+    "Seek": "log",
     "SeeklogError": "errors",
     "SendFuture": "clients.producer",
     "Store": "store",
     "TopicDescription": "topics.description",
     "TopicPartition": "names",
-    "plan_repair": "storage.repair",
-    "rebuild_index": "storage.reindex",
-    "recover_or_rebuild": "storage.reindex",
-    "repair": "storage.repair",
-    "validate_index": "storage.reindex",
+    "plan_repair": "log.check",
+    "rebuild_index": "log.check",
+    "recover_or_rebuild": "log.check",
+    "repair": "log.check",
+    "validate_index": "log.check",
 }
 
 

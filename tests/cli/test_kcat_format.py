@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from seeklog.cli.kcat_format import compile_format
+from seeklog.cli.show.kcat_format import compile_format
 from seeklog.errors import UsageError
 from seeklog.record.kernel import make_record
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from seeklog.cli.neutral import neutral
-from seeklog.cli.record_json import Draft, decode_line, line_encoder
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.record_json import Draft, decode_line, line_encoder
 from seeklog.errors import InvalidRecord
 from seeklog.record.kernel import make_record
 

@@ -23,7 +23,7 @@ from seeklog.cli.report.axis import byte_ticks, count_ticks, short_count, time_t
 from seeklog.cli.report.gather import Thinned
 from seeklog.cli.report.markup import Markup, safe, tag
 from seeklog.record.kernel import Record
-from seeklog.sketch import Throughput
+from seeklog.record.sketch import Throughput
 
 PLOTS = {
     "records-over-time",

@@ -23,8 +23,10 @@ from cold.s3_server import BUCKET, S3Server
 from interop.broker_directories import NAMES, expected_rows, rows
 from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import partitions_of
+from log.workbench import START_MS, Meanwhile, QuickFiles, segment_bases
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.depot import DirectoryDepot, open_depot
+from seeklog.archive import copying as archiving
+from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
 from seeklog.errors import (
     ArchiveIncomplete,
     ArchiveMismatch,
@@ -35,12 +37,10 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.readahead import FIRST_BYTES
-from seeklog.storage.finding import Severity
-from seeklog.storage.inspection import inspect_partition
-from seeklog.topics import archive as archiving
-from seeklog.topics.manifest import Manifest, decode_manifest, encode_manifest
-from storage.workbench import START_MS, Meanwhile, QuickFiles, segment_bases
+from seeklog.files.depot import DirectoryDepot, open_depot
+from seeklog.files.readahead import FIRST_BYTES
+from seeklog.log.check.finding import Severity
+from seeklog.log.check.inspection import inspect_partition
 from store.workbench import append, open_store, read, snapshot
 
 __all__ = ["unpacked"]  # the fixture

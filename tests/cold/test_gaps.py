@@ -12,13 +12,13 @@ import pytest
 import seeklog
 from cold.s3_server import BUCKET, S3Server
 from cold.test_archive import SEGMENT_BYTES, fill, manifest_of, sealed_end
+from log.workbench import START_MS, segment_bases
 from seeklog import Store, TopicPartition, names
+from seeklog.archive.manifest import Manifest, PartitionEntry, encode_manifest
 from seeklog.errors import ArchiveMismatch, LostRecords, ManifestMismatch
-from seeklog.storage.finding import Kind, Severity
-from seeklog.storage.inspection import inspect_partition
-from seeklog.storage.pinned import make_pin
-from seeklog.topics.manifest import Manifest, PartitionEntry, encode_manifest
-from storage.workbench import START_MS, segment_bases
+from seeklog.log.check.finding import Kind, Severity
+from seeklog.log.check.inspection import inspect_partition
+from seeklog.log.pinned import make_pin
 from store.workbench import open_store
 
 

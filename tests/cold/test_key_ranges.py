@@ -14,14 +14,14 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
+from log.workbench import START_MS
 from seeklog import Log, Record, Store, TopicPartition, names
+from seeklog.files.remote import RemoteFiles
+from seeklog.log.keys import ranges
+from seeklog.log.keys.index import PAGE_SIZE, encode_key_index, open_key_index
+from seeklog.log.keys.ranges import RangedKeys, open_ranged
+from seeklog.log.side.seal import read_seal
 from seeklog.record.kernel import KeyTable, hash_key
-from seeklog.remote import RemoteFiles
-from seeklog.storage import key_ranges
-from seeklog.storage.key_ranges import RangedKeys, open_ranged
-from seeklog.storage.keyindex import PAGE_SIZE, encode_key_index, open_key_index
-from seeklog.storage.seal import read_seal
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 # An index of 14.5 bytes a key: 870 KB.
@@ -116,7 +116,7 @@ def ranged_of(memory: str, data: bytes, seal: Any) -> RangedKeys:
 def test_small_indexes_are_found_by_ranges_as_well(
     root: Path, memory: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(key_ranges, "WHOLE_MOST", 0)
+    monkeypatch.setattr(ranges, "WHOLE_MOST", 0)
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -138,7 +138,7 @@ def test_small_indexes_are_found_by_ranges_as_well(
 
 def test_a_hash_far_from_where_it_should_be_is_found(root: Path, memory: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Goal: what is read around the guess at a hash's place grows until it holds every entry of it."""
-    monkeypatch.setattr(key_ranges, "isqrt", lambda _: -3)  # two entries to either side, to begin with
+    monkeypatch.setattr(ranges, "isqrt", lambda _: -3)  # two entries to either side, to begin with
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -179,7 +179,7 @@ def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
-    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(key_ranges.WHOLE_MOST))
+    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(ranges.WHOLE_MOST))
     assert open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", seal) is None
 
 

@@ -9,15 +9,15 @@ import pytest
 
 import seeklog
 from cold.test_archive import SEGMENT_BYTES, manifest_of, place
+from log.workbench import QuickFiles
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.errors import CorruptBatch
+from seeklog.log import reading
+from seeklog.log.check.finding import Severity
+from seeklog.log.check.inspection import inspect_partition
+from seeklog.log.pinned import make_pin, pinned_view
+from seeklog.log.side.seal import HEAD_SIZE, encode_head, read_seal
 from seeklog.record.batch import read_header
-from seeklog.storage import reading
-from seeklog.storage.finding import Severity
-from seeklog.storage.inspection import inspect_partition
-from seeklog.storage.pinned import make_pin, pinned_view
-from seeklog.storage.seal import HEAD_SIZE, encode_head, read_seal
-from storage.workbench import QuickFiles
 from store.workbench import open_store
 
 __all__ = ["place"]  # the fixture

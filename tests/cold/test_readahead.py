@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from seeklog.readahead import AHEAD_MOST, FIRST_BYTES, ReadAhead
+from seeklog.files.readahead import AHEAD_MOST, FIRST_BYTES, ReadAhead
 
 SIZE = 40 << 20
 

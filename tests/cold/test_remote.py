@@ -22,12 +22,12 @@ from cold.s3_server import BUCKET, S3Server
 from interop.broker_directories import NAMES, expected_rows, rows
 from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import check_all_partitions, partitions_of
+from log.workbench import START_MS
 from seeklog import Log, Store, TopicPartition
 from seeklog.errors import LostRecords, NotAccessible, NotALog, OffsetOutOfRange, SeeklogError, UsageError
-from seeklog.readahead import FIRST_BYTES
-from seeklog.remote import RemoteFiles
-from seeklog.storage.inspection import inspect_partition
-from storage.workbench import START_MS
+from seeklog.files.readahead import FIRST_BYTES
+from seeklog.files.remote import RemoteFiles
+from seeklog.log.check.inspection import inspect_partition
 from store.workbench import append, open_store, snapshot
 
 __all__ = ["unpacked"]  # the fixture

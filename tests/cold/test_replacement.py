@@ -11,11 +11,11 @@ import pytest
 
 import seeklog
 from cold.test_archive import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
+from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
+from seeklog.archive import copying as archiving
+from seeklog.archive.replacement import records_in
 from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError, ManifestMismatch
-from seeklog.topics import archive as archiving
-from seeklog.topics.replacement import records_in
-from storage.workbench import START_MS, segment_bases
 from store.workbench import open_store, snapshot
 
 PARTITION = TopicPartition("orders", 0)

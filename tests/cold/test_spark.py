@@ -18,6 +18,8 @@ import seeklog
 from cold.s3_server import BUCKET, S3Server
 from cold.test_archive import fill
 from cold.test_gaps import declare, with_a_gap
+from log.workbench import START_MS, segment_bases
+from seeklog.archive.reading import Origin
 from seeklog.errors import (
     ArchiveIncomplete,
     ArchiveMismatch,
@@ -29,9 +31,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.spark import jobs
-from seeklog.topics.archived import Origin
 from spark.workbench import Place, everything, load, make_store, message_of, places
-from storage.workbench import START_MS, segment_bases
 from store.workbench import open_store, snapshot
 
 SEGMENT_BYTES = 4_000

@@ -15,10 +15,10 @@ import seeklog
 from cold.s3_server import BUCKET, S3Server
 from cold.test_archive import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
-from seeklog.depot import Depot, RemoteDepot, Version, open_depot
+from seeklog.archive import copying as archiving
+from seeklog.archive.manifest import Manifest, decode_manifest
 from seeklog.errors import ArchiveMismatch, LogLocked
-from seeklog.topics import archive as archiving
-from seeklog.topics.manifest import Manifest, decode_manifest
+from seeklog.files.depot import Depot, RemoteDepot, Version, open_depot
 from store.workbench import open_store, snapshot
 
 RULES = archiving.Rules()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from log.workbench import START_MS
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import ArchiveIncomplete, NotALog
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
+from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
 from seeklog.record.batch import encode_batch
 
@@ -334,7 +335,7 @@ class Recorder:
             # before the one that is promised, which is the last, and is so as soon as the log calls it durable.
             for place in range(count):
                 self.promise.possible[first + place][-1:-1] = map(Content.of, records[place + 1 :])
-        with self._appending(), self.log.writer(batch_bytes=300) as writer:
+        with self._appending(), LogWriter(self.log, batch_bytes=300) as writer:
             futures = [
                 writer.append(record.value, key=record.key, headers=record.headers, timestamp_ms=record.timestamp_ms)
                 for record in records

@@ -9,9 +9,9 @@ from crash.recorder import FakeClock
 from crash.sim import Disk, SimFiles
 from seeklog import Log, LogConfig, names
 from seeklog.errors import SeeklogError
-from seeklog.storage.finding import Severity
-from seeklog.storage.inspection import inspect_partition
-from seeklog.storage.repair import repair
+from seeklog.log.check.finding import Severity
+from seeklog.log.check.inspection import inspect_partition
+from seeklog.log.check.repair_work import repair
 
 if TYPE_CHECKING:
     from collections.abc import Callable

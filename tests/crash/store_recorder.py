@@ -20,8 +20,8 @@ from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from crash.transaction_promise import Replayed, TransactionPromise, replay, replayable
 from seeklog import Log, LogConfig, Record, names
 from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
+from seeklog.log.transaction import read_transaction
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
-from seeklog.storage.transaction import read_transaction
 from seeklog.store import Store
 from seeklog.topics.transactions import Transactions
 
@@ -443,7 +443,7 @@ class StoreRecorder:
         self._widen(transaction)
         was_there = transaction.state == "committed"
         added = self.store.transactions.commit(
-            transaction.app, transaction.version, staged, keep=transaction.keep, patience_s=0
+            transaction.app, transaction.version, staged, keep=transaction.keep, wait_s=0
         )
         assert not (added and was_there and transaction.keep), f"{transaction} was committed a second time"
         transaction.state = "committed"

@@ -10,8 +10,8 @@ from crash.archive_work import ArchivePromise, ArchiveRecorder
 from crash.archiving import ARCHIVE, archived, fill, open_on
 from crash.sim import Detail, Disk, Rename, SimFiles
 from seeklog import Store, TopicPartition, names
-from seeklog.topics.archived import read_manifest
-from seeklog.topics.manifest import Manifest
+from seeklog.archive.manifest import Manifest
+from seeklog.archive.reading import read_manifest
 
 DETAIL: Final = Detail(prefixes=2, sectors=2, omissions=6, samples=2)
 # Everything but one, each in turn.

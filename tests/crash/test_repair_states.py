@@ -30,11 +30,11 @@ from crash.repair_work import (
 )
 from crash.sim import Detail, Disk, FaultyFiles, SimFiles
 from faults.children import KillingFiles
+from log.workbench import config_of
 from seeklog import Log, names
 from seeklog.errors import CorruptionError, NotAccessible
-from seeklog.storage.checkpoint import read_checkpoint
-from seeklog.storage.repair import repair
-from storage.workbench import config_of
+from seeklog.log.check.repair_work import repair
+from seeklog.log.side.checkpoint import read_checkpoint
 
 if TYPE_CHECKING:
     from crash.repair_work import Damage

@@ -17,10 +17,10 @@ from crash.store_workloads import STORE_WORKLOADS
 from crash.test_store_crash_states import NoPartitionSync, NoRootSync, NoSync
 from seeklog import Log, Record, names
 from seeklog.errors import DiskFull, LogLocked, SeeklogError
+from seeklog.log import transaction as storage_transaction
+from seeklog.log.partition import Partition
+from seeklog.log.transaction import Part, Transaction
 from seeklog.record.batch import encode_batch
-from seeklog.storage import transaction as storage_transaction
-from seeklog.storage.partition import Partition
-from seeklog.storage.transaction import Part, Transaction
 from seeklog.topics import transactions as topics_transactions
 from seeklog.topics.transactions import Transactions
 
@@ -203,7 +203,7 @@ def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_none(on: Store
     sim = Removing(on.sim.disk())
     with open_store(sim, clock=on.clock) as store:
         with pytest.raises(LogLocked):
-            store.transactions.commit(APP, 1, [], patience_s=0)
+            store.transactions.commit(APP, 1, [], wait_s=0)
         assert store.transactions.commit(APP, 1, [])
         assert sim.kind(path) == "file"
 

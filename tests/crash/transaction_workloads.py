@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from crash.store_workloads import workload
 from seeklog import names
-from seeklog.storage.staging import STALE_MS
+from seeklog.log.staging import STALE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

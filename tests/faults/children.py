@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from crash.recorder import read_everything
 from measuring import unmeasured
 from seeklog import Log, LogConfig
+from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, LogFailed, NotAccessible
 from seeklog.files import OsFiles
 
@@ -135,7 +136,7 @@ def append_by_writer_and_report(path: Path | str, flush: str, report: Callable[[
     with Log(path, config=kill_config(flush)) as log:
         first = log.log_end_offset
         report(f"open {first}")
-        with log.writer(batch_bytes=3000, linger_ms=1) as writer:
+        with LogWriter(log, batch_bytes=3000, linger_ms=1) as writer:
             for offset in range(first, first + count):
                 future = writer.append(value_at(offset))
                 future.add_done_callback(lambda done: report(f"{done.result() + 1}"))

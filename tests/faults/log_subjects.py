@@ -14,8 +14,8 @@ from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, 
 from faults.flips import flipped
 from faults.peer_flips import BATCH
 from seeklog import Log, LogConfig, ProducerSequence, Record, names, repair
+from seeklog.log.side.checkpoint import decode_checkpoint
 from seeklog.record.batch import encode_batch
-from seeklog.storage.checkpoint import decode_checkpoint
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,7 @@ from faults.log_subjects import LogSubject, closed_log, compacted_log, killed_lo
 from faults.store_subjects import broker_store, own_files
 from seeklog import names
 from seeklog.errors import CorruptBatch
-from seeklog.storage.seal import decode_seal, encode_seal
+from seeklog.log.side.seal import decode_seal, encode_seal
 
 INDEXES = (names.OFFSET_INDEX, names.TIME_INDEX)
 # Coprime to 8, so that every bit of a byte is met; at this step each log takes a second or two.

@@ -14,10 +14,10 @@ from fuzz.targets import texts
 from record.batches import INT32_MAX, SMALL_ROWS, Sketch, seal, with_field
 from record.twins import compact
 from seeklog.errors import CorruptBatch, CorruptionError, SeeklogError
+from seeklog.log.side.epochs import decode_epochs
+from seeklog.log.side.root_offsets import decode_offsets
+from seeklog.log.transaction import decode_transaction
 from seeklog.record import kernel
-from seeklog.storage.epochs import decode_epochs
-from seeklog.storage.root_offsets import decode_offsets
-from seeklog.storage.transaction import decode_transaction
 
 TARGETS = load_targets()
 NAME = texts.STAGED

@@ -8,6 +8,7 @@ import pytest
 
 from crash.sim import Detail, Disk, SimFiles
 from handover.workbench import fill, rows_in, state_of
+from log.workbench import FakeClock
 from seeklog import LogConfig, names
 from seeklog.errors import HandoverRefused, LogLocked, NotALog, UsageError
 from seeklog.files import OsFiles
@@ -22,9 +23,8 @@ from seeklog.handover.metadata import ConfigRecord, FeatureLevel, PartitionRecor
 from seeklog.handover.properties import Listener, server_properties
 from seeklog.handover.settings import from_kafka, to_kafka
 from seeklog.handover.snapshot import FEATURE_LEVELS, decode_snapshot
-from seeklog.storage.root_offsets import RootOffsets
+from seeklog.log.side.root_offsets import RootOffsets
 from seeklog.store import Store
-from storage.workbench import FakeClock
 from store.workbench import open_store
 
 BROKER = Broker()

@@ -8,6 +8,7 @@ import pytest
 import seeklog
 from crash.sim import Detail, Disk, FaultyFiles, SimFiles
 from handover.workbench import CLUSTER_ID, TOPICS, fill, make_cluster, rows_in, state_of
+from log.workbench import FakeClock
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused, LogLocked, NotAccessible, SeeklogError
 from seeklog.files import OsFiles
@@ -17,9 +18,8 @@ from seeklog.handover.into import (
     lower_epochs,
     plan_into,
 )
+from seeklog.log.side.root_offsets import RootOffsets
 from seeklog.record.batch import split_batches
-from seeklog.storage.root_offsets import RootOffsets
-from storage.workbench import FakeClock
 from store.workbench import open_store
 
 IDS = {"payments": "5JdNGzCmQmupZbKTTsDZjQ", "customers": "LzjCN9ITT6GiARMut4Wxgg", "empty": "CCIijd9qQoapWzIlhPqdXg"}

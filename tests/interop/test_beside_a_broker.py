@@ -30,10 +30,10 @@ from interop.broker_steps import (
 )
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
+from log.workbench import QuickFiles
 from seeklog import Log, names
 from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
 from seeklog.files import Buffer
-from storage.workbench import QuickFiles
 from store.workbench import Holder, append, open_store, snapshot
 from store.workbench import read as values_of
 

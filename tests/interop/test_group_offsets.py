@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from log.workbench import START_MS, FakeClock, QuickFiles
 from seeklog import Consumer, LogConfig, Record, Store, TopicPartition
 from seeklog.names import CONSUMER_OFFSETS
-from storage.workbench import START_MS, FakeClock, QuickFiles
 
 kafka_types = pytest.importorskip("kafka.protocol.old.types", reason="needs kafka-python")
 kafka_records = pytest.importorskip("kafka.record.memory_records")
@@ -276,7 +276,7 @@ def test_what_others_encode_is_read(store: Store, peer: Peer) -> None:
             key=peer.group_key.encode((2, "fraud")),
         ),
     ]
-    with store._table.lent(store._groups.partition_of("fraud"), patience_s=0) as log:
+    with store._table.lent(store._groups.partition_of("fraud"), wait_s=0) as log:
         log.append_many(records)
 
     group = store._groups.find("fraud")

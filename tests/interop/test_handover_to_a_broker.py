@@ -24,7 +24,7 @@ from seeklog.cli.app import run
 from seeklog.files import OsFiles
 from seeklog.handover.cluster import read_cluster
 from seeklog.handover.into import plan_into
-from seeklog.storage.epochs import LeaderEpochs
+from seeklog.log.side.epochs import LeaderEpochs
 
 TIMEOUT_S: Final = 30.0
 # Of `trimmed`: inside of a segment, so that the checkpoint alone says where the log starts.

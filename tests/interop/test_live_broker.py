@@ -18,11 +18,11 @@ import seeklog
 from interop.kafka_jars import VERSIONS, jars_or_skip
 from interop.make_broker_golden import TIMEOUT_S, config, wait_until
 from interop.real_broker import RealBroker
+from log.workbench import FakeClock
 from seeklog import Log, names
 from seeklog.errors import LogLocked, TopicNotFound
 from soak.ledger import Ledger
 from soak.traffic import PROPERTIES, Readers, Traffic, create, running
-from storage.workbench import FakeClock
 from store.workbench import open_store
 
 SECONDS: Final = 15.0

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from seeklog import Log
+from seeklog.log.producers import ProducerBatch, ProducerEntry, ProducerState
+from seeklog.log.side.producer_snapshot import decode_snapshot, encode_snapshot
 from seeklog.record.control import decode_end_marker
-from seeklog.storage.producers import ProducerBatch, ProducerEntry, ProducerState
-from seeklog.storage.snapshot import decode_snapshot, encode_snapshot
 
 GOLDEN = Path(__file__).parent / "golden" / "broker"
 NAMES = sorted(path.name.removesuffix(".tar.gz") for path in GOLDEN.glob("*.tar.gz"))

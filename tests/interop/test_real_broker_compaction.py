@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from seeklog import Log, LogConfig, Record
+from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import Batch
-from seeklog.storage.inspection import inspect_partition
 
 from .broker_directories import GOLDEN, NAMES, expected_rows, facts, rows
 

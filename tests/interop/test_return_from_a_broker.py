@@ -20,10 +20,10 @@ from interop.broker_steps import EPOCHS, BrokerPartition, row_of, split_batches,
 from interop.test_beside_a_broker import QUESTIONS, Answers, complaints
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
+from log.workbench import QuickFiles, config_of
 from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
-from seeklog.storage.broker_visit import known_checkpoint
-from storage.workbench import QuickFiles, config_of
+from seeklog.log.broker_visit import known_checkpoint
 from store.workbench import open_store, snapshot
 
 PLACE: Final = "orders-0"

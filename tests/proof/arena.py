@@ -4,8 +4,8 @@ A process that has pytest and the slow imports loaded, but nothing of seeklog. I
 of JSON a time, and forks for every question: the child imports seeklog from the copy, as it is then, and runs the tests
 in the order in which they are named, until one fails or the time is over, which is counted as the processor's.
 
-    {"tests": [["tests/storage/test_seal.py::test_…", 0.2], …], "interpreted": true, "seconds": 30}
-    {"failed": "tests/storage/test_seal.py::test_…", "why": "assert 1 == 2", "run": 12, "skipped": [], "seconds": 3.1}
+    {"tests": [["tests/log/test_seal.py::test_…", 0.2], …], "interpreted": true, "seconds": 30}
+    {"failed": "tests/log/test_seal.py::test_…", "why": "assert 1 == 2", "run": 12, "skipped": [], "seconds": 3.1}
 
 A test that takes ten times as long as it does otherwise, and some seconds more, has failed: the change made it hang.
 """

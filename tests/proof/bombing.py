@@ -28,10 +28,10 @@ def seeklog_door(door: str, batch: bytes, directory: str) -> Callable[[], Any]:
     """Return what opens the bomb, with all that comes before it done."""
     from record.batches import SMALL_ROWS, Sketch
     from seeklog import Log, LogConfig
+    from seeklog.log.check.deep_inspection import inspect_records
+    from seeklog.log.check.inspection import plan_inspection
+    from seeklog.log.check.repair_work import plan_repair
     from seeklog.record.batch import decode_records
-    from seeklog.storage.deep_inspection import inspect_records
-    from seeklog.storage.inspection import plan_inspection
-    from seeklog.storage.repair import plan_repair
 
     sound = Sketch(SMALL_ROWS[:2]).encode()
     decode_records(sound)

@@ -15,8 +15,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 import seeklog
 from seeklog import TopicPartition
 from seeklog.clock import Clock
-from seeklog.spark.schema import RECORD_SCHEMA, pick
-from seeklog.spark.stream import StreamReader, stream_reader
+from seeklog.spark.read.schema import RECORD_SCHEMA, pick
+from seeklog.spark.read.stream import StreamReader, stream_reader
 from spark.workbench import Place
 
 COLUMNS = ("topic", "partition", "offset")

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
+from log.workbench import FakeClock
 from seeklog import TopicPartition as At
-from seeklog.spark.admission import IDLE_MOST_S, Pace, Patience, shares, shorter, within_bytes, within_offsets
-from seeklog.spark.offsets import Range
+from seeklog.spark.read.admission import IDLE_MOST_S, Pace, Patience, shares, shorter, within_bytes, within_offsets
+from seeklog.spark.read.offsets import Range
 from spark.streams import Driven, span
 from spark.workbench import append, everything, make_store, numbered
-from storage.workbench import FakeClock
 from store.workbench import open_store
 
 MINUTE_MS = 60_000

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from interop.broker_directories import description, told
+from log.workbench import START_MS
 from seeklog import Record, TopicPartition
 from seeklog.errors import (
     CorruptBatch,
@@ -28,7 +29,7 @@ from seeklog.errors import (
     TopicNotFound,
 )
 from seeklog.record.codec import CODEC_IDS
-from seeklog.spark.schema import RECORD_SCHEMA
+from seeklog.spark.read.schema import RECORD_SCHEMA
 from spark.workbench import (
     BROKERS,
     append,
@@ -40,7 +41,6 @@ from spark.workbench import (
     places,
     unpack_broker,
 )
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 KAFKA_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

@@ -15,8 +15,8 @@ from pyspark.sql import SparkSession
 
 from seeklog import Store, TopicPartition
 from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
-from seeklog.spark import stream as stream_module
-from seeklog.spark.plan import Split
+from seeklog.spark.read import stream as stream_module
+from seeklog.spark.read.plan import Split
 from spark.streams import Collected, Driven, span
 from spark.workbench import Place, append, make_store, message_of, numbered
 from store.workbench import open_store

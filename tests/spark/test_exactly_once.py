@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import seeklog
 from seeklog import names
 from seeklog.errors import LogLocked
-from seeklog.spark.sink import BatchWriter, StagedRows, batch_writer
+from seeklog.spark.write.sink import BatchWriter, StagedRows, batch_writer
 from spark.checker import Row, judge, rows_of, staged_files, transaction_states
 from spark.children import BATCH_RECORDS, PARTITIONS, SINK, SOURCE, rows_of_version, stage
 from spark.killing.sitecustomize import kill_session

@@ -13,10 +13,10 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from seeklog.errors import InvalidOption
-from seeklog.spark.key_plan import key_ranges
-from seeklog.spark.offsets import batch_ranges
-from seeklog.spark.options import parse_read_options, parse_stream_options, parse_table_options
-from seeklog.spark.plan import plan_splits
+from seeklog.spark.read.key_plan import key_ranges
+from seeklog.spark.read.offsets import batch_ranges
+from seeklog.spark.read.options import parse_read_options, parse_stream_options, parse_table_options
+from seeklog.spark.read.plan import plan_splits
 from store.workbench import open_store
 
 BASE = {"path": "/store", "subscribe": "orders"}

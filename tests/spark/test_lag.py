@@ -13,12 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
+from log.workbench import wait_until
 from seeklog import TopicPartition
 from seeklog.spark import LagListener, QueryLag
-from seeklog.spark.lag import lag_of
+from seeklog.spark.read.lag import lag_of
 from spark.streams import SOURCES, Collected
 from spark.workbench import make_store
-from storage.workbench import wait_until
 
 
 def progress(*sources: dict[str, Any]) -> StreamingQueryProgress:

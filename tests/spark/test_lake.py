@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from log.workbench import START_MS
 from seeklog import Record, TopicPartition
 from seeklog.errors import (
     CorruptionError,
@@ -27,7 +28,6 @@ from seeklog.spark import jobs
 from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import Manifest
 from spark.workbench import append, load, make_store, numbered, unpack_broker
-from storage.workbench import START_MS
 from store.workbench import Holder, open_store, snapshot
 
 SEGMENT_BYTES = 2000

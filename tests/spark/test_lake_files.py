@@ -11,15 +11,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from crash.sim import FaultyFiles
+from log.workbench import START_MS, QuickFiles
 from seeklog import Record, TopicPartition
+from seeklog.archive.reading import Origin
 from seeklog.errors import DiskFull, NotAccessible
 from seeklog.spark.lake import parquet
 from seeklog.spark.lake.parquet import Order, Written, date_of, write_piece
-from seeklog.spark.offsets import Range
-from seeklog.spark.plan import plan_splits
-from seeklog.topics.archived import Origin
+from seeklog.spark.read.offsets import Range
+from seeklog.spark.read.plan import plan_splits
 from spark.workbench import append
-from storage.workbench import START_MS, QuickFiles
 from store.workbench import open_store
 
 DAY_MS = 86_400_000
@@ -83,7 +83,7 @@ def test_few_files_stand_open_and_little_is_held_however_many_days_there_are(
     monkeypatch.setattr(parquet, "OPEN_MOST", 7)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 11)
     monkeypatch.setattr(parquet, "HELD_BYTES", 300)
-    monkeypatch.setattr("seeklog.spark.scan.BATCH_ROWS", 100)
+    monkeypatch.setattr("seeklog.spark.read.scan.BATCH_ROWS", 100)
     root, records = scattered
     written = write_piece(order_of(root, tmp_path), files=QuickFiles())
 

@@ -10,12 +10,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 import seeklog
+from log.workbench import START_MS
 from seeklog import Record, Store, TopicPartition
 from seeklog.spark import jobs
 from spark.test_import import records_of
 from spark.test_lake import check_lake, copied, lake_rows, manifest_of, rows_of, source_rows
 from spark.workbench import load
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 SEGMENT_BYTES = 2000

@@ -11,10 +11,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from log.workbench import START_MS, FakeClock
 from seeklog import Record, Store
 from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
 from seeklog.names import TopicPartition
-from seeklog.spark.offsets import (
+from seeklog.spark.read.offsets import (
     Bounds,
     batch_ranges,
     decode_offsets,
@@ -25,9 +26,8 @@ from seeklog.spark.offsets import (
     latest_offsets,
     start_offsets,
 )
-from seeklog.spark.options import Choice, parse_read_options, parse_stream_options
+from seeklog.spark.read.options import Choice, parse_read_options, parse_stream_options
 from spark.workbench import append, make_store, numbered
-from storage.workbench import START_MS, FakeClock
 from store.workbench import open_store
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

@@ -8,7 +8,9 @@ pytest.importorskip("pyspark")
 
 from seeklog.errors import InvalidName, InvalidOption
 from seeklog.names import TopicPartition
-from seeklog.spark.options import (
+from seeklog.spark.option_map import Words, store_path
+from seeklog.spark.read.bounds import Ago, AtOffsets, AtTime, AtTimes, Earliest, LastOffsets, Latest
+from seeklog.spark.read.options import (
     COLUMNS,
     Choice,
     ReadOptions,
@@ -19,8 +21,6 @@ from seeklog.spark.options import (
     parse_table_options,
     wants_table,
 )
-from seeklog.spark.places import Ago, AtOffsets, AtTime, AtTimes, Earliest, LastOffsets, Latest
-from seeklog.spark.words import Words, store_path
 
 BASE = {"path": "/store", "subscribe": "orders"}
 AT = TopicPartition

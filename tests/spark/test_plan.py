@@ -15,18 +15,18 @@ pytest.importorskip("pyspark")
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log.workbench import START_MS
 from seeklog import Record, Store, names
 from seeklog.errors import DataLoss, TopicNotFound
 from seeklog.files import OsFiles
+from seeklog.log.pinned import make_pin, pinned_view
+from seeklog.log.reading import read_records
 from seeklog.names import TopicPartition
-from seeklog.spark.offsets import Range
-from seeklog.spark.plan import OPEN_COST, SPLIT_LEAST, Split, _target, cut_at_bytes, plan_splits, range_bytes
-from seeklog.spark.scan import scan_split
-from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, pick
-from seeklog.storage.pinned import make_pin, pinned_view
-from seeklog.storage.reading import read_records
+from seeklog.spark.read.offsets import Range
+from seeklog.spark.read.plan import OPEN_COST, SPLIT_LEAST, Split, _target, cut_at_bytes, plan_splits, range_bytes
+from seeklog.spark.read.scan import scan_split
+from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, pick
 from spark.workbench import append, make_store
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 BATCH_RECORDS = 7

@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from log.workbench import QuickFiles, wait_until
 from seeklog import Log, LogConfig, names
 from seeklog.errors import LogLocked, TopicNotFound, UsageError
 from seeklog.spark import jobs
 from spark.workbench import make_store, unpack_broker
-from storage.workbench import QuickFiles, wait_until
 from store.workbench import Holder, Snapshot, open_store, read, snapshot
 
 SEGMENT_BYTES = 2000

@@ -13,15 +13,15 @@ pytest.importorskip("pyspark")
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from log.workbench import segment_bases
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import DataLoss
 from seeklog.files import OsFiles
-from seeklog.spark.offsets import Range
-from seeklog.spark.plan import Split, plan_splits
-from seeklog.spark.scan import BATCH_ROWS, scan_split
-from seeklog.spark.schema import RECORD_SCHEMA, arrow_schema, pick
+from seeklog.spark.read.offsets import Range
+from seeklog.spark.read.plan import Split, plan_splits
+from seeklog.spark.read.scan import BATCH_ROWS, scan_split
+from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, pick
 from spark.workbench import append, make_store, numbered
-from storage.workbench import segment_bases
 from store.workbench import open_store
 
 

@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from seeklog.errors import UsageError
-from seeklog.spark import archive, java, local_session, session
+from seeklog.spark import session
+from seeklog.spark.local import class_archive, java
+from seeklog.spark.local import session as local
 from spark.conftest import SOURCES
 from spark.workbench import make_store
 
@@ -103,14 +105,16 @@ class TestArchive:
 
     def ask(self, tmp_path: Path) -> Path:
         """Return the file that a start would be told of; the one before has ended."""
-        while archive._locks:
-            os.close(archive._locks.pop())
+        while class_archive._locks:
+            os.close(class_archive._locks.pop())
         return self.ask_at_once(tmp_path)
 
     def ask_at_once(self, tmp_path: Path) -> Path:
         found = java.read_java(tmp_path / "jdk")
         assert found is not None
-        options = archive.archive_options(found, cache=tmp_path / "cache", jars=tmp_path / "jars", version="4.3.0")
+        options = class_archive.archive_options(
+            found, cache=tmp_path / "cache", jars=tmp_path / "jars", version="4.3.0"
+        )
         self.is_recording = "ArchiveClassesAtExit" in options
         return Path(options.partition(" ")[0].partition("=")[2])
 
@@ -190,7 +194,7 @@ class TestArchive:
 class TestCache:
     def test_it_is_where_the_environment_says(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("SEEKLOG_CACHE", str(tmp_path / "here"))
-        assert local_session.cache_directory() == tmp_path / "here"
+        assert local.cache_directory() == tmp_path / "here"
 
     def test_it_is_in_the_virtual_environment_or_in_the_users_cache(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -198,9 +202,9 @@ class TestCache:
         monkeypatch.delenv("SEEKLOG_CACHE", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
         monkeypatch.setattr(sys, "prefix", str(tmp_path / "venv"))
-        assert local_session.cache_directory() == tmp_path / "venv" / "var" / "seeklog"
+        assert local.cache_directory() == tmp_path / "venv" / "var" / "seeklog"
         monkeypatch.setattr(sys, "prefix", sys.base_prefix)
-        assert local_session.cache_directory() == tmp_path / "xdg" / "seeklog"
+        assert local.cache_directory() == tmp_path / "xdg" / "seeklog"
 
     @pytest.mark.parametrize("name", ["with a blank", "file/below"])
     def test_a_session_does_without_one_that_cannot_be(
@@ -208,7 +212,7 @@ class TestCache:
     ) -> None:
         (tmp_path / "file").touch()
         monkeypatch.setenv("SEEKLOG_CACHE", str(tmp_path / name))
-        assert local_session.cache_directory() is None
+        assert local.cache_directory() is None
 
 
 def test_the_session_that_is_there_is_used_as_it_is(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
@@ -236,14 +240,14 @@ def test_a_thread_that_asks_for_the_session_may_write_at_once(spark: SparkSessio
 def test_what_somebody_else_has_decided_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for each in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(each, raising=False)
-    assert not local_session.is_given()
+    assert not local.is_given()
     monkeypatch.setenv(name, "x")
-    assert local_session.is_given()
+    assert local.is_given()
 
 
 def test_a_master_that_is_none_is_refused() -> None:
     with pytest.raises(UsageError, match=r"local\[two\]"):
-        local_session._cores("local[two]")
+        local._cores("local[two]")
 
 
 CHILD = """

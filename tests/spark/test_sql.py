@@ -13,11 +13,11 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
+from log.workbench import START_MS
 from seeklog.errors import InvalidOption
 from seeklog.spark import catalog
-from seeklog.spark.schema import RECORD_SCHEMA
+from seeklog.spark.read.schema import RECORD_SCHEMA
 from spark.workbench import append, make_store, message_of, numbered
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 

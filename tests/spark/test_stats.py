@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from log.workbench import START_MS
 from seeklog import Record
 from seeklog.errors import CorruptionError, TopicNotFound, UsageError
 from seeklog.names import TopicPartition
 from seeklog.record.batch import encode_batch
 from seeklog.spark import jobs
 from spark.workbench import append, unpack_broker
-from storage.workbench import START_MS
 from store.workbench import open_store, snapshot
 
 COUNTS = [700, 90, 0]

@@ -15,6 +15,7 @@ from pyspark.sql.functions import window
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import seeklog
+from log.workbench import START_MS, FakeClock, open_log
 from seeklog import TopicPartition
 from seeklog.errors import (
     GroupInUse,
@@ -25,7 +26,7 @@ from seeklog.errors import (
     TopicNotFound,
 )
 from seeklog.names import CONSUMER_OFFSETS, LOCK
-from seeklog.spark.position import Position
+from seeklog.spark.read.position import Position
 from spark.streams import Collected, Driven, span, words
 from spark.workbench import (
     BROKERS,
@@ -38,7 +39,6 @@ from spark.workbench import (
     places,
     unpack_broker,
 )
-from storage.workbench import START_MS, FakeClock, open_log
 from store.workbench import Holder, open_store
 
 ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)

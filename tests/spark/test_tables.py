@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 import seeklog
 from interop.broker_directories import description
 from interop.test_broker_directory import Row, encode_batch
+from log.workbench import START_MS
 from seeklog import Record, TopicPartition
 from seeklog.errors import InvalidOption, SchemaMismatch, TopicNotFound
 from seeklog.files import OsFiles
-from seeklog.spark.options import parse_table_options
-from seeklog.spark.tables import SCHEMAS, TableReader
+from seeklog.spark.read.options import parse_table_options
+from seeklog.spark.read.tables import SCHEMAS, TableReader
 from spark.workbench import BROKERS, append, load, make_store, message_of, numbered, unpack_broker
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 

@@ -1,6 +1,6 @@
 """`jobs.verify`: damage is found with its file and byte; sound logs, a broker's and a live one's too, give nothing.
 
-What can be wrong with a partition's files, and what is told of it, is tested in `tests/storage/test_inspection.py`.
+What can be wrong with a partition's files, and what is told of it, is tested in `tests/log/test_inspection.py`.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row, SparkSession
 
+from log.workbench import FakeClock, wait_until
 from seeklog import Log
 from seeklog.errors import InvalidOption, NotALog, TopicNotFound, UsageError
 from seeklog.spark import jobs
 from seeklog.spark.jobs.progress import KEPT_LINE_EVERY_S, Progress
 from seeklog.spark.jobs.tasks import ITEM_BYTES, PACK_BYTES, pack, run_tasks
 from spark.workbench import BROKERS, append, make_store, numbered, unpack_broker
-from storage.workbench import FakeClock, wait_until
 from store.workbench import open_store, snapshot
 
 # Segments of a few batches of ten records.

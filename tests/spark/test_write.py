@@ -13,8 +13,8 @@ from pyspark.sql.functions import expr
 import seeklog
 from seeklog import Record, Store, names
 from seeklog.record.kernel import partition_of
-from seeklog.spark.schema import RECORD_SCHEMA
-from seeklog.spark.sink import batch_writer
+from seeklog.spark.read.schema import RECORD_SCHEMA
+from seeklog.spark.write.sink import batch_writer
 from store.workbench import Holder
 
 

@@ -7,9 +7,9 @@ from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
 from seeklog.errors import InvalidName, InvalidOption, SchemaMismatch, UsageError
-from seeklog.spark.sink import batch_writer
-from seeklog.spark.stage import RowColumns
-from seeklog.spark.write_options import BATCH_BYTES, parse_write_options
+from seeklog.spark.write.options import BATCH_BYTES, parse_write_options
+from seeklog.spark.write.sink import batch_writer
+from seeklog.spark.write.stage import RowColumns
 
 PATH = {"path": "/data/store"}
 

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from log.workbench import START_MS
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import SeeklogError
-from storage.workbench import START_MS
 from store.workbench import open_store
 
 GOLDEN = Path(__file__).parents[1] / "interop" / "golden" / "broker"

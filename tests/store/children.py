@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
+from log.workbench import QuickFiles
 from seeklog import LogConfig, SendFuture, Store, TopicPartition
 from seeklog.errors import CommitRefused
-from storage.workbench import QuickFiles
 
 TOPIC: Final = "events"
 GROUP: Final = "group"

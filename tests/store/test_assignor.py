@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from log.workbench import FakeClock
 from seeklog import TopicPartition
 from seeklog.errors import TopicNotFound
 from seeklog.groups.assignor import plan
@@ -18,7 +19,6 @@ from seeklog.groups.groups import Group, GroupChange
 from seeklog.groups.liveness import living
 from seeklog.groups.membership import Membership
 from seeklog.groups.records import GroupState, Member
-from storage.workbench import FakeClock
 
 TOPICS = ("a", "b", "c")
 

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from interop.test_broker_directory import SEGMENT_BYTES, TOPIC_ID, Broker, Row, encode_batch, make_broker, rows_of
+from log.workbench import FakeClock, QuickFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.errors import InvalidName, LogLocked, LostRecords, SeeklogError, TopicNotFound, UsageError
 from seeklog.files import Files
-from seeklog.storage.root_offsets import RootOffsets
-from storage.workbench import FakeClock, QuickFiles
+from seeklog.log.side.root_offsets import RootOffsets
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot
 
 YEAR_MS = 365 * 24 * 3600 * 1000

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from log.workbench import CountingFiles, QuickFiles
 from seeklog import names
 from seeklog.errors import CorruptionError, NotAccessible, SeeklogError
 from seeklog.record.kernel import crc32c
 from seeklog.topics.catalog import Catalog, Topic, decode_catalog, encode_catalog, new_topic_id, read_catalog_bytes
-from storage.workbench import CountingFiles, QuickFiles
 from store.workbench import append, open_store, read, snapshot
 
 ID = "5JdNGzCmQmupZbKTTsDZjQ"

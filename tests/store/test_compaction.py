@@ -75,7 +75,7 @@ def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, mon
 
         monkeypatch.setattr(store._table, "_open", open_and_damage)
         whole = (tmp_path / "store" / names.TOPICS).read_bytes()
-        with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), patience_s=0):
+        with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), wait_s=0):
             pass
         (tmp_path / "store" / names.TOPICS).write_bytes(whole)
         append(other, "t", [b"not locked"])

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from log.workbench import PATIENCE_S, START_MS, FakeClock, QuickFiles, offsets, values, wait_until
 from record.batches import Row, Sketch
 from seeklog import Consumer, Record, Store, TopicPartition
 from seeklog.errors import (
@@ -28,7 +29,6 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.record.batch import encode_batch
-from storage.workbench import PATIENCE_S, START_MS, FakeClock, QuickFiles, offsets, values, wait_until
 from store.workbench import TickingClock, append, open_store, send, snapshot
 
 EARLIEST: dict[str, Any] = {"auto_offset_reset": "earliest"}

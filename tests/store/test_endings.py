@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import seeklog
+from log.workbench import PATIENCE_S, QuickFiles, wait_until
 from seeklog import Log, LogConfig, Store
 from seeklog.clock import SystemClock
 from seeklog.errors import (
@@ -27,7 +28,6 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.names import TopicPartition
-from storage.workbench import PATIENCE_S, QuickFiles, wait_until
 from store.workbench import Holder, append, open_store, read
 
 ZERO = TopicPartition("t", 0)

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from log.workbench import wait_until
 from seeklog import Store, TopicPartition
 from seeklog.groups.records import OffsetKey, decode_key, decode_offset
 from seeklog.record.kernel import partition_of
-from storage.workbench import wait_until
 from store.children import CONFIG, GROUP, TOPIC, Child, Event, value_of
 
 PARTITIONS = 6

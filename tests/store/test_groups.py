@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from log.workbench import START_MS, FakeClock, offsets
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import (
     CommitRefused,
@@ -39,7 +40,6 @@ from seeklog.groups.records import (
     encode_offset_key,
 )
 from seeklog.names import CONSUMER_OFFSETS
-from storage.workbench import START_MS, FakeClock, offsets
 from store.test_producer import LosingFiles
 from store.workbench import append, open_store, send, snapshot
 
@@ -71,7 +71,7 @@ def commit(store: Store, group: str, committed: dict[TopicPartition, int]) -> No
 
 def put(store: Store, group: str, *records: Record) -> None:
     """Append records to the partition of `__consumer_offsets` that a group lies in."""
-    with store._table.lent(store._groups.partition_of(group), patience_s=0) as log:
+    with store._table.lent(store._groups.partition_of(group), wait_s=0) as log:
         log.append_many(list(records))
 
 
@@ -539,10 +539,10 @@ def test_a_deletion_forgets_what_another_process_is_committing(store: Store, mon
     with Store(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
         lent = another._table.lent
 
-        def tell_and_lend(partition: TopicPartition, *, patience_s: float) -> Any:
+        def tell_and_lend(partition: TopicPartition, *, wait_s: float) -> Any:
             if partition == store._groups.partition_of("group"):
                 comes.set()
-            return lent(partition, patience_s=patience_s)
+            return lent(partition, wait_s=wait_s)
 
         monkeypatch.setattr(another._table, "lent", tell_and_lend)
 
@@ -641,7 +641,7 @@ def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
     assert store.describe_group("group").offsets == {ZERO: 5, ONE: 6}
     with open_store(store.path) as other:
         commit(other, "group", {TWO: 7})
-        with other._table.lent(other._groups.partition_of("group"), patience_s=0) as log:
+        with other._table.lent(other._groups.partition_of("group"), wait_s=0) as log:
             log.delete_before(log.log_end_offset)
     assert store.groups() == []
 

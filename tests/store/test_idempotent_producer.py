@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from crash.sim import Disk, FaultyFiles, SimFiles
+from log.workbench import FakeClock, QuickFiles
 from seeklog import Store
 from seeklog.errors import CorruptionError, DiskFull, LogLocked, ProducerFenced, SeeklogError, UsageError
 from seeklog.topics.producer_ids import ProducerIds, decode_identity, encode_identity
-from storage.workbench import FakeClock, QuickFiles
 from store.workbench import TickingClock, open_store
 
 NUMBERS = [b"%d" % number for number in range(40)]

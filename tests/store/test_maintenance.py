@@ -15,12 +15,13 @@ from typing import Any
 
 import pytest
 
-from seeklog import Store, TopicPartition, names, store
+from log.workbench import CountingFiles, QuickFiles, segment_bases, value_of, wait_until
+from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, NotAccessible, SeeklogError, UsageError
+from seeklog.store import store
 from seeklog.topics.maintenance import Maintenance
-from storage.workbench import CountingFiles, QuickFiles, segment_bases, value_of, wait_until
 from store.workbench import Holder, TickingClock, append, open_store, read
 
 HOUR_MS = 3600 * 1000

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from log.workbench import open_log
 from seeklog import Store, TopicPartition, names
 from seeklog.errors import InvalidName, UsageError
-from storage.workbench import open_log
 from store.hostile_names import HOSTILE
 from store.workbench import append, open_store, partition_directories, read, snapshot, strangers
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
 from seeklog import Producer, Record, RecordMetadata, SendFuture
 from seeklog.errors import (
     DiskFull,
@@ -31,7 +32,6 @@ from seeklog.errors import (
 from seeklog.files import Buffer
 from seeklog.record.kernel import murmur2, partition_of
 from seeklog.store import Store
-from storage.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
 from store.workbench import open_store
 
 kafka_partitioner = pytest.importorskip("kafka.partitioner.default", reason="needs kafka-python")

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from log.workbench import CountingFiles, QuickFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
-from seeklog.storage.root_offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
-from storage.workbench import CountingFiles, QuickFiles
+from seeklog.log.side.root_offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
 from store.workbench import append, open_file_count, open_store
 
 A0, A1, B0 = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)

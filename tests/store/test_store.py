@@ -14,6 +14,7 @@ import pytest
 
 import seeklog
 from faults.children import Child
+from log.workbench import QuickFiles, wait_until
 from seeklog import Log, LogConfig, Store, names
 from seeklog.clock import SystemClock
 from seeklog.errors import (
@@ -25,7 +26,6 @@ from seeklog.errors import (
     SeeklogError,
     TopicNotFound,
 )
-from storage.workbench import QuickFiles, wait_until
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot, strangers
 
 Report = Callable[[str], None]

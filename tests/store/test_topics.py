@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from log.workbench import QuickFiles, fill, open_log
 from seeklog import LogConfig, Store, names
 from seeklog.clock import SystemClock
 from seeklog.errors import (
@@ -28,7 +29,6 @@ from seeklog.errors import (
 )
 from seeklog.files import Kind
 from seeklog.topics import topics as topics_module
-from storage.workbench import QuickFiles, fill, open_log
 from store.workbench import (
     Holder,
     TickingClock,

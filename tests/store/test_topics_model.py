@@ -27,6 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from log.workbench import QuickFiles
 from seeklog import LogConfig, Record, Store, TopicPartition
 from seeklog.errors import (
     InvalidConfig,
@@ -37,7 +38,6 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from storage.workbench import QuickFiles
 from store.workbench import TickingClock, open_store, partition_directories, snapshot, strangers
 
 EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 60

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from crash.sim import Disk, SimFiles
+from log.workbench import FakeClock, QuickFiles
 from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
 from seeklog.errors import (
     CorruptBatch,
@@ -22,8 +23,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.record.batch import encode_batch
-from seeklog.storage.transaction import (
+from seeklog.log.transaction import (
     Part,
     Transaction,
     decode_transaction,
@@ -31,9 +31,9 @@ from seeklog.storage.transaction import (
     read_transaction,
     write_transaction,
 )
+from seeklog.record.batch import encode_batch
 from seeklog.topics import transactions
 from seeklog.topics.transactions import Staged, Transactions
-from storage.workbench import FakeClock, QuickFiles
 from store.workbench import Holder, open_store, send
 
 APP = "spark-query-1"
@@ -403,7 +403,7 @@ def test_a_partition_that_a_writer_holds_is_named_with_its_pid_and_nothing_is_co
     with Holder(root / "alerts-1" / names.LOCK) as holder, open_store(root) as store:
         staged = [stage(store, 0, [b"a"]), stage(store, 1, [b"b"])]
         with pytest.raises(LogLocked, match=f"process {holder.pid}"):
-            store.transactions.commit(APP, 0, staged, patience_s=0)
+            store.transactions.commit(APP, 0, staged, wait_s=0)
         assert values_of(store, 0) == [b"before"]
         assert store.transactions.last_version(APP) is None
         assert len(staged_files(root)) == 2
@@ -442,7 +442,7 @@ def test_two_drivers_of_one_application_do_not_commit_at_once(root: Path) -> Non
         staged = [stage(store, 0, [b"a"])]
         lock = zombie._files.lock(f"{root}/{names.transaction_name(names.app_key(APP))}{names.LOCK}", "4711")
         with pytest.raises(LogLocked, match="4711"):
-            store.transactions.commit(APP, 0, staged, patience_s=0)
+            store.transactions.commit(APP, 0, staged, wait_s=0)
         zombie._files.close(lock)
         assert store.transactions.commit(APP, 0, staged)
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from log.workbench import FakeClock, QuickFiles, config_of
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.clock import Clock
 from seeklog.files import Files
-from storage.workbench import FakeClock, QuickFiles, config_of
 
 # The files that a store's root may hold beside the directories of its partitions.
 ROOT_FILES = {

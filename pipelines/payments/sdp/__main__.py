@@ -14,7 +14,7 @@ import yaml  # type: ignore[import-untyped]
 from pipelines.payments.rules import Topics
 from pipelines.payments.run import MAX_OFFSETS_PER_TRIGGER, make_topics
 from seeklog.errors import SeeklogError
-from seeklog.spark.local_session import MEMORY, prepare
+from seeklog.spark.local.session import MEMORY, prepare
 
 PROJECT = Path(__file__).resolve().parent
 ROOT = PROJECT.parents[2]

@@ -16,8 +16,8 @@ import seeklog
 from seeklog.cli import completing, settings
 from seeklog.cli.catalogue import GROUPS, VERBS
 from seeklog.cli.exits import Exit, Interrupted, exit_code, line
-from seeklog.cli.neutral import neutral
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:

@@ -67,13 +67,13 @@ def groups(context: click.Context, parameter: click.Parameter, incomplete: str) 
 
 
 def _in_store(context: click.Context, incomplete: str, find: Callable[[Store], list[str]]) -> list[str]:
-    from seeklog.cli import place
+    from seeklog.cli import opening
 
     path: Any = context.params.get("directory")
     if not isinstance(path, str):
         return []
     try:
-        with place.open_to_read(os.path.expanduser(path)) as store:
+        with opening.open_to_read(os.path.expanduser(path)) as store:
             return [name for name in find(store) if name.startswith(incomplete)]
     except Exception:
         return []

@@ -6,17 +6,16 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from seeklog import names
-from seeklog.cli import amounts
-from seeklog.cli.neutral import neutral
-from seeklog.cli.rows import Column
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.rows import Column
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import LogLocked
 from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
     from seeklog.config import LogConfig
-    from seeklog.storage.log import Log
-    from seeklog.storage.removal import Removal
+    from seeklog.log import Log, Removal
     from seeklog.store import Store
 
 Done = TypeVar("Done")

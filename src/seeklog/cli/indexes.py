@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from seeklog import names
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.files import Files, OsFiles
+from seeklog.log import lock_directory, lock_out_broker
+from seeklog.log.check import IndexProblem, renew_index, validate_index
 from seeklog.names import TopicPartition
-from seeklog.storage.directory import lock_directory, lock_out_broker
-from seeklog.storage.reindex import IndexProblem, renew_index, validate_index
 from seeklog.topics.layout import partition_path
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def _rebuild(root: str, wrong: Sequence[Checked], files: OsFiles) -> Iterator[Ou
     for each in wrong:
         if recovers and each.is_last:
             with (
-                place.open_to_write(root) as store,
+                opening.open_to_write(root) as store,
                 store.hold(each.partition.topic, each.partition.partition),
             ):
                 pass

@@ -18,8 +18,8 @@ from typing import TypeVar
 
 import seeklog
 from seeklog.config import LogConfig
+from seeklog.log import Log
 from seeklog.record.kernel import Record
-from seeklog.storage.log import Log
 
 Item = TypeVar("Item")
 

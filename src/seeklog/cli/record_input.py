@@ -14,14 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from seeklog.cli.record_json import (
-    Draft,
-    Headers,
-    decode_headers,
-    decode_line,
-    decode_partition,
-    decode_timestamp,
-)
+from seeklog.cli.show.record_json import Draft, Headers, decode_headers, decode_line, decode_partition, decode_timestamp
 from seeklog.errors import InvalidRecord, SeeklogError
 
 CHUNK_BYTES: Final = 1 << 18

@@ -12,20 +12,20 @@ import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from seeklog.cli.option_types import parse_pair
 from seeklog.cli.partitions import chosen, partitions_option
 from seeklog.cli.times import Place, parse_place
 from seeklog.cli.where import compile_where
-from seeklog.cli.words import parse_pair
 from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.record.kernel import Record
+from seeklog.store.topic import Range
 
 if TYPE_CHECKING:
-    from seeklog.storage.log import Log
+    from seeklog.log import Log
     from seeklog.store import Store
 
 _FOR_ONE: Final = re.compile(r"(\d{1,9}):(.+)\Z", re.ASCII | re.DOTALL)
@@ -62,16 +62,6 @@ def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
     ):
         function = option(function)
     return function
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The records of one partition in [start, stop)."""
-
-    partition: int
-    log: Log
-    start: int
-    stop: int
 
 
 def check_places(*, starts: Sequence[str], stops: Sequence[str], utc: bool) -> None:

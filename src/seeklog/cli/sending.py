@@ -13,7 +13,7 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.errors import SeeklogError
 
 if TYPE_CHECKING:
-    from seeklog.cli.record_json import Draft
+    from seeklog.cli.show.record_json import Draft
     from seeklog.clients.producer import Producer, SendFuture
 
 WINDOW: Final = 5000

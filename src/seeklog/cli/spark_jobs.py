@@ -16,12 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seeklog.cli.amounts import count
 from seeklog.cli.exits import Damaged
-from seeklog.cli.neutral import neutral_bytes
-from seeklog.cli.rows import Column, write_rows
-from seeklog.cli.terminal import Terminal
-from seeklog.cli.words import parse_pair
+from seeklog.cli.option_types import parse_pair
+from seeklog.cli.show.amounts import count
+from seeklog.cli.show.neutral import neutral_bytes
+from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import SeeklogError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def check_can_run() -> None:
         importlib.import_module("pyspark")
     except ModuleNotFoundError:
         raise UsageError('this runs on Spark, which is not installed: pip install "seeklog[spark]"') from None
-    from seeklog.spark.java import find_java
+    from seeklog.spark.local.java import find_java
 
     find_java()
 
@@ -47,7 +47,7 @@ def check_can_run() -> None:
 def session(terminal: Terminal) -> Iterator[SparkSession]:
     """Give a local session, and stop it in the end. An error of Spark's becomes one line."""
     check_can_run()
-    from seeklog.spark.local_session import session as start
+    from seeklog.spark.local.session import session as start
 
     with tempfile.TemporaryFile() as said:
         try:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from seeklog import names
+from seeklog.archive.reading import Origin, open_archive
 from seeklog.config import LogConfig
 from seeklog.errors import NotALog, TopicNotFound, UsageError
 from seeklog.files import Files, OsFiles, absolute
-from seeklog.topics.archived import Origin, open_archive
-from seeklog.topics.territory import Place, find_partitions
+from seeklog.topics.scope import Place, find_partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.times import parse_span_ms
 
 if TYPE_CHECKING:
-    from seeklog.storage.log import Log
+    from seeklog.log import Log
 
 _WHOLE: Final = re.compile(r"\d{1,19}\Z", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

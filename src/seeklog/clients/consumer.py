@@ -32,10 +32,10 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
+from seeklog.log import Log
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
-from seeklog.storage.log import Log
-from seeklog.topics.table import PartitionTable
+from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -45,8 +45,8 @@ Partitions = frozenset[TopicPartition]
 Listener = Callable[[Partitions], object]
 
 # How long an idle `poll` sleeps between two looks: at first, and at most.
-PAUSE_FIRST_S = 0.001
-PAUSE_MOST_S = 0.02
+MIN_PAUSE_S = 0.001
+MAX_PAUSE_S = 0.02
 FOREVER_S = float("inf")
 CLIENT_ID_MOST = 1024
 
@@ -118,7 +118,7 @@ class Consumer:
     def __init__(
         self,
         topics: Topics,
-        table: PartitionTable,
+        table: OpenLogs,
         groups: Groups,
         *,
         owner: object,
@@ -384,7 +384,7 @@ class Consumer:
     def _wait_for_records(self, timeout_s: float, most: int) -> list[_Position]:
         """Return positions that records can be taken from; none when the time is over, or the consumer is closed."""
         give_up = self._clock.monotonic() + timeout_s
-        pause = PAUSE_FIRST_S
+        pause = MIN_PAUSE_S
         while True:
             began = self._clock.monotonic()
             self._keep_up()
@@ -396,7 +396,7 @@ class Consumer:
             # A look at thousands of partitions takes its time: not more than a fifth of it all goes into looking.
             if left <= 0 or self._closing.wait(min(max(pause, 4 * (now - began)), left)):
                 return []
-            pause = min(2 * pause, PAUSE_MOST_S)
+            pause = min(2 * pause, MAX_PAUSE_S)
 
     def __iter__(self) -> Iterator[Record]:
         return chain.from_iterable(self._handed_out())

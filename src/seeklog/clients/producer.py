@@ -16,16 +16,15 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from seeklog import names
+from seeklog.clients.sender import Future, Gathering, Lane, Sender
 from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
+from seeklog.log import Log, ProducerSequence
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record, make_record, record_bound
-from seeklog.storage.log import Log
-from seeklog.storage.producers import ProducerSequence
-from seeklog.storage.sender import Future, Gathering, Lane, Sender
 from seeklog.topics.catalog import Topic
+from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity
-from seeklog.topics.table import PartitionTable
 from seeklog.topics.topics import Topics
 
 Partitioner = Callable[[bytes, int], int]
@@ -47,7 +46,7 @@ class _PartitionLane(Lane):
     __slots__ = ("partition",)
 
     def __init__(
-        self, table: PartitionTable, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
+        self, table: OpenLogs, partition: TopicPartition, *, batch_bytes: int, identity: Identity | None
     ) -> None:
         destination = (
             _PartitionDestination(table, partition)
@@ -59,7 +58,7 @@ class _PartitionLane(Lane):
 
 
 class _PartitionDestination:
-    def __init__(self, table: PartitionTable, partition: TopicPartition) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition) -> None:
         self._table = table
         self._partition = partition
         self._unsynced: dict[Log, int] = {}
@@ -93,7 +92,7 @@ class _PartitionDestination:
 class _NumberedDestination:
     """A partition whose records are numbered. Every append waits for what the log promises, so no sync is left over."""
 
-    def __init__(self, table: PartitionTable, partition: TopicPartition, identity: Identity) -> None:
+    def __init__(self, table: OpenLogs, partition: TopicPartition, identity: Identity) -> None:
         self._table = table
         self._partition = partition
         self._identity = identity
@@ -185,7 +184,7 @@ class Producer:
     def __init__(
         self,
         topics: Topics,
-        table: PartitionTable,
+        table: OpenLogs,
         clock: Clock,
         *,
         owner: object,

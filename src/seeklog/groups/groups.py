@@ -33,11 +33,11 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
+from seeklog.log import Log
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.record.kernel import Record
-from seeklog.storage.log import Log
 from seeklog.topics.layout import partition_path
-from seeklog.topics.table import PartitionTable
+from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
@@ -47,7 +47,7 @@ logger = logging.getLogger("seeklog")
 OFFSETS_PARTITIONS: Final = 4
 OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 # How long a change waits while other processes change groups of the same partition.
-PATIENCE_S: Final = 30.0
+LOCK_WAIT_S: Final = 30.0
 METADATA_MOST: Final = 4096
 GROUP_NAME_MOST: Final = 1024
 
@@ -148,7 +148,7 @@ class GroupChange:
 class Groups:
     """Reads and changes the groups of one store. Any thread may call anything."""
 
-    def __init__(self, topics: Topics, table: PartitionTable, *, files: Files, clock: Clock, read_only: bool) -> None:
+    def __init__(self, topics: Topics, table: OpenLogs, *, files: Files, clock: Clock, read_only: bool) -> None:
         self._topics = topics
         self._table = table
         self._files = files
@@ -266,7 +266,7 @@ class Groups:
         offsets = self._offsets_partition(partition)
         with offsets.lock:
             try:
-                with self._table.lent(partition, patience_s=PATIENCE_S) as log:
+                with self._table.lent(partition, wait_s=LOCK_WAIT_S) as log:
                     offsets.read_on(log)
                     yield offsets, log
             except LogFailed:

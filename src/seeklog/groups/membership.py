@@ -18,13 +18,12 @@ from dataclasses import replace
 
 from seeklog.clock import Clock
 from seeklog.errors import LogClosed, TopicNotFound
-from seeklog.files import Files
+from seeklog.files import Files, Lock
 from seeklog.groups.assignor import plan
 from seeklog.groups.groups import Groups
 from seeklog.groups.liveness import member_path, remove_files_of_dead, sign_of_life
 from seeklog.groups.records import GroupState, Member
 from seeklog.names import TopicPartition
-from seeklog.storage.handle import Lock
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")

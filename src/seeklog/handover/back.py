@@ -21,17 +21,13 @@ from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import HandoverRefused, NotAccessible
-from seeklog.files import Files, Kind, OsFiles
+from seeklog.files import Files, Kind, OsFiles, take_lock
 from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
 from seeklog.handover.plan import CLUSTER_METADATA, Step, check_no_broker, local_root, lock_root
 from seeklog.handover.settings import from_kafka, to_kafka
+from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpoint, read_seal
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import HEADER_SIZE
-from seeklog.storage.checkpoint import Checkpoint, read_checkpoint
-from seeklog.storage.directory import take_lock
-from seeklog.storage.epochs import LeaderEpochs
-from seeklog.storage.root_offsets import RootOffsets
-from seeklog.storage.seal import read_seal
 from seeklog.store import Store
 from seeklog.topics.catalog import (
     Catalog,

@@ -31,7 +31,7 @@ from seeklog.handover.metadata import (
 )
 from seeklog.handover.plan import CLUSTER_METADATA
 from seeklog.handover.snapshot import decode_snapshot
-from seeklog.storage.log import Log
+from seeklog.log import Log
 
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
 

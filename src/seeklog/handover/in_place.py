@@ -27,7 +27,7 @@ from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import HandoverRefused, NotAccessible, UsageError
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, replace_file
 from seeklog.handover.cluster import read_cluster, read_meta_properties
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import (
@@ -45,7 +45,6 @@ from seeklog.handover.plan import (
 )
 from seeklog.handover.properties import DEFAULT_LISTENER, Listener, server_properties
 from seeklog.handover.snapshot import FEATURE_LEVELS, encode_bootstrap, feature_records
-from seeklog.storage.checkpoint import replace_file
 
 LATEST_VERSION: Final = max(FEATURE_LEVELS)
 

@@ -31,7 +31,7 @@ from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptBatch, HandoverRefused, NotAccessible
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, replace_file
 from seeklog.handover.cluster import Cluster, ClusterTopic, has_metadata, read_cluster, read_meta_properties
 from seeklog.handover.plan import (
     PartitionState,
@@ -48,10 +48,9 @@ from seeklog.handover.plan import (
     update_root_offsets,
 )
 from seeklog.handover.properties import create_command
+from seeklog.log.side import Entry, encode_epochs
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import HEADER_SIZE
-from seeklog.storage.checkpoint import replace_file
-from seeklog.storage.epochs import Entry, encode_epochs
 from seeklog.store import Store
 from seeklog.topics.layout import partition_path, read_topic_id
 

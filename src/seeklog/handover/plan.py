@@ -15,13 +15,11 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
 from seeklog.errors import HandoverRefused, LogLocked, NotAccessible, UsageError
-from seeklog.files import Files, Kind, absolute
+from seeklog.files import Files, Kind, Lock, absolute
 from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
+from seeklog.log import known_checkpoint
+from seeklog.log.side import Checkpoint, RootLine, RootOffsets
 from seeklog.names import TopicPartition
-from seeklog.storage.broker_visit import known_checkpoint
-from seeklog.storage.checkpoint import Checkpoint
-from seeklog.storage.handle import Lock
-from seeklog.storage.root_offsets import RootLine, RootOffsets
 from seeklog.store import Store
 from seeklog.topics.catalog import NO_TOPIC_ID, Topic
 from seeklog.topics.layout import check_root, locked_partitions, partition_path, read_topic_id

@@ -9,15 +9,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from seeklog.spark.lag import LagListener as LagListener
-    from seeklog.spark.lag import QueryLag as QueryLag
-    from seeklog.spark.local_session import session as session
+    from seeklog.spark.local.session import session as session
+    from seeklog.spark.read.lag import LagListener as LagListener
+    from seeklog.spark.read.lag import QueryLag as QueryLag
 
 # Where names come from: each module is loaded when one of its names is first asked for.
 _HOMES = {
-    "LagListener": "seeklog.spark.lag",
-    "QueryLag": "seeklog.spark.lag",
-    "session": "seeklog.spark.local_session",
+    "LagListener": "seeklog.spark.read.lag",
+    "QueryLag": "seeklog.spark.read.lag",
+    "session": "seeklog.spark.local.session",
 }
 
 

@@ -24,7 +24,8 @@ class SeeklogDataSource(DataSource):
         return "seeklog"
 
     def schema(self) -> StructType:
-        from seeklog.spark import batch, catalog
+        from seeklog.spark import catalog
+        from seeklog.spark.read import batch
 
         made_with = catalog.creation_options(self.options)
         if made_with is None:
@@ -32,21 +33,24 @@ class SeeklogDataSource(DataSource):
         return catalog.remember(batch.schema_of(made_with), made_with)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from seeklog.spark import batch, catalog
+        from seeklog.spark import catalog
+        from seeklog.spark.read import batch
 
         return batch.batch_reader(catalog.recall(self.options, schema), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from seeklog.spark import catalog, stream
+        from seeklog.spark import catalog
+        from seeklog.spark.read import stream
 
         return stream.stream_reader(catalog.recall(self.options, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        from seeklog.spark import catalog, sink
+        from seeklog.spark import catalog
+        from seeklog.spark.write import sink
 
         return sink.batch_writer(catalog.recall_to_write(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from seeklog.spark import sink
+        from seeklog.spark.write import sink
 
         return sink.stream_writer(dict(self.options), schema, overwrite)

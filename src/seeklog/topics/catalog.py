@@ -28,9 +28,8 @@ from typing import Any, Literal, TypeAlias
 from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptionError
-from seeklog.files import Files
+from seeklog.files import Files, replace_file
 from seeklog.record.framed import decode_framed, encode_framed, parse_json
-from seeklog.storage.checkpoint import replace_file
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-topics {VERSION}"

@@ -14,13 +14,10 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
 from seeklog.errors import NotALog, UnsafePath, UsageError
-from seeklog.files import Files, Kind
+from seeklog.files import SHORT_WAIT_S, Files, Kind, replace_file, retry_while_locked
+from seeklog.log import Log, lock_directory
 from seeklog.names import TopicPartition
-from seeklog.storage.checkpoint import replace_file
-from seeklog.storage.directory import lock_directory
-from seeklog.storage.log import Log
 from seeklog.topics.catalog import NO_TOPIC_ID, Catalog, Topic, are_different
-from seeklog.topics.patience import MOMENT_S, patiently
 
 logger = logging.getLogger("seeklog")
 
@@ -107,7 +104,7 @@ def locked_partitions(
     with contextlib.ExitStack() as locks:
         for partition in present:
             take = partial(lock_directory, files, partition_path(root, partition))
-            locks.callback(patiently(clock, MOMENT_S, take).close)
+            locks.callback(retry_while_locked(clock, SHORT_WAIT_S, take).close)
         yield present
 
 

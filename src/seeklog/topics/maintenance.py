@@ -16,7 +16,7 @@ from collections.abc import Callable
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, SeeklogError
-from seeklog.storage.host import Flushes
+from seeklog.log import Flushes
 
 logger = logging.getLogger("seeklog")
 

@@ -22,13 +22,9 @@ from dataclasses import dataclass, replace
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.errors import CorruptionError, UsageError
-from seeklog.files import Files
+from seeklog.files import SHORT_WAIT_S, Files, Lock, replace_file, retry_while_locked, take_lock
+from seeklog.log import EPOCH_MOST, ProducerSequence
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
-from seeklog.storage.checkpoint import replace_file
-from seeklog.storage.directory import take_lock
-from seeklog.storage.handle import Lock
-from seeklog.storage.producers import EPOCH_MOST, ProducerSequence
-from seeklog.topics.patience import MOMENT_S, patiently
 
 _FIRST_LINE = "seeklog-producer 1"
 _ID_BITS = 62
@@ -88,8 +84,8 @@ class ProducerIds:
         if not isinstance(name, str) or not name:
             raise UsageError(f"a producer's name is a str that is not empty, not {name!r}")
         path = f"{self._root}/{names.producer_name(names.app_key(name))}"
-        lock = patiently(
-            self._clock, MOMENT_S, lambda: take_lock(self._files, path + names.LOCK, what=f"the producer {name!r}")
+        lock = retry_while_locked(
+            self._clock, SHORT_WAIT_S, lambda: take_lock(self._files, path + names.LOCK, what=f"the producer {name!r}")
         )
         try:
             last = self._read(path)

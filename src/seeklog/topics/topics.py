@@ -28,11 +28,9 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, ReadOnlyFiles
+from seeklog.files import Files, Lock, ReadOnlyFiles, retry_while_locked, sync_ancestors, take_lock
+from seeklog.log.side import RootLine, RootOffsets
 from seeklog.names import TopicPartition
-from seeklog.storage.directory import sync_ancestors, take_lock
-from seeklog.storage.handle import Lock
-from seeklog.storage.root_offsets import RootLine, RootOffsets
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
     Catalog,
@@ -43,14 +41,13 @@ from seeklog.topics.catalog import (
     read_catalog_bytes,
     write_catalog,
 )
-from seeklog.topics.patience import patiently
 
 logger = logging.getLogger("seeklog")
 
 # How often a reader looks for what a broker has done to the topics: that lists the directory of each partition.
 BROKER_LOOK_S = 0.5
 # How long a change waits for another process's change.
-PATIENCE_S = 10.0
+LOCK_WAIT_S = 10.0
 # Kafka has no limit; this one keeps a slip of the keyboard from filling the disk with directories.
 PARTITIONS_MOST = 10_000
 
@@ -231,7 +228,7 @@ class Topics:
     def _take_lock(self) -> Lock:
         path = f"{self.root}/{names.TOPICS_LOCK}"
         try:
-            return patiently(self._clock, PATIENCE_S, lambda: take_lock(self._files, path))
+            return retry_while_locked(self._clock, LOCK_WAIT_S, lambda: take_lock(self._files, path))
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull(f"{self.root}: the disk is full; nothing was changed") from error

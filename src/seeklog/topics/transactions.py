@@ -26,30 +26,30 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files
-from seeklog.names import TopicPartition
-from seeklog.record import kernel
-from seeklog.storage import staging
-from seeklog.storage.directory import take_lock
-from seeklog.storage.handle import Lock
-from seeklog.storage.log import Log
-from seeklog.storage.staging import StagedFile, Stager
-from seeklog.storage.transaction import (
+from seeklog.files import Files, Lock, retry_while_locked, take_lock
+from seeklog.log import (
+    PIECE_BYTES,
+    Log,
     Part,
+    StagedFile,
+    Stager,
     Transaction,
     end_transaction,
+    read_staged,
     read_transaction,
+    remove_staged,
     traces,
     write_transaction,
 )
+from seeklog.names import TopicPartition
+from seeklog.record import kernel
 from seeklog.topics.layout import partition_path
-from seeklog.topics.patience import patiently
-from seeklog.topics.table import PartitionTable
+from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 
 logger = logging.getLogger("seeklog")
 
-PATIENCE_S = 30.0
+LOCK_WAIT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class Target:
 class Transactions:
     """What is staged in a store, and its way into the logs."""
 
-    def __init__(self, topics: Topics, table: PartitionTable, *, files: Files, clock: Clock, read_only: bool) -> None:
+    def __init__(self, topics: Topics, table: OpenLogs, *, files: Files, clock: Clock, read_only: bool) -> None:
         self._topics = topics
         self._table = table
         self._root = topics.root
@@ -102,7 +102,7 @@ class Transactions:
             partition_path(self._root, partition),
             key=names.app_key(app),
             now_ms=self._clock.now_ms(),
-            piece_bytes=min(staging.PIECE_BYTES, config.segment_bytes),
+            piece_bytes=min(PIECE_BYTES, config.segment_bytes),
         )
 
     def last_version(self, app: str) -> int | None:
@@ -117,7 +117,7 @@ class Transactions:
         staged: Sequence[Staged],
         *,
         keep: bool = True,
-        patience_s: float = PATIENCE_S,
+        wait_s: float = LOCK_WAIT_S,
     ) -> bool:
         """Append all that is staged, once: durable on return. False if this version or a later one is there already.
 
@@ -129,8 +129,8 @@ class Transactions:
             raise UsageError(f"the version of a transaction is 0 or more, not {version}")
         if self._read_only:
             raise UsageError(f"{self._root} is open read-only: nothing can be committed")
-        with self._told("the transaction cannot be committed"), self._locked(app, patience_s, keep=keep):
-            return self._commit(app, version, staged, keep=keep, patience_s=patience_s)
+        with self._told("the transaction cannot be committed"), self._locked(app, wait_s, keep=keep):
+            return self._commit(app, version, staged, keep=keep, wait_s=wait_s)
 
     @contextlib.contextmanager
     def _told(self, what: str) -> Iterator[None]:
@@ -142,10 +142,10 @@ class Transactions:
                 raise DiskFull(f"{self._root}: the disk is full, {what}; do it again when there is room") from error
             raise NotAccessible(f"{what} in {self._root}: {error}") from error
 
-    def _commit(self, app: str, version: int, staged: Sequence[Staged], *, keep: bool, patience_s: float) -> bool:
+    def _commit(self, app: str, version: int, staged: Sequence[Staged], *, keep: bool, wait_s: float) -> bool:
         last = read_transaction(self._files, self._root, names.app_key(app))
         if last is not None and last.is_open:
-            self._finish(last, patience_s)
+            self._finish(last, wait_s)
         # Another process may have changed the topics: they are held against what is staged as they are now.
         self._topics.refresh()
         before = () if last is None else traces(last.parts)
@@ -157,7 +157,7 @@ class Transactions:
         begun: list[TopicPartition] = []
         try:
             with contextlib.ExitStack() as held:
-                logs = self._hold(staged, held, patience_s)
+                logs = self._hold(staged, held, wait_s)
                 parts = tuple(self._parts(staged, logs))
                 transaction = Transaction(app, version, "committing", (*before, *parts), keep)
                 for part in parts:
@@ -195,17 +195,15 @@ class Transactions:
             )
         return bool(anew)
 
-    def _hold(
-        self, staged: Sequence[Staged], held: contextlib.ExitStack, patience_s: float
-    ) -> dict[TopicPartition, Log]:
+    def _hold(self, staged: Sequence[Staged], held: contextlib.ExitStack, wait_s: float) -> dict[TopicPartition, Log]:
         """Take the locks of all partitions, in one order for everybody."""
         logs: dict[TopicPartition, Log] = {}
         for place in sorted({each.place for each in staged}):
             try:
-                logs[place] = held.enter_context(self._table.lent(place, patience_s=patience_s))
+                logs[place] = held.enter_context(self._table.lent(place, wait_s=wait_s))
             except LogLocked as error:
                 advice = (
-                    f"a commit needs it for a moment and has waited for {patience_s:g} s: close the producer or log "
+                    f"a commit needs it for a moment and has waited for {wait_s:g} s: close the producer or log "
                     "there, then commit again; nothing was committed"
                 )
                 raise LogLocked(error.path, error.owner_pid, owner=error.owner, advice=advice) from error
@@ -249,7 +247,7 @@ class Transactions:
 
     def _check_keyed(self, directory: str, file: StagedFile, config: LogConfig) -> None:
         """Refuse records without key; the topic may be compacted only since they were staged."""
-        for piece in staging.read_staged(self._files, directory, file):
+        for piece in read_staged(self._files, directory, file):
             kernel.check_batches(piece, INT32_MAX)
             try:
                 kernel.check_keyed(piece, config.max_decompressed_bytes)
@@ -257,9 +255,11 @@ class Transactions:
                 raise InvalidRecord(f"{directory} is compacted: {error}; nothing was committed") from None
 
     @contextlib.contextmanager
-    def _locked(self, app: str, patience_s: float, *, keep: bool) -> Iterator[None]:
+    def _locked(self, app: str, wait_s: float, *, keep: bool) -> Iterator[None]:
         path = f"{self._root}/{names.transaction_name(names.app_key(app))}{names.LOCK}"
-        lock = patiently(self._clock, patience_s, lambda: self._take_lock(path, what=f"the transaction of {app!r}"))
+        lock = retry_while_locked(
+            self._clock, wait_s, lambda: self._take_lock(path, what=f"the transaction of {app!r}")
+        )
         try:
             yield
         finally:
@@ -299,7 +299,7 @@ class Transactions:
         if transaction is not None and transaction.is_open:
             self._finish(transaction, 0)
 
-    def _finish(self, transaction: Transaction, patience_s: float) -> None:
+    def _finish(self, transaction: Transaction, wait_s: float) -> None:
         """Open every partition of an interrupted transaction, which appends what is missing, and note that it is done.
 
         A partition whose topic was deleted since has taken its part along.
@@ -309,7 +309,7 @@ class Transactions:
         for part in transaction.parts:
             place = names.parse_partition_name(part.partition)
             if place is not None and self._is_same_topic(place, part.topic_id) and self._left_of(part):
-                with self._table.lent(place, patience_s=patience_s) as log:
+                with self._table.lent(place, wait_s=wait_s) as log:
                     # A log that was open for writing here was not opened anew.
                     if len(self._left_of(part)) == len(part.files):
                         log.append_part(part)
@@ -354,7 +354,7 @@ class Transactions:
     def _remove(self, staged: Sequence[Staged]) -> None:
         for place in sorted({each.place for each in staged}):
             with contextlib.suppress(FileNotFoundError):  # the topic is gone, and its directory with it
-                staging.remove_staged(
+                remove_staged(
                     self._files,
                     partition_path(self._root, place),
                     [each.file.name for each in staged if each.place == place],
@@ -364,4 +364,4 @@ class Transactions:
         """Remove what else the application has staged here: attempts that failed, or lost to a faster one."""
         directory, prefix = f"{self._root}/{partition}", f"{names.STAGED}{names.app_key(app)}-"
         left = [name for name in self._files.list(directory) if name.startswith(prefix) and name not in but]
-        staging.remove_staged(self._files, directory, left)
+        remove_staged(self._files, directory, left)

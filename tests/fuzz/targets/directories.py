@@ -21,8 +21,8 @@ from fuzz.target import Broken, Scramble, Target, enter
 from fuzz.targets import batches, side_files
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.errors import SeeklogError
+from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import encode_batch
-from seeklog.storage.inspection import inspect_partition
 from seeklog.topics.transactions import Staged
 from store.workbench import open_store
 

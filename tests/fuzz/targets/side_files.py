@@ -10,14 +10,14 @@ from typing import Final
 from fuzz.mutation import ODD_NUMBERS, put_number
 from fuzz.target import Broken, Scramble, Target, enter
 from record.batches import SMALL
+from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
+from seeklog.log.keys.index import HEAD_SIZE, encode_key_index, open_key_index, with_crcs
+from seeklog.log.producers import ProducerEntry, WrittenBatch
+from seeklog.log.side.producer_snapshot import decode_snapshot, encode_snapshot
+from seeklog.log.side.seal import Seal, decode_seal, encode_seal
+from seeklog.log.side.transaction_index import AbortedTransaction, encode_aborted
+from seeklog.log.side.watermark import EXPLICIT, FOLLOWS_WRITE, decode_watermark, encode_watermark
 from seeklog.record.kernel import KeyTable, crc32c, entries_around, hash_key
-from seeklog.storage.ended import AbortedTransaction, encode_aborted
-from seeklog.storage.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
-from seeklog.storage.keyindex import HEAD_SIZE, encode_key_index, open_key_index, with_crcs
-from seeklog.storage.producers import ProducerEntry, WrittenBatch
-from seeklog.storage.seal import Seal, decode_seal, encode_seal
-from seeklog.storage.snapshot import decode_snapshot, encode_snapshot
-from seeklog.storage.watermark import EXPLICIT, FOLLOWS_WRITE, decode_watermark, encode_watermark
 
 SEAL = Seal(40, 44, 500, 3, 1, 1_700_000_000_005, 1_700_000_001_000, 1, 2, 3, True)
 _KEYS = [hash_key(key) for key in (b"k0", b"", b"k1")]

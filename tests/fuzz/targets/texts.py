@@ -9,16 +9,16 @@ from collections.abc import Iterator
 from fuzz.mutation import mutate_frame, mutate_json, put_word, seal_frame
 from fuzz.target import Broken, Scramble, Target, enter
 from seeklog import names
+from seeklog.archive import manifest as archive
 from seeklog.errors import CorruptionError
+from seeklog.log.side.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from seeklog.log.side.epochs import LeaderEpochs, decode_epochs, encode_epochs
+from seeklog.log.side.root_offsets import RootOffsets, decode_offsets, encode_offsets
+from seeklog.log.staging import StagedFile
+from seeklog.log.transaction import Part, Transaction, decode_transaction, encode_transaction
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import crc32c
 from seeklog.spark.lake import manifest as lake
-from seeklog.storage.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from seeklog.storage.epochs import LeaderEpochs, decode_epochs, encode_epochs
-from seeklog.storage.root_offsets import RootOffsets, decode_offsets, encode_offsets
-from seeklog.storage.staging import StagedFile
-from seeklog.storage.transaction import Part, Transaction, decode_transaction, encode_transaction
-from seeklog.topics import manifest as archive
 from seeklog.topics.catalog import Topic, decode_catalog, encode_catalog
 from seeklog.topics.producer_ids import Identity, decode_identity, encode_identity
 

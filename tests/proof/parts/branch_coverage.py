@@ -19,8 +19,8 @@ WITHOUT_SPARK: Final = ["--ignore=tests/cold/test_spark.py"]
 # Small modules and the tests that are enough for them.
 SMALL: Final = {
     "src/seeklog/record/framed.py": "tests/record/test_framed.py",
-    "src/seeklog/storage/seal.py": "tests/storage/test_seal.py",
-    "src/seeklog/storage/watermark.py": "tests/storage/test_watermark.py",
+    "src/seeklog/log/side/seal.py": "tests/log/test_seal.py",
+    "src/seeklog/log/side/watermark.py": "tests/log/test_watermark.py",
 }
 
 

@@ -6,7 +6,7 @@ import contextlib
 import errno
 from typing import TYPE_CHECKING, Final
 
-import seeklog.files
+import seeklog.files.local
 from faults.children import can_strace
 from faults.dying import Judge, count_system_calls, run_child, run_traced
 from faults.dying import Telling as Watch
@@ -85,7 +85,7 @@ def short_writes(run: Run) -> None:
 @contextlib.contextmanager
 def writing_short(most: int, *, fails_at: int) -> Iterator[None]:
     """Let `pwrite` write so many bytes at most, and fail for want of room at its nth call."""
-    before, calls = seeklog.files.pwrite, 0
+    before, calls = seeklog.files.local.pwrite, 0
 
     def pwrite(handle: int, data: Buffer, position: int) -> int:
         nonlocal calls
@@ -94,11 +94,11 @@ def writing_short(most: int, *, fails_at: int) -> Iterator[None]:
             raise OSError(errno.ENOSPC, "No space left on device")
         return before(handle, memoryview(data)[:most], position)
 
-    seeklog.files.pwrite = pwrite  # type: ignore[assignment]
+    seeklog.files.local.pwrite = pwrite  # type: ignore[assignment]
     try:
         yield
     finally:
-        seeklog.files.pwrite = before
+        seeklog.files.local.pwrite = before
 
 
 @part(5, "a tmpfs of 1 MB and an ext4 of 4 MB fill up and get room again, and again")

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from hypothesis import HealthCheck, seed, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
+from log.test_compaction_model import CompactedMachine
+from log.test_model import LogMachine
 from proof.part import Run, part
-from storage.test_compaction_model import CompactedMachine
-from storage.test_model import LogMachine
 from store.test_topics_model import TopicsMachine
 
 if TYPE_CHECKING:

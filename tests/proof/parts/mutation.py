@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 SAMPLE: Final = 300
 SCORE_LEAST: Final = 0.9
 # The tests that are asked: those of the kernel run it interpreted, the others compiled, for speed.
-KERNEL_SUITES: Final = ("tests/record", "tests/store/test_producer.py", "tests/storage/test_keys.py")
+KERNEL_SUITES: Final = ("tests/record", "tests/store/test_producer.py", "tests/log/test_keys.py")
 SUITES: Final = (
-    "tests/storage",
+    "tests/log",
     "tests/store",
     "tests/cold/test_key_ranges.py",
     "tests/faults/test_index_damage.py",
@@ -33,8 +33,8 @@ SUITES: Final = (
 SECONDS_EACH: Final = 30
 ARENAS: Final = 2
 # The short run: a few mutants of one small module, before its own tests.
-SHORT_MODULE: Final = "seeklog/storage/seal.py"
-SHORT_TESTS: Final = "tests/storage/test_seal.py"
+SHORT_MODULE: Final = "seeklog/log/side/seal.py"
+SHORT_TESTS: Final = "tests/log/test_seal.py"
 SHORT_SAMPLE: Final = 4
 UNNOTICED: Final = BUILD / "unnoticed-mutants.txt"
 

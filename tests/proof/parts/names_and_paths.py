@@ -17,8 +17,8 @@ from proof.part import Run, part
 from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
 from seeklog.errors import SeeklogError
 from seeklog.files import OsFiles
+from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import encode_batch
-from seeklog.storage.inspection import inspect_partition
 from seeklog.topics.transactions import Staged
 from store.hostile_names import HOSTILE
 from store.workbench import open_store, snapshot

@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-WATCHED = {"seeklog.files", "seeklog.topics.transactions"}
+WATCHED = {"seeklog.files.local", "seeklog.topics.transactions"}
 # What changes something, or makes it durable.
 CHANGES = ("write", "truncate", "sync", "rename", "remove", "sync_directory")
 
@@ -153,7 +153,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 execute(module)
-                (watch_files if name == "seeklog.files" else watch_commits)(module, self._watch)
+                (watch_files if name == "seeklog.files.local" else watch_commits)(module, self._watch)
 
             loader.exec_module = exec_module  # type: ignore[method-assign]
         return spec

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import seeklog
-from seeklog.cli import amounts
 from seeklog.cli.demo import payments
 from seeklog.cli.demo.payments import PAYMENTS, Arrival
 from seeklog.cli.demo.place import Place
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import SeeklogError, UsageError
 from seeklog.store import Store, open_store
 

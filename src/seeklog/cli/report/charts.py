@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from seeklog.cli import amounts
-from seeklog.cli.neutral import neutral_bytes
 from seeklog.cli.report.axis import (
     DAY,
     HOUR,
@@ -23,7 +21,9 @@ from seeklog.cli.report.axis import (
 )
 from seeklog.cli.report.facts import SegmentFacts
 from seeklog.cli.report.markup import Markup, joined, tag
-from seeklog.sketch import Keys, Sizes, Throughput
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral_bytes
+from seeklog.record.sketch import Keys, Sizes, Throughput
 
 # As wide as a card on a phone, so that text is there about as large as it is written here.
 WIDTH, HEIGHT = 360.0, 190.0

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from seeklog.groups.description import PartitionLag
-from seeklog.sketch import Keys, Sizes, Throughput
-from seeklog.storage.finding import Finding
+from seeklog.log.check import Finding
+from seeklog.record.sketch import Keys, Sizes, Throughput
 
 # A process of one's own can afford more than each of many tasks: some ten megabytes.
 KEYS_COUNTED: Final = 1 << 16

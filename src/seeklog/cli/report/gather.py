@@ -18,20 +18,18 @@ from seeklog.cli.report.facts import PartitionFacts, SegmentFacts, StoreFacts, T
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
+from seeklog.log import first_timestamp_ms, scan_headers
+from seeklog.log.check import Finding, Severity, conclude, inspect_segment, plan_inspection
 from seeklog.record import codec
 from seeklog.record.batch import CODEC_MASK, BatchHeader
 from seeklog.record.kernel import HEADER_SIZE
-from seeklog.sketch import Throughput
-from seeklog.storage.finding import Finding, Severity
-from seeklog.storage.headers import first_timestamp_ms, scan_headers
-from seeklog.storage.inspection import conclude, inspect_segment, plan_inspection
+from seeklog.record.sketch import Throughput
 
 if TYPE_CHECKING:
-    from seeklog.cli.progress import Progress
+    from seeklog.cli.show.progress import Progress
+    from seeklog.log import Log, Segment
+    from seeklog.log.side import Checkpoint
     from seeklog.record.kernel import Record
-    from seeklog.storage.checkpoint import Checkpoint
-    from seeklog.storage.log import Log
-    from seeklog.storage.segment import Segment
     from seeklog.store import Store
 
 Item = TypeVar("Item")

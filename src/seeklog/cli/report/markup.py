@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from collections.abc import Iterable
 
-from seeklog.cli.neutral import neutral
+from seeklog.cli.show.neutral import neutral
 
 _VOID = frozenset({"meta", "link", "br", "rect", "line", "path", "circle", "polyline"})
 

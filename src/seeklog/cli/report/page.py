@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from importlib.resources import files
 from typing import Final
 
-from seeklog.cli import amounts
 from seeklog.cli.report import charts, segment_map
 from seeklog.cli.report.axis import byte_ticks, count_ticks, short_count
 from seeklog.cli.report.facts import PartitionFacts, StoreFacts, TopicFacts
 from seeklog.cli.report.markup import Markup, joined, tag
+from seeklog.cli.show import amounts
 from seeklog.groups.description import PartitionLag
-from seeklog.sketch import Sizes
-from seeklog.storage.finding import Finding, Severity
+from seeklog.log.check import Finding, Severity
+from seeklog.record.sketch import Sizes
 
 # What a page begins with, by which a former report is known.
 FIRST_LINE: Final = "<!doctype html><!-- a report of seeklog -->\n"

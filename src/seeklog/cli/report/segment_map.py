@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from seeklog.cli import amounts
 from seeklog.cli.report.facts import PartitionFacts, SegmentFacts
 from seeklog.cli.report.markup import Markup, joined, lines_of, tag
+from seeklog.cli.show import amounts
 
 WIDTH = 1000.0
 HEIGHT = 46.0

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, cast
 import click
 
 from seeklog import names
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
-from seeklog.cli.kcat_format import unescape
-from seeklog.cli.progress import Progress
+from seeklog.cli.option_types import parse_pair
 from seeklog.cli.record_input import BadLine, Numbered, Plain, csv_drafts, json_drafts, read_chunks, split_lines
-from seeklog.cli.record_json import Headers
 from seeklog.cli.sending import Sending
-from seeklog.cli.terminal import Terminal
-from seeklog.cli.words import parse_pair
+from seeklog.cli.show import amounts
+from seeklog.cli.show.kcat_format import unescape
+from seeklog.cli.show.progress import Progress
+from seeklog.cli.show.record_json import Headers
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import InvalidRecord, SeeklogError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
-    from seeklog.cli.record_json import Draft
+    from seeklog.cli.show.record_json import Draft
     from seeklog.store import Store
     from seeklog.topics.description import TopicDescription
 
@@ -44,8 +45,8 @@ _SAID_BY_THE_ERROR = (
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--json", "is_json", is_flag=True, help="Lines are JSON as cat writes it: key, value, headers, time.")
 @click.option("--csv", "is_csv", is_flag=True, help="CSV whose first row names the columns: key, value, header.NAME …")
@@ -115,7 +116,7 @@ def append(
             terminal.say("type records, a line each; Ctrl-D ends it")
         config = None if compression is None else {COMPRESSION: compression}
         stack.enter_context(_told_once())
-        store = stack.enter_context(place.open_to_write(directory, create=creates, background=True, config=config))
+        store = stack.enter_context(opening.open_to_write(directory, create=creates, background=True, config=config))
         found = _find_topic(store, topic, creates=creates)
         _check_compression(found, compression)
         progress = stack.enter_context(terminal.progress(f"appending to {topic}", total=size, unit="bytes"))

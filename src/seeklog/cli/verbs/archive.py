@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import click
 
-from seeklog.cli import amounts, completing, place
+from seeklog.cli import completing, opening
 from seeklog.cli.app import verb
-from seeklog.cli.terminal import Terminal
-from seeklog.cli.words import parse_storage_options
+from seeklog.cli.option_types import parse_storage_options
+from seeklog.cli.show import amounts
+from seeklog.cli.show.terminal import Terminal
 
 
 @verb
-@place.directory
+@opening.directory
 @click.argument("target", metavar="TARGET", shell_complete=completing.directories)
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=completing.topics)
 @click.option(
@@ -48,7 +49,7 @@ def archive(
     """
     storage_options = parse_storage_options(options)
     with (
-        place.open_to_read(directory) as store,
+        opening.open_to_read(directory) as store,
         terminal.progress("archiving", unit="bytes") as bar,
     ):
         done = store.archive(

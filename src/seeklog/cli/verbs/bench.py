@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
-from seeklog.cli import amounts, completing
+from seeklog.cli import completing
 from seeklog.cli.app import verb
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 
 
 def _rate(value: Any) -> str:

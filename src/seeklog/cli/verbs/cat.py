@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import click
 
-from seeklog.cli import place, selection
+from seeklog.cli import opening, selection
 from seeklog.cli.app import verb
-from seeklog.cli.record_output import format_options, make_writer, write_all
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.record_output import format_options, make_writer, write_all
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @selection.range_options
 @click.option("-n", "limit", type=click.IntRange(0), metavar="N", help="Not more than so many records.")
 @click.option("--by-time", is_flag=True, help="Merge the partitions by the times of the records.")
@@ -45,7 +45,7 @@ def cat(
     'x%'. JSON lines are lossless: append --json writes the same records.
     """
     wanted = selection.compile_filter(key=key, greps=greps, headers=headers, wheres=wheres, utc=utc)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         ranges = selection.find_ranges(store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc)
         writer = make_writer(
             terminal,

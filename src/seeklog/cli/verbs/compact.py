@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog import names
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
 from seeklog.cli.housekeeping import do_each, partitions_of
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
-from seeklog.storage.compaction import BUFFER_BYTES, Cleanable, Compacted
+from seeklog.log import BUFFER_BYTES, Cleanable, Compacted
 
 if TYPE_CHECKING:
+    from seeklog.log import Log
     from seeklog.names import TopicPartition
-    from seeklog.storage.log import Log
     from seeklog.store import Store
 
 
@@ -49,8 +50,8 @@ DONE = (
 
 
 @verb
-@place.directory
-@place.optional_topic
+@opening.directory
+@opening.optional_topic
 @click.option(
     "--buffer",
     "buffer_bytes",
@@ -76,8 +77,8 @@ def compact(
     was just written stays. With --dry-run it is told how much was never compacted, and whether it is due by
     min.cleanable.dirty.ratio. A program that has the store open does this by itself.
     """
-    place.check_can_be_written(directory)
-    with place.open_to_read(directory) as store:
+    opening.check_can_be_written(directory)
+    with opening.open_to_read(directory) as store:
         if topic is not None:
             _check_compacts(store, topic)
         partitions = partitions_of(
@@ -98,7 +99,7 @@ def compact(
         return
     terminal.confirm(f"Compact {what}?", is_agreed=is_agreed)
     with (
-        place.open_to_write(directory) as store,
+        opening.open_to_write(directory) as store,
         terminal.progress("compacting", total=len(dirty), unit="partitions") as bar,
     ):
 

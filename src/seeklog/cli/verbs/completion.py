@@ -8,7 +8,7 @@ import click
 
 from seeklog.cli import completing
 from seeklog.cli.app import app, verb
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 
 _WHERE = {

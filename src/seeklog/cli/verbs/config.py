@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog import names
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
-from seeklog.cli.words import parse_config
+from seeklog.cli.option_types import parse_config
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.config import TOPIC_WORDS, canonical_word
 from seeklog.errors import UsageError
 
@@ -23,8 +23,8 @@ COLUMNS = (Column("word"), Column("value"), Column("from"))
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="Set a word for this topic.")
 @click.option("--unset", "unset", multiple=True, metavar="WORD", help="Take a word back to the default.")
 @click.option("--partitions", type=click.IntRange(1), help="Give the topic more partitions, so many in all.")
@@ -48,7 +48,7 @@ def config(
     if changes or partitions is not None:
         _change(terminal, directory, topic, changes, partitions)
         return
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         write_rows(terminal, COLUMNS, _rows(store.describe_topic(topic)), row_format=row_format, as_json=as_json)
 
 
@@ -68,8 +68,8 @@ def _change(
     terminal: Terminal, directory: str, topic: str, changes: dict[str, str | None], partitions: int | None
 ) -> None:
     names.check_not_internal(topic)
-    place.check_can_be_written(directory)
-    with place.open_to_write(directory) as store:
+    opening.check_can_be_written(directory)
+    with opening.open_to_write(directory) as store:
         before = {row["word"]: row for row in _rows(store.describe_topic(topic))}
         count = len(store.describe_topic(topic).partitions)
         if partitions is not None and partitions <= count:

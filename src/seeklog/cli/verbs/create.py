@@ -5,16 +5,16 @@ from __future__ import annotations
 import click
 
 from seeklog import names
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
-from seeklog.cli.terminal import Terminal
-from seeklog.cli.words import parse_config
+from seeklog.cli.option_types import parse_config
+from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="How many.")
 @click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="A word of its configuration, Kafka's.")
 @click.option("--if-not-exists", "is_lenient", is_flag=True, help="Do nothing if the topic is there.")
@@ -27,7 +27,7 @@ def create(
     names.check_topic_name(topic)
     names.check_not_internal(topic)
     LogConfig.from_mapping(config)
-    with place.open_to_write(directory, create=True) as store:
+    with opening.open_to_write(directory, create=True) as store:
         if is_lenient and topic in store.topics():
             terminal.say(f"{topic} is there already")
             return

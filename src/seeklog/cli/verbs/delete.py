@@ -5,18 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seeklog import names
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.terminal import Terminal
 
 if TYPE_CHECKING:
     from seeklog.store import Store
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @consent_options
 def delete(terminal: Terminal, directory: str, topic: str, is_dry: bool, is_agreed: bool) -> None:
     """Delete a topic with all of its records, and with what groups have committed for it.
@@ -24,14 +25,14 @@ def delete(terminal: Terminal, directory: str, topic: str, is_dry: bool, is_agre
     Asks first. The topic is gone for everybody at once, or it stays whole: so if another process writes to it.
     """
     names.check_not_internal(topic)
-    place.check_can_be_written(directory)
-    with place.open_to_read(directory) as store:
+    opening.check_can_be_written(directory)
+    with opening.open_to_read(directory) as store:
         what = _told(store, topic)
     if is_dry:
         terminal.tell(f"would delete {what}")
         return
     terminal.confirm(f"Delete {what}?", is_agreed=is_agreed)
-    with place.open_to_write(directory) as store:
+    with opening.open_to_write(directory) as store:
         store.delete_topic(topic)
     terminal.say(f"deleted {what}")
 

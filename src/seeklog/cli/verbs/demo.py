@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from seeklog.cli.app import verb
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.terminal import Terminal
 
 
 @verb

@@ -8,12 +8,12 @@ from typing import Any
 
 import click
 
-from seeklog.cli import amounts
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
-from seeklog.cli.neutral import neutral
-from seeklog.cli.rows import json_line
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.rows import json_line
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import INT64_MAX, utc_option
 from seeklog.errors import NotALog, UsageError
 
@@ -51,7 +51,7 @@ def dump(
     Reads any Kafka broker's .log .index .timeindex .txnindex .snapshot and checkpoints as they are, seeklog's own
     files, and whole directories of them. Behind damage it goes on with the next whole batch, and exits with 3.
     """
-    from seeklog.cli.dissection import Wish
+    from seeklog.cli.show.dissection import Wish
 
     if stop is not None and stop <= start:
         raise UsageError(f"--to {stop} must be above --from {start}")
@@ -79,8 +79,8 @@ def _found(damages: int) -> str:
 
 
 def _parts(path: str, wish: Any) -> Iterator[dict[str, Any]]:
-    from seeklog.cli.dissection import dissect_log, is_log
-    from seeklog.cli.side_files import dissect_side
+    from seeklog.cli.show.dissection import dissect_log, is_log
+    from seeklog.cli.show.side_files import dissect_side
 
     name = os.path.basename(path)
     if not is_log(name):
@@ -94,7 +94,7 @@ def _parts(path: str, wish: Any) -> Iterator[dict[str, Any]]:
 def _files(word: str, *, with_index: bool) -> Iterator[str]:
     """Yield the files that a word names: itself, or those of a directory and of the partitions in it."""
     from seeklog import names
-    from seeklog.cli.side_files import is_dumpable
+    from seeklog.cli.show.side_files import is_dumpable
 
     if os.path.isfile(word):
         yield word

@@ -6,19 +6,20 @@ import os
 
 import click
 
-from seeklog.cli import amounts, place, selection
+from seeklog.cli import opening, selection
 from seeklog.cli.app import verb
-from seeklog.cli.exporting import FORMATS, export_parquet, export_text
-from seeklog.cli.outfile import whole_file
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.exporting import FORMATS, export_parquet, export_text
+from seeklog.cli.show.outfile import whole_file
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 from seeklog.record.arrow import import_pyarrow
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.option("--output", "-o", "path", required=True, metavar="FILE", help="Where to write; its ending is the format.")
 @click.option("--parquet", "chosen", flag_value="parquet", help="As Parquet, whatever the ending.")
 @click.option("--csv", "chosen", flag_value="csv", help="As CSV.")
@@ -46,7 +47,7 @@ def export(
     chosen = chosen or _by_ending(path)
     if chosen == "parquet":
         import_pyarrow()
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         ranges = selection.find_ranges(store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc)
         total = sum(max(0, each.stop - each.start) for each in ranges)
         with (

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import GroupInUse, UsageError
 
@@ -39,8 +40,8 @@ DESCRIBED = (
 
 
 @verb
-@place.directory
-@place.optional_group
+@opening.directory
+@opening.optional_group
 @click.option("--delete", "is_doomed", is_flag=True, help="Delete the group with its offsets.")
 @consent_options
 @utc_option
@@ -63,7 +64,7 @@ def groups(
     if is_doomed:
         _delete(terminal, directory, group, is_dry=is_dry, is_agreed=is_agreed)
         return
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         rows = _listed(store, utc) if group is None else _described(store, group, utc)
         columns = LISTED if group is None else DESCRIBED
         if group is None and not store.groups():
@@ -106,8 +107,8 @@ def _described(store: Store, group: str, utc: bool) -> Iterator[dict[str, Any]]:
 def _delete(terminal: Terminal, directory: str, group: str | None, *, is_dry: bool, is_agreed: bool) -> None:
     if group is None:
         raise UsageError("--delete takes the name of a group")
-    place.check_can_be_written(directory)
-    with place.open_to_read(directory) as store:
+    opening.check_can_be_written(directory)
+    with opening.open_to_read(directory) as store:
         described = store.describe_group(group)
     check_idle(group, len(described.members))
     what = f"group {group} with its offsets in {len(described.committed)} partitions"
@@ -115,7 +116,7 @@ def _delete(terminal: Terminal, directory: str, group: str | None, *, is_dry: bo
         terminal.tell(f"would delete {what}")
         return
     terminal.confirm(f"Delete {what}?", is_agreed=is_agreed)
-    with place.open_to_write(directory) as store:
+    with opening.open_to_write(directory) as store:
         store.delete_group(group)
     terminal.say(f"deleted {what}")
 

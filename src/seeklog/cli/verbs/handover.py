@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
 from seeklog.cli.exits import Exit
-from seeklog.cli.neutral import neutral
-from seeklog.cli.outfile import whole_file
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
-from seeklog.cli.words import parse_config
+from seeklog.cli.option_types import parse_config
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.outfile import whole_file
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig
 from seeklog.errors import UsageError
 
@@ -37,7 +38,7 @@ COLUMNS = (
 
 
 @verb
-@place.directory
+@opening.directory
 @click.option("--to-kafka", is_flag=True, help="Prepare DIR for a broker: as a new cluster, or with --into.")
 @click.option("--from-kafka", is_flag=True, help="Report what a broker changed in DIR, and take it back.")
 @click.option("--kafka-version", metavar="VERSION", help="The version of the new cluster.  [default: 4.3]")
@@ -81,7 +82,7 @@ def handover(
     """
     if to_kafka == from_kafka:
         raise UsageError("say which way: --to-kafka or --from-kafka")
-    place.check_can_be_written(directory)
+    opening.check_can_be_written(directory)
     given: dict[str, object] = {
         "--into": data_dir,
         "--metadata": metadata_dir,

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
-from seeklog.cli.rows import formats
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.rows import formats
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @verb
-@place.directory
+@opening.directory
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @click.option("--partition", "-p", type=click.IntRange(0), help="This one only.")
 @click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")
@@ -52,7 +52,7 @@ def info(
     targets = _chosen(find_targets([directory] if topic is None else [directory, topic]), topic, partition)
     if as_map:
         return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
-    from seeklog.cli.about import write_about
+    from seeklog.cli.show.about import write_about
 
     write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format, as_json=as_json)
     return None
@@ -74,10 +74,9 @@ def _chosen(targets: list[Target], topic: str | None, partition: int | None) -> 
 def _draw(
     terminal: Terminal, targets: list[Target], *, by: str, is_checked: bool, is_ascii: bool, utc: bool
 ) -> int | None:
-    from seeklog.cli.log_map import Ink, draw_map, speaks_unicode
-    from seeklog.cli.neutral import neutral
-    from seeklog.storage.finding import Severity
-    from seeklog.storage.portrait import take_portrait
+    from seeklog.cli.show.log_map import Ink, draw_map, speaks_unicode
+    from seeklog.cli.show.neutral import neutral
+    from seeklog.log.check import Severity, take_portrait
 
     ink = Ink(is_ascii=is_ascii or not speaks_unicode(), has_colors=terminal.has_colors)
     is_damaged = False

@@ -8,19 +8,19 @@ from typing import Literal
 
 import click
 
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.exits import NothingFound
-from seeklog.cli.neutral import neutral_bytes
-from seeklog.cli.record_output import format_options, make_writer, write_all
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.neutral import neutral_bytes
+from seeklog.cli.show.record_output import format_options, make_writer, write_all
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.argument("key", metavar="KEY")
 @click.option("--base64", "is_base64", is_flag=True, help="KEY is base64, for one that is no text.")
 @click.option("--hex", "is_hex", is_flag=True, help="KEY is hexadecimal.")
@@ -55,7 +55,7 @@ def key(
     writer = make_writer(
         terminal, record_format=record_format, as_json=as_json, template=template, utc=utc, partitions=2
     )
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         found = store.latest_for_key(topic, wanted, partition=where)
         shown = neutral_bytes(wanted)
         if found is None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 
 COLUMNS = (
     Column("group"),
@@ -21,15 +22,15 @@ COLUMNS = (
 
 
 @verb
-@place.directory
-@place.optional_group
+@opening.directory
+@opening.optional_group
 @formats
 def lag(terminal: Terminal, directory: str, group: str | None, row_format: str | None, as_json: bool) -> None:
     """Show how far a group, or each of them, is behind: offsets between what it has committed and the end.
 
     A partition that a member reads and that has no commit yet counts from its start.
     """
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         rows: list[dict[str, Any]] = [
             {
                 "group": name,

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog import names
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit, line
-from seeklog.cli.neutral import neutral
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import CorruptionError, OffsetOutOfRange, TopicNotFound
 from seeklog.files import OsFiles
@@ -34,7 +35,7 @@ COLUMNS = (
 
 
 @verb
-@place.directory
+@opening.directory
 @click.option("--all", "-a", "internal", is_flag=True, help="Also Kafka's own topics, such as __consumer_offsets.")
 @utc_option
 @formats
@@ -46,7 +47,7 @@ def ls(
     Where damage hides a time, that is left out and told at the end, and it exits with 3.
     """
     damages: list[CorruptionError] = []
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         rows = _rows(store, directory, internal, utc, damages)
         write_rows(terminal, COLUMNS, rows, row_format=row_format, as_json=as_json)
     for name, why in _set_aside(directory):
@@ -115,7 +116,7 @@ def _record_count(directory: str, description: TopicDescription) -> int:
     if not offsets or "compact" not in description.config.cleanup_policy:
         return offsets
     from seeklog.cli.targets import find_targets
-    from seeklog.storage.portrait import take_portrait
+    from seeklog.log.check import take_portrait
 
     counted = 0
     for target in find_targets([directory, description.name]):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from seeklog.cli import completing, place
+from seeklog.cli import completing, opening
 from seeklog.cli.app import verb
-from seeklog.cli.rows import formats
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.rows import formats
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 
 JOBS = ("verify", "reindex", "compact", "stats", "archive", "to-lake", "import", "payments")
@@ -16,7 +16,7 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 
 @verb
 @click.argument("job", metavar="JOB", type=click.Choice(JOBS))
-@place.directory
+@opening.directory
 @click.option(
     "--topic", "-t", "topics", multiple=True, shell_complete=completing.topics, help="Only this topic; may be repeated."
 )
@@ -89,7 +89,7 @@ def pipeline(
         raise UsageError("payments takes one --topic")
     # A JVM takes seconds to start: what is not there is told before.
     chosen = list(topics) or (["payments"] if job == "payments" else None)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         for topic in chosen or ():
             store.partitions(topic)
     if job == "compact":

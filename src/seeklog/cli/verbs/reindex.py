@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog import names
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import dry_run_option
 from seeklog.cli.exits import Damaged
 from seeklog.cli.housekeeping import partitions_of
 from seeklog.cli.partitions import chosen, partitions_option
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 from seeklog.names import TopicPartition
 
@@ -32,8 +32,8 @@ COLUMNS = (
 
 
 @verb
-@place.directory
-@place.optional_topic
+@opening.directory
+@opening.optional_topic
 @partitions_option
 @dry_run_option
 @click.option("--spark", "with_spark", is_flag=True, help="Have Spark's tasks do it, many segments at a time.")
@@ -53,7 +53,7 @@ def reindex(
     Every entry is checked. An index is only advice: no record can be lost with it, and none comes back by this; for
     damage in the log itself see seeklog verify. Partitions must not be written meanwhile.
     """
-    place.check_can_be_written(directory)
+    opening.check_can_be_written(directory)
     if partitions and topic is None:
         raise UsageError("--partition takes a TOPIC")
     if with_spark:
@@ -65,7 +65,7 @@ def reindex(
         return
     from seeklog.cli.indexes import rebuild
 
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         root = store.location
         checked = _check(terminal, store, topic, partitions)
     wrong = [each for each in checked if each.problems]

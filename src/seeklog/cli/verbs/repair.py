@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from seeklog import names
-from seeklog.cli import amounts
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
 from seeklog.cli.exits import Exit
-from seeklog.cli.neutral import neutral
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 
 if TYPE_CHECKING:
     from seeklog.cli.targets import Target
-    from seeklog.storage.repair import RepairPlan
+    from seeklog.log.check import RepairPlan
 
 COLUMNS = (
     Column("partition"),
@@ -83,7 +83,7 @@ def repair(
 
 def _plan(target: Target, *, from_torn: bool) -> RepairPlan:
     from seeklog.files import OsFiles
-    from seeklog.storage.repair import plan_repair
+    from seeklog.log.check import plan_repair
 
     if not isinstance(target.files, OsFiles):
         raise UsageError(f"{target.place.directory} is in an archive, which is only read; archive it anew instead")
@@ -92,7 +92,7 @@ def _plan(target: Target, *, from_torn: bool) -> RepairPlan:
 
 
 def _repair(target: Target, *, from_torn: bool, advance: Any) -> RepairPlan:
-    from seeklog.storage.repair import repair as mend
+    from seeklog.log.check import repair as mend
 
     place = target.place
     return mend(place.directory, config=place.config, inherited=place.inherited, from_torn=from_torn, advance=advance)

@@ -6,17 +6,18 @@ import os
 
 import click
 
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Damaged
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
-from seeklog.storage.finding import Severity
+from seeklog.log.check import Severity
 
 
 @verb
-@place.directory
+@opening.directory
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1)
 @click.option(
     "--output", "-o", default="report.html", show_default=True, metavar="FILE", help="Where to; - for stdout."
@@ -52,7 +53,7 @@ def report(
     from seeklog.cli.report.page import page
 
     _check_output(output, directory)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         total = work_of(store, topics, check=not is_quick, records_most=records_most)
         with terminal.progress("reading", total=total, unit="bytes") as progress:
             facts = gather(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import click
 
-from seeklog.cli import amounts, place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
 from seeklog.cli.partitions import chosen, offsets_at, partitions_option
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import parse_place, utc_option
 from seeklog.cli.verbs.groups import check_idle
 from seeklog.names import TopicPartition
@@ -25,9 +26,9 @@ COLUMNS = (
 
 
 @verb
-@place.directory
-@place.group
-@place.topic
+@opening.directory
+@opening.group
+@opening.topic
 @click.option("--to", "to", required=True, metavar="PLACE", help="An offset, -N, start, end or @TIME, such as @-15m.")
 @partitions_option
 @consent_options
@@ -52,8 +53,8 @@ def reset(
     members of the group must have stopped.
     """
     wanted = parse_place(to, utc=utc)
-    place.check_can_be_written(directory)
-    with place.open_to_read(directory) as store:
+    opening.check_can_be_written(directory)
+    with opening.open_to_read(directory) as store:
         described = store.describe_group(group)
         check_idle(group, len(described.members))
         new = offsets_at(store, topic, chosen(store, topic, partitions), wanted)
@@ -76,6 +77,6 @@ def reset(
         terminal.say(f"would set {what}" if changed else f"{group} is there already; nothing was changed")
         return
     terminal.confirm(f"Set {what}?", is_agreed=is_agreed)
-    with place.open_to_write(directory) as store:
+    with opening.open_to_write(directory) as store:
         store.commit_offsets(group, {TopicPartition(topic, number): offset for number, offset in new.items()})
     terminal.say(f"set {what}")

@@ -5,21 +5,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from seeklog import names
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
 from seeklog.cli.housekeeping import REMOVED, do_each, partitions_of, removal_row, told
-from seeklog.cli.rows import formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.rows import formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 
 if TYPE_CHECKING:
-    from seeklog.storage.log import Log
-    from seeklog.storage.removal import Removal
+    from seeklog.log import Log, Removal
 
 
 @verb
-@place.directory
-@place.optional_topic
+@opening.directory
+@opening.optional_topic
 @consent_options
 @formats
 def retain(
@@ -36,10 +35,10 @@ def retain(
     Shows what goes, and asks. Whole segments go, the last one too if all of it is too old. A program that has the store
     open does this by itself every five minutes; this is for a store that nobody has open.
     """
-    place.check_can_be_written(directory)
+    opening.check_can_be_written(directory)
     if topic is not None:
         names.check_not_internal(topic)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         plans = {
             partition: plan
             for partition in partitions_of(store, topic)
@@ -51,7 +50,7 @@ def retain(
         terminal.say(f"would delete {told(plans)}" if plans else "nothing is too old or too much")
         return
     terminal.confirm(f"Delete {told(plans)}?", is_agreed=is_agreed)
-    with place.open_to_write(directory) as store:
+    with opening.open_to_write(directory) as store:
         done, locked = do_each(terminal, store, plans, _retain)
     terminal.say(f"deleted {told(done)}")
     if locked is not None:

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seeklog.cli import amounts, place, selection
+from seeklog.cli import opening, selection
 from seeklog.cli.app import verb
 from seeklog.cli.partitions import chosen, partitions_option
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.selection import Range
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import Place, parse_place, utc_option
 from seeklog.errors import OffsetOutOfRange
+from seeklog.store.topic import Range
 
 if TYPE_CHECKING:
-    from seeklog.storage.log import Log
-    from seeklog.storage.reading import Seek
+    from seeklog.log import Log, Seek
 
 
 def _span(microseconds: int | None) -> str:
@@ -40,8 +40,8 @@ COLUMNS = (
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.argument("word", metavar="PLACE")
 @partitions_option
 @utc_option
@@ -63,7 +63,7 @@ def seek(
     behind the last record has an offset, and no segment yet.
     """
     wanted = parse_place(word, utc=utc)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         numbers = chosen(store, topic, partitions)
         # Before anything else has looked at the indexes: so the first time is a first time.
         first = {partition: _timed(wanted, store.log(topic, partition)) for partition in numbers}

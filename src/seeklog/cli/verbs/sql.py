@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seeklog.cli import place, selection
+from seeklog.cli import opening, selection
 from seeklog.cli.app import verb
-from seeklog.cli.rows import formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import TopicNotFound, UsageError
 
 if TYPE_CHECKING:
-    from seeklog.cli.topic_dataset import TopicDataset
+    from seeklog.store.dataset import TopicDataset
 
 
 @verb
-@place.directory
+@opening.directory
 @click.argument("query", metavar="QUERY")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only these as tables; by default all.")
 @selection.range_options
@@ -44,15 +44,15 @@ def sql(
     stands in double quotes, also "offset". What WHERE says of offset, partition and timestamp is pushed down: the
     rest is not read (-v tells what was). Nothing is written, and no other file is opened.
     """
-    from seeklog.cli.duck import import_duckdb, query_rows
+    from seeklog.store.sql import import_duckdb, query_rows, shown
 
     if not query.strip().strip(";"):
         raise UsageError("there is no query; write, for example: select count(*) from orders")
     duckdb = import_duckdb()
-    from seeklog.cli.topic_dataset import TopicDataset
+    from seeklog.store.dataset import TopicDataset
 
     selection.check_places(starts=starts, stops=stops, utc=utc)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         there = store.topics(internal=True)
         for topic in topics:
             if topic not in there:
@@ -64,7 +64,8 @@ def sql(
                 selection.find_ranges, store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc
             )
             tables[topic] = TopicDataset(topic, find)
-        with query_rows(duckdb, query, tables, utc=utc) as (columns, rows):
+        with query_rows(duckdb, query, tables, utc=utc) as (found, rows):
+            columns = [Column(name, shown=shown, is_right=is_number) for name, is_number in found]
             write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
         for topic, table in tables.items():
             for read in table.reads:

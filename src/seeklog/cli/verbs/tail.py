@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seeklog.cli import place, selection
+from seeklog.cli import opening, selection
 from seeklog.cli.app import verb
 from seeklog.cli.partitions import partitions_option
-from seeklog.cli.record_output import Writer, format_options_but_f, make_writer, write_all
 from seeklog.cli.selection import Wanted
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.record_output import Writer, format_options_but_f, make_writer, write_all
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 
@@ -26,8 +26,8 @@ LAST = 10
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.option("--follow", "-f", "follows", is_flag=True, help="Then wait for more; Ctrl-C ends it.")
 @click.option("-n", "limit", type=click.IntRange(0), metavar="N", help=f"How many, all together.  [default: {LAST}]")
 @click.option(
@@ -67,7 +67,7 @@ def tail(
     if follows and record_format == "json":
         raise UsageError("a list of JSON has an end, and what is followed has none: take --format jsonl")
     wanted = selection.compile_filter(key=key, greps=greps, headers=headers, wheres=wheres, utc=utc)
-    with place.open_to_read(directory) as store:
+    with opening.open_to_read(directory) as store:
         ranges = selection.find_ranges(store, topic, partitions=partitions, starts=starts, utc=utc)
         writer = make_writer(
             terminal, record_format=record_format, as_json=as_json, template=template, utc=utc, partitions=len(ranges)

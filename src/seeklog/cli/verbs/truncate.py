@@ -7,13 +7,13 @@ import contextlib
 import click
 
 from seeklog import names
-from seeklog.cli import place
+from seeklog.cli import opening
 from seeklog.cli.app import verb
 from seeklog.cli.consent import consent_options
 from seeklog.cli.housekeeping import REMOVED, removal_row, told
 from seeklog.cli.partitions import chosen, offsets_at, partitions_option
-from seeklog.cli.rows import formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show.rows import formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import parse_place, utc_option
 from seeklog.errors import UsageError
 from seeklog.names import TopicPartition
@@ -22,8 +22,8 @@ _PLACE = "an offset, -N, start, end or @TIME"
 
 
 @verb
-@place.directory
-@place.topic
+@opening.directory
+@opening.topic
 @click.option("--before", "before", metavar="PLACE", help=f"Delete what lies before {_PLACE}.")
 @click.option("--to", "to", metavar="PLACE", help="Cut the log there: the batch that holds it and all behind it go.")
 @partitions_option
@@ -53,8 +53,8 @@ def truncate(
     if (before is None) == (to is None):
         raise UsageError("say either --before or --to")
     wanted = parse_place(before or to or "", utc=utc)
-    place.check_can_be_written(directory)
-    with place.open_to_read(directory) as store:
+    opening.check_can_be_written(directory)
+    with opening.open_to_read(directory) as store:
         found = offsets_at(store, topic, chosen(store, topic, partitions), wanted)
         plans = {}
         for number, offset in found.items():
@@ -68,7 +68,7 @@ def truncate(
         terminal.say(f"would delete {told(plans)}" if plans else "there is nothing to delete")
         return
     terminal.confirm(f"Delete {told(plans)}?", is_agreed=is_agreed)
-    with place.open_to_write(directory) as store, contextlib.ExitStack() as held:
+    with opening.open_to_write(directory) as store, contextlib.ExitStack() as held:
         logs = {each: held.enter_context(store.hold(each.topic, each.partition)) for each in plans}
         for partition, log in logs.items():
             if to is None:

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seeklog.cli import amounts
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
-from seeklog.cli.neutral import neutral
-from seeklog.cli.rows import Column, formats, write_rows
-from seeklog.cli.terminal import Terminal
+from seeklog.cli.show import amounts
+from seeklog.cli.show.neutral import neutral
+from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.terminal import Terminal
 
 if TYPE_CHECKING:
     from seeklog.cli.targets import Target
-    from seeklog.storage.finding import Finding
-    from seeklog.storage.inspection import Inspection, Plan
+    from seeklog.log.check import Finding, Inspection, Plan
 
 COLUMNS = tuple(
     Column(name)
@@ -67,9 +66,8 @@ def verify(
 
 
 def _plan(target: Target, *, attempts: int = MAX_ATTEMPTS) -> Plan:
-    from seeklog.storage.finding import Finding, Kind, Severity
-    from seeklog.storage.inspection import Plan, plan_inspection
-    from seeklog.topics.territory import still_has
+    from seeklog.log.check import Finding, Kind, Plan, Severity, plan_inspection
+    from seeklog.topics.scope import still_has
 
     place = target.place
     try:
@@ -93,7 +91,7 @@ def _check_settled(
     target: Target, plan: Plan, *, is_deep: bool, advance: Callable[[int], None]
 ) -> tuple[list[Finding], list[Inspection]]:
     """Check a partition; again, where a broker that runs replaces files meanwhile."""
-    from seeklog.storage.inspection import has_changed
+    from seeklog.log.check import has_changed
 
     found, inspected = _check(target, plan, is_deep=is_deep, advance=advance)
     for _ in range(MAX_ATTEMPTS - 1):
@@ -106,8 +104,7 @@ def _check_settled(
 def _check(
     target: Target, plan: Plan, *, is_deep: bool, advance: Callable[[int], None]
 ) -> tuple[list[Finding], list[Inspection]]:
-    from seeklog.storage.deep_inspection import inspect_records, inspect_sides
-    from seeklog.storage.inspection import conclude, inspect_segment
+    from seeklog.log.check import conclude, inspect_records, inspect_segment, inspect_sides
 
     inspected = []
     for subject in plan.subjects:
@@ -123,7 +120,7 @@ def _check(
 
 
 def _row(target: Target, finding: Finding) -> dict[str, Any]:
-    from seeklog.cli.remedies import meaning, next_step
+    from seeklog.cli.show.remedies import meaning, next_step
 
     place = f"{target.root} {target.name}" if target.root is not None else target.place.directory
     return {

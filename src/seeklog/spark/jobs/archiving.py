@@ -13,13 +13,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seeklog.depot import open_depot
-from seeklog.errors import NotAccessible, SeeklogError
-from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import pack, run_tasks
-from seeklog.spark.words import readable_path
-from seeklog.store import open_store
-from seeklog.topics.archive import (
+from seeklog.archive.copying import (
     LOOKS_MOST,
     Copy,
     Plan,
@@ -32,9 +26,15 @@ from seeklog.topics.archive import (
     finish_archive,
     plan_archive,
 )
-from seeklog.topics.archived import Origin
+from seeklog.archive.manifest import SegmentEntry
+from seeklog.archive.reading import Origin
+from seeklog.errors import NotAccessible, SeeklogError
+from seeklog.files.depot import open_depot
+from seeklog.spark.jobs.progress import Progress, readable
+from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.spark.option_map import readable_path
+from seeklog.store import open_store
 from seeklog.topics.description import Archived
-from seeklog.topics.manifest import SegmentEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -13,12 +13,11 @@ from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
+from seeklog.log import BUFFER_BYTES, Compacted, Log
 from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import run_tasks
-from seeklog.storage.compaction import BUFFER_BYTES, Compacted
-from seeklog.storage.log import Log
 from seeklog.store import Store
 
 if TYPE_CHECKING:

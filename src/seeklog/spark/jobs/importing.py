@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from seeklog import names
 from seeklog.errors import SchemaMismatch, TopicNotFound, UsageError
 from seeklog.files import OsFiles
+from seeklog.log import read_transaction
 from seeklog.names import check_topic_name
-from seeklog.spark.sink import app_name
-from seeklog.spark.words import local_path
-from seeklog.spark.write_options import parse_write_options
-from seeklog.storage.transaction import read_transaction
+from seeklog.spark.option_map import local_path
+from seeklog.spark.write.options import parse_write_options
+from seeklog.spark.write.sink import app_name
 from seeklog.store import open_store
 
 if TYPE_CHECKING:

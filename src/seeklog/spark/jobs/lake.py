@@ -19,8 +19,8 @@ from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.lake.parquet import Order, Written, refusal, write_piece
 from seeklog.spark.lake.planning import Share, plan_shares
-from seeklog.spark.plan import Piece, plan_splits
-from seeklog.spark.words import local_path
+from seeklog.spark.option_map import local_path
+from seeklog.spark.read.plan import Piece, plan_splits
 from seeklog.store import Store, open_store
 
 if TYPE_CHECKING:

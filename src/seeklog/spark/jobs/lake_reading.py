@@ -20,9 +20,9 @@ from seeklog.spark.jobs.lake import chosen_topics
 from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.lake.planning import check_against
-from seeklog.spark.offsets import Bounds, encode_offsets, find_bounds
-from seeklog.spark.options import COLUMNS, Choice
-from seeklog.spark.words import local_path
+from seeklog.spark.option_map import local_path
+from seeklog.spark.read.offsets import Bounds, encode_offsets, find_bounds
+from seeklog.spark.read.options import COLUMNS, Choice
 from seeklog.store import open_store
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _within(frame: DataFrame, since: datetime | None, until: datetime | None) ->
 def _lake_types() -> StructType:
     from pyspark.sql.types import DateType, StructField, StructType
 
-    from seeklog.spark.schema import RECORD_SCHEMA
+    from seeklog.spark.read.schema import RECORD_SCHEMA
 
     return StructType([*RECORD_SCHEMA.fields, StructField("date", DateType())])
 
@@ -175,7 +175,7 @@ def _tail(
     fail: bool,
 ) -> DataFrame:
     """Return what the store has behind the lake, up to what could be read when its bounds were taken."""
-    from seeklog.spark.schema import RECORD_SCHEMA, pick
+    from seeklog.spark.read.schema import RECORD_SCHEMA, pick
 
     starts = {
         at: max(here.log_start_offset, known[at].next_offset if at in known else 0) for at, here in bounds.items()

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from seeklog.config import LogConfig
 from seeklog.files import Files, ReadOnlyFiles
-from seeklog.spark.words import local_path
-from seeklog.topics import territory
-from seeklog.topics.territory import Place, Territory
+from seeklog.spark.option_map import local_path
+from seeklog.topics import scope
+from seeklog.topics.scope import Place, Territory
 
 __all__ = ["Place", "Territory", "find_partitions"]
 
@@ -20,4 +20,4 @@ def find_partitions(
     """Return what lies at `path`, which may be a `file:` address. Nothing is opened or changed."""
     given = os.fsdecode(path)
     root = given if isinstance(files, ReadOnlyFiles) else local_path("path", given)
-    return territory.find_partitions(root, topics=topics, config=config, files=files)
+    return scope.find_partitions(root, topics=topics, config=config, files=files)

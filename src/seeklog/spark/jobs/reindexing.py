@@ -14,13 +14,12 @@ from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
+from seeklog.log import Log, lock_directory, lock_out_broker
+from seeklog.log.check import Renewed, renew_index, sizes_of
 from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, Territory, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
-from seeklog.storage.directory import lock_directory, lock_out_broker
-from seeklog.storage.log import Log
-from seeklog.storage.reindex import Renewed, renew_index, sizes_of
 from seeklog.store import Store
 from seeklog.topics.layout import check_root
 

@@ -13,29 +13,27 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from seeklog.archive.reading import Origin
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, DataLoss, NotAccessible, SeeklogError, UsageError
+from seeklog.log import located, pinned_view, scan_headers
 from seeklog.names import TopicPartition
 from seeklog.record import codec
 from seeklog.record.arrow import import_pyarrow
 from seeklog.record.batch import CODEC_MASK, BatchHeader
 from seeklog.record.kernel import HEADER_SIZE
-from seeklog.sketch import Keys, Sizes, Throughput
+from seeklog.record.sketch import Keys, Sizes, Throughput
 from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
 from seeklog.spark.jobs.lake import chosen_topics
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import run_tasks
-from seeklog.spark.offsets import Bounds, Range, find_bounds
-from seeklog.spark.options import Choice
-from seeklog.spark.plan import Piece, Split, plan_splits
-from seeklog.spark.scan import scan_split
+from seeklog.spark.option_map import local_path
+from seeklog.spark.read.offsets import Bounds, Range, find_bounds
+from seeklog.spark.read.options import Choice
+from seeklog.spark.read.plan import Piece, Split, plan_splits
+from seeklog.spark.read.scan import scan_split
 from seeklog.spark.times import floor_divided
-from seeklog.spark.words import local_path
-from seeklog.storage.headers import scan_headers
-from seeklog.storage.pinned import pinned_view
-from seeklog.storage.reading import located
 from seeklog.store import open_store
-from seeklog.topics.archived import Origin
 
 if TYPE_CHECKING:
     import pyarrow

@@ -13,9 +13,9 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from seeklog.spark.active import make_active
 from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
 from seeklog.spark.jobs.progress import Progress
+from seeklog.spark.local.active import make_active
 
 if TYPE_CHECKING:
     import pyarrow

@@ -9,18 +9,27 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from seeklog.archive.reading import Origin, StoredFiles, open_archive
 from seeklog.config import LogConfig
 from seeklog.errors import NotAccessible
 from seeklog.files import Files, absolute
+from seeklog.log.check import (
+    Finding,
+    Inspection,
+    Kind,
+    Plan,
+    Severity,
+    Subject,
+    conclude,
+    inspect_segment,
+    plan_inspection,
+)
 from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
-from seeklog.spark.words import readable_path
-from seeklog.storage.finding import Finding, Kind, Severity
-from seeklog.storage.inspection import Inspection, Plan, Subject, conclude, inspect_segment, plan_inspection
-from seeklog.topics.archived import Origin, StoredFiles, open_archive
-from seeklog.topics.territory import still_has
+from seeklog.spark.option_map import readable_path
+from seeklog.topics.scope import still_has
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -13,11 +13,9 @@ from collections.abc import Iterable, Iterator
 
 from seeklog import names
 from seeklog.errors import LakeMismatch, LogLocked, NotAccessible
-from seeklog.files import Files, absolute
+from seeklog.files import Files, absolute, replace_file, sync_ancestors, take_lock
 from seeklog.spark.lake.manifest import LakeFile, Manifest, decode_manifest, encode_manifest
-from seeklog.spark.words import local_path
-from seeklog.storage.checkpoint import replace_file
-from seeklog.storage.directory import sync_ancestors, take_lock
+from seeklog.spark.option_map import local_path
 
 
 class LakeDirectory:

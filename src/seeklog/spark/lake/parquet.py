@@ -17,14 +17,14 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seeklog import names
+from seeklog.archive.reading import Origin
 from seeklog.errors import DataLoss, DiskFull, NotAccessible, SeeklogError
 from seeklog.files import Files, OsFiles
 from seeklog.record.arrow import import_pyarrow
 from seeklog.spark.lake.manifest import LakeFile
-from seeklog.spark.plan import Piece, Split
-from seeklog.spark.scan import scan_split
+from seeklog.spark.read.plan import Piece, Split
+from seeklog.spark.read.scan import scan_split
 from seeklog.spark.times import floor_divided
-from seeklog.topics.archived import Origin
 
 if TYPE_CHECKING:
     import pyarrow

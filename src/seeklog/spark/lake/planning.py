@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from seeklog.config import INT64_MAX
 from seeklog.errors import LakeMismatch
 from seeklog.files import ReadOnlyFiles
+from seeklog.log import Log
 from seeklog.names import TopicPartition
 from seeklog.spark.lake.manifest import LakePartition, Manifest
-from seeklog.spark.offsets import Bounds, Range, find_bounds
-from seeklog.spark.options import Choice
-from seeklog.storage.log import Log
+from seeklog.spark.read.offsets import Bounds, Range, find_bounds
+from seeklog.spark.read.options import Choice
 from seeklog.store import Store
 
 

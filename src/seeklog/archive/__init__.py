@@ -1,0 +1,1 @@
+"""Sealed segments elsewhere: copied, listed in a manifest, read there."""

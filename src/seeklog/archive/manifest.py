@@ -1,0 +1,286 @@
+"""The manifest of an archive: what has been copied there, to the byte.
+
+`seeklog-archive.json`, in the root of an archive, is one JSON object:
+
+    format     "seeklog-archive"
+    version    1
+    crc32c     8 hex digits: the CRC-32C of `content` as JSON with sorted keys and no spaces
+    content    complete     false from before the first file is copied until the first archiving has ended
+               replaced     paths that earlier manifests named and this one does not; the next archiving removes them
+               topics       what there is, and what is known to be missing; see `Manifest`
+
+It is written last, whole, in the place of the one before. So whatever a kill leaves, the manifest names files that are
+all there; what it does not name does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, Final
+
+from seeklog import names
+from seeklog.config import INT32_MAX, LogConfig
+from seeklog.errors import ManifestMismatch, SeeklogError
+from seeklog.log.side import Seal, decode_seal
+from seeklog.record.framed import whole_number
+from seeklog.record.kernel import crc32c
+
+FORMAT: Final = "seeklog-archive"
+VERSION: Final = 1
+# What of a partition goes along with its segments.
+PARTITION_FILES: Final = (names.PARTITION_METADATA, names.LEADER_EPOCHS)
+_SUFFIX: Final = re.compile(r"\.[a-z]+\Z", re.ASCII)
+_STEM: Final = re.compile(r"\d{20}(-[0-9a-f]{8})?\Z", re.ASCII)
+_REPLACED: Final = re.compile(r"([^/]+)/\d{20}(-[0-9a-f]{8})?\.[a-z]+\Z", re.ASCII)
+_DAMAGED: Final = "restore it from a copy, or archive to another place; nothing was changed"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A file's size and the CRC-32C of its bytes."""
+
+    size: int
+    crc: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentEntry:
+    """One segment that was copied."""
+
+    base_offset: int
+    next_offset: int
+    record_count: int
+    batch_count: int
+    max_timestamp_ms: int
+    seal_bytes: bytes | None
+    """The head of its seal, so that it need not be fetched to be known; None: it has none: a broker wrote it."""
+    stem: str
+    """What its files are called before their suffix: the base offset, and a CRC if another one had that name before."""
+    files: Mapping[str, StoredFile]
+    """By their suffixes."""
+
+    @property
+    def log(self) -> StoredFile:
+        return self.files[names.LOG]
+
+    def seal(self) -> Seal | None:
+        """Return what the seal says."""
+        return None if self.seal_bytes is None else decode_seal(self.seal_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionEntry:
+    """One partition: its segments in order, and the files beside them."""
+
+    partition: int
+    log_start_offset: int
+    epochs: tuple[tuple[int, int], ...] = ()
+    """Leader epochs: each with the offset that it begins at."""
+    files: Mapping[str, StoredFile] = field(default_factory=dict)
+    segments: tuple[SegmentEntry, ...] = ()
+    gaps: tuple[tuple[int, int], ...] = ()
+    """What is known to be missing between segments: the first offset, and the first behind, where a segment begins."""
+
+    @property
+    def end_offset(self) -> int:
+        """The offset behind the last segment: exclusive."""
+        return self.segments[-1].next_offset if self.segments else self.log_start_offset
+
+    def paths(self) -> dict[str, StoredFile]:
+        """Return every file by its name in the partition's directory."""
+        stored = {f"{one.stem}{suffix}": file for one in self.segments for suffix, file in one.files.items()}
+        return {**stored, **self.files}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicEntry:
+    """One topic, with those of its partitions that have something to be archived."""
+
+    name: str
+    topic_id: str
+    config: Mapping[str, Any]
+    partitions: Mapping[int, PartitionEntry]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """What an archive holds."""
+
+    topics: Mapping[str, TopicEntry] = field(default_factory=dict)
+    is_complete: bool = True
+    replaced: tuple[str, ...] = ()
+
+    def with_topics(self, topics: Iterable[TopicEntry]) -> Manifest:
+        """Return the manifest with these topics in it, or in the place of those of their names."""
+        return replace(self, topics={**self.topics, **{topic.name: topic for topic in topics}})
+
+    def paths(self) -> dict[str, StoredFile]:
+        """Return every file by its path in the archive."""
+        return {
+            f"{topic.name}-{number}/{name}": file
+            for topic in self.topics.values()
+            for number, partition in topic.partitions.items()
+            for name, file in partition.paths().items()
+        }
+
+
+# ---------------------------------------------------------------- to bytes
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """Return the bytes of the file."""
+    content = {
+        "complete": manifest.is_complete,
+        "replaced": list(manifest.replaced),
+        "topics": [_topic_out(topic) for _, topic in sorted(manifest.topics.items())],
+    }
+    document = {"format": FORMAT, "version": VERSION, "crc32c": _checksum(content), "content": content}
+    return json.dumps(document).encode("ascii") + b"\n"
+
+
+def _checksum(content: object) -> str:
+    return f"{crc32c(json.dumps(content, sort_keys=True, separators=(',', ':')).encode('ascii')):08x}"
+
+
+def _topic_out(topic: TopicEntry) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "id": topic.topic_id,
+        "config": dict(topic.config),
+        "partitions": [_partition_out(partition) for _, partition in sorted(topic.partitions.items())],
+    }
+
+
+def _partition_out(partition: PartitionEntry) -> dict[str, Any]:
+    return {
+        "partition": partition.partition,
+        "log_start_offset": partition.log_start_offset,
+        "epochs": [list(epoch) for epoch in partition.epochs],
+        "files": _files_out(partition.files),
+        "segments": [_segment_out(segment) for segment in partition.segments],
+        "gaps": [list(gap) for gap in partition.gaps],
+    }
+
+
+def _segment_out(segment: SegmentEntry) -> dict[str, Any]:
+    return {
+        "base_offset": segment.base_offset,
+        "next_offset": segment.next_offset,
+        "record_count": segment.record_count,
+        "batch_count": segment.batch_count,
+        "max_timestamp_ms": segment.max_timestamp_ms,
+        "seal": None if segment.seal_bytes is None else segment.seal_bytes.hex(),
+        "stem": segment.stem,
+        "files": _files_out(segment.files),
+    }
+
+
+def _files_out(files: Mapping[str, StoredFile]) -> dict[str, Any]:
+    return {name: {"size": file.size, "crc32c": f"{file.crc:08x}"} for name, file in sorted(files.items())}
+
+
+# ---------------------------------------------------------------- from bytes
+
+
+def decode_manifest(data: bytes, *, path: str) -> Manifest:
+    """Return what the bytes say, or raise `ManifestMismatch`. Names become paths, so each is checked."""
+    try:
+        document = json.loads(data)
+        if document["format"] != FORMAT or type(document["version"]) is not int:
+            raise ValueError(f"its format is {document['format']!r}")
+        if document["version"] != VERSION:
+            raise ManifestMismatch(
+                f"the manifest has version {document['version']}, and this seeklog reads {VERSION}; use a newer one",
+                path=path,
+            )
+        content = document["content"]
+        if document["crc32c"] != _checksum(content):
+            raise ManifestMismatch(f"the manifest fails its CRC; {_DAMAGED}", path=path)
+        topics = [_topic_in(topic) for topic in content["topics"]]
+        manifest = Manifest(
+            topics={topic.name: topic for topic in topics},
+            is_complete=content["complete"] is True,
+            replaced=tuple(_replaced_in(name) for name in content["replaced"]),
+        )
+    except ManifestMismatch:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SeeklogError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ManifestMismatch(f"the manifest does not parse ({reason}); {_DAMAGED}", path=path) from error
+    return manifest
+
+
+def _replaced_in(path: str) -> str:
+    match = _REPLACED.match(path)
+    if match is None or names.parse_partition_name(match[1]) is None:
+        raise ValueError(f"{path!r} is no file of a segment")
+    return path
+
+
+def _topic_in(entry: Mapping[str, Any]) -> TopicEntry:
+    topic = TopicEntry(
+        name=entry["topic"],
+        topic_id=entry["id"],
+        config=dict(entry["config"]),
+        partitions={partition.partition: partition for partition in map(_partition_in, entry["partitions"])},
+    )
+    names.check_topic_name(topic.name)
+    LogConfig().with_words(topic.config)
+    if not isinstance(topic.topic_id, str):
+        raise ValueError(f"the topic {topic.name!r} has an id that cannot be")
+    return topic
+
+
+def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
+    segments = tuple(map(_segment_in, entry["segments"]))
+    if any(first.next_offset > second.base_offset for first, second in pairwise(segments)):
+        raise ValueError("segments lie over each other")
+    gaps = tuple((whole_number(first), whole_number(behind)) for first, behind in entry["gaps"])
+    holes = {(first.next_offset, second.base_offset) for first, second in pairwise(segments)}
+    if any(first >= behind or (first, behind) not in holes for first, behind in gaps):
+        raise ValueError("it declares offsets to be missing where no segments enclose them")
+    unknown = set(entry["files"]).difference(PARTITION_FILES)
+    if unknown:
+        raise ValueError(f"{min(unknown)!r} is no file of a partition")
+    return PartitionEntry(
+        partition=whole_number(entry["partition"], most=INT32_MAX),
+        log_start_offset=whole_number(entry["log_start_offset"]),
+        epochs=tuple((whole_number(epoch), whole_number(start)) for epoch, start in entry["epochs"]),
+        files=_files_in(entry["files"]),
+        segments=segments,
+        gaps=gaps,
+    )
+
+
+def _segment_in(entry: Mapping[str, Any]) -> SegmentEntry:
+    segment = SegmentEntry(
+        base_offset=whole_number(entry["base_offset"]),
+        next_offset=whole_number(entry["next_offset"]),
+        record_count=whole_number(entry["record_count"]),
+        batch_count=whole_number(entry["batch_count"]),
+        max_timestamp_ms=whole_number(entry["max_timestamp_ms"], least=-1),
+        seal_bytes=None if entry["seal"] is None else bytes.fromhex(entry["seal"]),
+        stem=entry["stem"],
+        files=_files_in(entry["files"]),
+    )
+    if not _STEM.match(segment.stem) or int(segment.stem[:20]) != segment.base_offset:
+        raise ValueError(f"{segment.stem!r} does not name the segment at {segment.base_offset}")
+    if not all(map(_SUFFIX.match, segment.files)) or names.LOG not in segment.files:
+        raise ValueError(f"the files of the segment at {segment.base_offset} are not those of one")
+    if segment.seal_bytes is not None and names.SEAL not in segment.files:
+        raise ValueError(f"the segment at {segment.base_offset} has a seal that was not copied")
+    if segment.next_offset < segment.base_offset:
+        raise ValueError(f"the segment at {segment.base_offset} ends before it begins")
+    return segment
+
+
+def _files_in(entry: Mapping[str, Any]) -> dict[str, StoredFile]:
+    return {name: _file_in(file) for name, file in entry.items()}
+
+
+def _file_in(file: Mapping[str, Any]) -> StoredFile:
+    return StoredFile(whole_number(file["size"]), whole_number(int(file["crc32c"], 16), most=2**32 - 1))

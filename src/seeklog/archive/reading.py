@@ -1,0 +1,237 @@
+"""The files of an archive, as its manifest has them.
+
+The manifest is the directory: what it does not name is not there, and names, sizes, seals and configurations are known
+without a request. A segment that took another's place, because compaction had rewritten it, is stored under a name of
+its own; here it has the name that a segment has. Checkpoint and catalog are made of the manifest.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from seeklog import names
+from seeklog.config import INT64_MAX
+from seeklog.errors import ArchiveIncomplete
+from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles, ReadOnlyFiles
+from seeklog.files.remote import RemoteFiles
+from seeklog.log.side import Checkpoint, encode_checkpoint
+from seeklog.names import TopicPartition
+from seeklog.topics.catalog import Catalog, Topic, encode_catalog
+from seeklog.topics.layout import partition_path
+
+if TYPE_CHECKING:
+    from seeklog.archive.manifest import Manifest, PartitionEntry, SegmentEntry
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a store's files lie, to be read in another process. Small, and picklable; secrets are not shown."""
+
+    root: str
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    stored: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Files that lie under other names than they should have."""
+
+    def files(self) -> Files:
+        """Return the door to them. Nothing is asked yet."""
+        files = RemoteFiles(self.root, storage_options=self.storage_options) if names.is_url(self.root) else OsFiles()
+        return StoredFiles(files, self.stored) if self.stored else files
+
+
+class StoredFiles(ReadOnlyFiles):
+    """Files of which some lie under other names."""
+
+    def __init__(self, inner: Files, stored: Mapping[str, str]) -> None:
+        self.inner = inner
+        self.stored = stored
+
+    def _stored(self, path: str) -> str:
+        return self.stored.get(path, path)
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if write or create:
+            self.refuse(path)
+        return self.inner.open(self._stored(path))
+
+    def close(self, handle: int) -> None:
+        self.inner.close(handle)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        return self.inner.read(handle, size, position)
+
+    def size(self, handle: int) -> int:
+        return self.inner.size(handle)
+
+    def map(self, path: str) -> Buffer:
+        return self.inner.map(self._stored(path))
+
+    def read_file(self, path: str) -> bytes:
+        return self.inner.read_file(self._stored(path))
+
+    def list(self, directory: str) -> list[str]:
+        return self.inner.list(directory)
+
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        return self.inner.kinds(directory)
+
+    def kind(self, path: str) -> Kind:
+        return self.inner.kind(self._stored(path))
+
+    def file_size(self, path: str) -> int:
+        return self.inner.file_size(self._stored(path))
+
+    def status(self, path: str) -> FileStatus:
+        return self.inner.status(self._stored(path))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return self.inner.status_of(handle)
+
+
+class ArchivedFiles(StoredFiles):
+    """What a manifest names, for reading."""
+
+    def __init__(self, inner: Files, root: str, manifest: Manifest) -> None:
+        self._root = root
+        self._sizes: dict[str, dict[str, int]] = {root: {names.TOPICS: 0, names.ARCHIVE: 0}}
+        self._made = {f"{root}/{names.TOPICS}": encode_catalog(_catalog(manifest))}
+        stored: dict[str, str] = {}
+        for topic in manifest.topics.values():
+            for number, partition in topic.partitions.items():
+                path = partition_path(root, TopicPartition(topic.name, number))
+                self._take_in(path, partition, stored)
+                if isinstance(inner, RemoteFiles):
+                    inner.know(path, {name: file.size for name, file in partition.paths().items()})
+        super().__init__(inner, stored)
+
+    def _take_in(self, path: str, partition: PartitionEntry, stored: dict[str, str]) -> None:
+        sizes = self._sizes[path] = {name: file.size for name, file in partition.files.items()}
+        for segment in partition.segments:
+            for suffix, file in segment.files.items():
+                name = names.segment_name(segment.base_offset, suffix)
+                sizes[name] = file.size
+                if segment.stem != name[:20]:
+                    stored[f"{path}/{name}"] = f"{path}/{segment.stem}{suffix}"
+            if segment.seal_bytes is not None:
+                self._made[f"{path}/{names.segment_name(segment.base_offset, names.SEAL)}"] = segment.seal_bytes
+        checkpoint = encode_checkpoint(_checkpoint(partition))
+        sizes[names.CHECKPOINT] = len(checkpoint)
+        self._made[f"{path}/{names.CHECKPOINT}"] = checkpoint
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self.file_size(path)
+        return super().open(path, write=write, create=create)
+
+    def read_file(self, path: str) -> bytes:
+        self.file_size(path)
+        made = self._made.get(path)
+        return super().read_file(path) if made is None else made
+
+    def map(self, path: str) -> Buffer:
+        self.file_size(path)
+        return super().map(path)
+
+    def list(self, directory: str) -> list[str]:
+        return list(self.kinds(directory))
+
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        if directory not in self._sizes:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), directory)
+        found: dict[str, Kind] = dict.fromkeys(self._sizes[directory], "file")
+        if directory == self._root:
+            found.update({path.rpartition("/")[2]: "directory" for path in self._sizes if path != directory})
+        return found
+
+    def kind(self, path: str) -> Kind:
+        if path in self._sizes:
+            return "directory"
+        self.file_size(path)
+        return "file"
+
+    def file_size(self, path: str) -> int:
+        directory, _, name = path.rpartition("/")
+        size = self._sizes.get(directory, {}).get(name)
+        if size is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return size
+
+    def status(self, path: str) -> FileStatus:
+        # A copy does not change, so it need not be asked which file it is.
+        return FileStatus(self.file_size(path), (0, 0))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return FileStatus(self.inner.size(handle), (0, 0))
+
+
+def open_archive(files: Files, root: str) -> Files:
+    """Return the files of an archive, or `files` as they are if there is none at `root`."""
+    manifest = read_manifest(files, root)
+    if manifest is None:
+        return files
+    if not manifest.is_complete:
+        raise ArchiveIncomplete(f"{root} is an archive that has only been begun; archive to it again to complete it")
+    return ArchivedFiles(files, root, manifest)
+
+
+def read_manifest(files: Files, root: str) -> Manifest | None:
+    """Return what an archive holds, or None if there is none at `root`."""
+    path = f"{root}/{names.ARCHIVE}"
+    try:
+        data = files.read_file(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    # Loaded where there is an archive, and by nobody else: it would cost every import some milliseconds.
+    from seeklog.archive.manifest import decode_manifest
+
+    return decode_manifest(data, path=path)
+
+
+def _catalog(manifest: Manifest) -> Catalog:
+    return {
+        topic.name: Topic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=tuple(sorted(topic.partitions)),
+            config=topic.config,
+        )
+        for topic in manifest.topics.values()
+    }
+
+
+def _checkpoint(partition: PartitionEntry) -> Checkpoint:
+    """Return the checkpoint of a partition that was closed cleanly at the end of its last segment."""
+    end = partition.end_offset
+    last = partition.segments[-1] if partition.segments else None
+    return Checkpoint(
+        recovery_point=end,
+        log_start_offset=partition.log_start_offset,
+        high_watermark=end,
+        contiguous_from=_contiguous_from(partition.segments),
+        epochs=partition.epochs,
+        gaps=partition.gaps,
+        active=None if last is None else _closed(last),
+    )
+
+
+def _contiguous_from(segments: tuple[SegmentEntry, ...]) -> int:
+    """Return the offset from which on no gap between batches is lawful."""
+    found = INT64_MAX
+    for segment in reversed(segments):
+        seal = segment.seal()
+        if seal is None or not seal.contiguous or (found != INT64_MAX and segment.next_offset != found):
+            return found
+        found = segment.base_offset
+    return found
+
+
+def _closed(segment: SegmentEntry) -> tuple[int, ...] | None:
+    """Return what a clean close would have noted of a sealed segment; what only a writer needs is left at zero."""
+    seal = segment.seal()
+    if seal is None:
+        return None
+    head = (seal.base_offset, seal.next_offset, seal.size, seal.log_crc, seal.batch_count, seal.record_count)
+    rest = (int(seal.contiguous), -1, seal.max_timestamp_ms, 0, 0, 0, 0, 0)
+    return (*head, *rest, seal.offset_index_crc, seal.time_index_crc)

@@ -1,0 +1,105 @@
+"""Formats as kcat has them: `%o %k %v\\n`.
+
+    %s %v   value                   %k   key                    %t   topic      %T   timestamp in milliseconds
+    %S      its length, -1 if null  %K   its length, or -1      %p   partition  %h   headers, as name=value,…
+    %R      its length in 4 bytes   %%   a percent sign         %o   offset
+
+`\\n`, `\\t`, `\\r`, `\\0`, `\\\\` and `\\xHH` are what they are elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from seeklog.cli.show.neutral import neutral_bytes
+from seeklog.errors import UsageError
+from seeklog.record.kernel import Record
+
+_ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
+_PIECE: Final = re.compile(r"%(?P<letter>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)
+_INT32: Final = struct.Struct(">i")
+
+Part = Callable[[Record], bytes]
+
+
+def _length(data: bytes | None) -> int:
+    return -1 if data is None else len(data)
+
+
+def _headers(record: Record) -> bytes:
+    return b",".join(
+        key.encode("utf-8", "surrogateescape") + b"=" + (b"NULL" if value is None else value)
+        for key, value in record.headers
+    )
+
+
+_LETTERS: Final[dict[str, Part]] = {
+    "s": lambda record: record.value or b"",
+    "v": lambda record: record.value or b"",
+    "S": lambda record: b"%d" % _length(record.value),
+    "R": lambda record: _INT32.pack(_length(record.value)),
+    "k": lambda record: record.key or b"",
+    "K": lambda record: b"%d" % _length(record.key),
+    "T": lambda record: b"%d" % (-1 if record.timestamp_ms is None else record.timestamp_ms),
+    "h": _headers,
+    "t": lambda record: str(record.topic).encode(),
+    "p": lambda record: b"%d" % (record.partition or 0),
+    "o": lambda record: b"%d" % record.offset,
+}
+
+
+def unescape(text: str, *, option: str) -> bytes:
+    """Return the bytes that an option's text with such escapes says; at least one."""
+    pieces: list[bytes] = []
+    for match in _PIECE.finditer(text):
+        if match["hex"] is not None:
+            pieces.append(bytes([int(match["hex"], 16)]))
+        elif match["escape"] is None:
+            pieces.append(match[0].encode("utf-8", "surrogateescape"))
+        elif match["escape"] in _ESCAPES:
+            pieces.append(_ESCAPES[match["escape"]])
+        else:
+            raise UsageError(f"{option} {text!r}: {match[0]} is none of \\n \\t \\r \\0 \\xHH \\\\")
+    if not text:
+        raise UsageError(f"{option} is empty; name at least one character")
+    return b"".join(pieces)
+
+
+def compile_format(text: str, *, is_neutral: bool) -> Part:
+    """Return what makes bytes of a record; with `is_neutral` what comes from the record cannot steer a terminal."""
+    template: list[bytes] = []
+    parts: list[Part] = []
+    for match in _PIECE.finditer(text):
+        if match["letter"] is not None:
+            _add_letter(match, text, template, parts)
+        elif match["hex"] is not None:
+            template.append(_literal(bytes([int(match["hex"], 16)])))
+        elif match["escape"] is not None:
+            if match["escape"] not in _ESCAPES:
+                raise UsageError(f"-f: {match[0]} at column {match.start() + 1} is none of \\n \\t \\r \\0 \\xHH \\\\")
+            template.append(_literal(_ESCAPES[match["escape"]]))
+        else:
+            template.append(_literal(match[0].encode("utf-8", "surrogateescape")))
+    form = b"".join(template)
+    if not is_neutral:
+        return lambda record: form % tuple([part(record) for part in parts])
+    return lambda record: form % tuple([neutral_bytes(part(record)).encode() for part in parts])
+
+
+def _add_letter(match: re.Match[str], text: str, template: list[bytes], parts: list[Part]) -> None:
+    letter = match["letter"]
+    if letter == "%":
+        template.append(b"%%")
+    elif letter in _LETTERS:
+        template.append(b"%b")
+        parts.append(_LETTERS[letter])
+    else:
+        known = " ".join(f"%{each}" for each in _LETTERS)
+        raise UsageError(f"-f: %{letter} at column {match.start() + 1} is none of {known} %%")
+
+
+def _literal(data: bytes) -> bytes:
+    return data.replace(b"%", b"%%")

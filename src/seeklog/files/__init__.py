@@ -1,0 +1,40 @@
+"""The only door to the disk: local files, files at a URL, and the places where archives are put.
+
+`seeklog.files.remote` and `seeklog.files.depot` are loaded by those who need them.
+"""
+
+from seeklog.files.durable import publish_file, replace_file, stage_file, sync_ancestors
+from seeklog.files.handle import Handle
+from seeklog.files.local import (
+    FULL,
+    Buffer,
+    Files,
+    FileStatus,
+    Kind,
+    OsFiles,
+    ReadOnlyFiles,
+    absolute,
+    local_path,
+)
+from seeklog.files.lock import SHORT_WAIT_S, Lock, retry_while_locked, take_lock
+
+__all__ = [
+    "FULL",
+    "SHORT_WAIT_S",
+    "Buffer",
+    "FileStatus",
+    "Files",
+    "Handle",
+    "Kind",
+    "Lock",
+    "OsFiles",
+    "ReadOnlyFiles",
+    "absolute",
+    "local_path",
+    "publish_file",
+    "replace_file",
+    "retry_while_locked",
+    "stage_file",
+    "sync_ancestors",
+    "take_lock",
+]

@@ -1,0 +1,271 @@
+"""Files that lie at a URL, read through fsspec: a bucket, a web server, another machine. Nothing is ever written here.
+
+`RemoteFiles` is the reading half of `Files`. What it has been told it does not ask again: a directory is listed once, a
+small file is fetched once, so a store that is open is the one that was there when it was opened. A `.log` is read in
+ranges (`readahead`), never whole. Time limits and retries are those of the backend, set by `storage_options`.
+
+Every failure of a backend is raised as an `OSError` with the URL, as the operating system would: its own errors, of
+many libraries, go no further.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import re
+import threading
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from seeklog import names
+from seeklog.errors import UsageError
+from seeklog.files.local import Buffer, Files, FileStatus, Kind, ReadOnlyFiles
+from seeklog.files.readahead import ReadAhead
+
+# An index is some MB at most: Kafka's bound is 10 MB unless it was raised.
+MAP_MOST: Final = 256 << 20
+# Checkpoints, seals and metadata: they are fetched once. Larger files are not asked for twice by any reader.
+SMALL_MOST: Final = 64 << 10
+SMALL_COUNT_MOST: Final = 4096
+# What is asked for where nobody knows how large a file is; most are smaller, and one request is enough.
+CHUNK: Final = 16 << 20
+# The size of a file that a listing has without one, as that of a web server.
+_UNKNOWN: Final = -1
+_EXTRAS: Final[Mapping[str, str]] = {"s3": "s3", "s3a": "s3"}
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
+_PASSWORD: Final = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
+_ADVICE: Final = "check the URL, the credentials and endpoint in storage_options, and the network"
+
+
+def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
+    """Return fsspec's file system for a URL, and what it calls the place there. Nothing is asked of it yet."""
+    scheme = _scheme(url)
+    if _PASSWORD.match(url):
+        raise UsageError("the URL has a password in it, which errors and plans would show; give it in storage_options")
+    try:
+        import fsspec
+    except ImportError as error:
+        raise UsageError(f'{scheme}:// needs fsspec: pip install "seeklog[{_EXTRAS.get(scheme, "remote")}]"') from error
+    try:
+        # Listings are kept here, for as long as a store is open, and not beyond it in the backend.
+        system, place = fsspec.core.url_to_fs(url, **{"use_listings_cache": False, **storage_options})
+    except ImportError as error:
+        how = f'pip install "seeklog[{_EXTRAS[scheme]}]"' if scheme in _EXTRAS else one_line(error)
+        raise UsageError(f"{scheme}:// needs one more package: {how}") from error
+    except ValueError as error:
+        raise UsageError(f"{url} cannot be opened: {one_line(error)}") from error
+    except TypeError as error:
+        raise UsageError(f"the storage_options are not those of {scheme}://: {one_line(error)}") from error
+    return system, str(place).rstrip("/")
+
+
+def one_line(error: BaseException) -> str:
+    """Return what an error says, on one line."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+@contextlib.contextmanager
+def as_os_errors(path: str) -> Iterator[None]:
+    """Raise what a backend raises as the `OSError` that a disk would have raised."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
+    except NotADirectoryError as error:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
+    except FileExistsError as error:
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
+    except PermissionError as error:
+        raise PermissionError(errno.EACCES, f"{one_line(error)}; {_ADVICE}", path) from error
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, f"{one_line(error)}; {_ADVICE}", path) from error
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise OSError(errno.EIO, f"{reason}; {_ADVICE}", path) from error
+
+
+def is_remote(files: Files) -> bool:
+    """Tell whether files lie at a URL, where a request costs as much as many bytes."""
+    return isinstance(getattr(files, "inner", files), RemoteFiles)
+
+
+class RemoteFiles(ReadOnlyFiles):
+    """The files below a URL, for reading. Any thread may call anything; a forked child connects anew."""
+
+    def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
+        self.url = url
+        self._storage_options = dict(storage_options or {})
+        self._connected_in = -1
+        self._connect()
+        self._lock = threading.Lock()
+        self._numbers = itertools.count(1)
+        self._opened: dict[int, str] = {}
+        self._listings: dict[str, dict[str, tuple[Kind, int]]] = {}
+        self._small: dict[str, bytes] = {}
+        self._ahead = ReadAhead(self._fetch)
+
+    def __repr__(self) -> str:
+        return f"<RemoteFiles {self.url}>"
+
+    def _connect(self) -> None:
+        self._system, self._place = open_filesystem(self.url, self._storage_options)
+        self._connected_in = os.getpid()
+
+    def _ask(self, path: str) -> tuple[Any, str]:
+        """Return the file system, and what it calls a path below the URL."""
+        if self._connected_in != os.getpid():
+            # A forked child has neither the parent's threads nor a right to its connections.
+            self._lock = threading.Lock()
+            self._ahead = ReadAhead(self._fetch)
+            self._connect()
+        if path != self.url and not path.startswith(f"{self.url}/"):
+            raise OSError(errno.EXDEV, f"it does not lie below {self.url}", path)
+        return self._system, self._place + path[len(self.url) :]
+
+    def know(self, directory: str, sizes: Mapping[str, int]) -> None:
+        """Take the files in a directory, and their sizes, from somebody who knows; it is not listed then."""
+        with self._lock:
+            self._listings[directory] = {name: ("file", size) for name, size in sizes.items()}
+
+    def _fetch(self, path: str, start: int, stop: int) -> bytes:
+        system, place = self._ask(path)
+        with as_os_errors(path):
+            data: bytes = system.cat_file(place, start=start, end=stop)
+        if len(data) > stop - start:
+            # Some web servers answer a range with all of the file: right bytes would be taken for others.
+            raise OSError(errno.ENOTSUP, "the server does not serve ranges of files", path)
+        return data
+
+    # ------------------------------------------------------------ open files
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if write or create:
+            self.refuse(path)
+        if self._is_missing(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        number = next(self._numbers)
+        self._opened[number] = path
+        return number
+
+    def close(self, handle: int) -> None:
+        self._opened.pop(handle, None)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        path = self._opened[handle]
+        return self._ahead.read(path, size, position, file_size=self._listed_size(path))
+
+    def size(self, handle: int) -> int:
+        return self.file_size(self._opened[handle])
+
+    def map(self, path: str) -> Buffer:
+        size = self._listed_size(path)
+        if size is not None and size > MAP_MOST:
+            raise OSError(errno.EFBIG, f"an index of {size:,} bytes is not fetched whole", path)
+        return self._whole(path)
+
+    def read_file(self, path: str) -> bytes:
+        data = self._small.get(path)
+        if data is None:
+            data = self._whole(path)
+            if len(data) <= SMALL_MOST:
+                with self._lock:
+                    if len(self._small) >= SMALL_COUNT_MOST:
+                        self._small.clear()
+                    self._small[path] = data
+        return data
+
+    def _whole(self, path: str) -> bytes:
+        if self._is_missing(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        size = self._listed_size(path)
+        if size is not None:
+            return self._fetch(path, 0, size) if size else b""
+        parts = [self._fetch(path, 0, CHUNK)]
+        while len(parts[-1]) == CHUNK and sum(map(len, parts)) < self._size_of(path):
+            parts.append(self._fetch(path, len(parts) * CHUNK, (len(parts) + 1) * CHUNK))
+        return b"".join(parts)
+
+    # ------------------------------------------------------------ names
+
+    def list(self, directory: str) -> list[str]:
+        return list(self._listing(directory))
+
+    def kinds(self, directory: str) -> dict[str, Kind]:
+        return {name: kind for name, (kind, _) in self._listing(directory).items()}
+
+    def kind(self, path: str) -> Kind:
+        directory, _, name = path.rpartition("/")
+        if path == self.url or directory not in self._listings:
+            system, place = self._ask(path)
+            with as_os_errors(path):
+                return _kind_of(system.info(place))
+        if self._is_missing(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        return self._listings[directory][name][0]
+
+    def file_size(self, path: str) -> int:
+        if self._is_missing(path):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        size = self._listed_size(path)
+        return self._size_of(path) if size is None else size
+
+    def status(self, path: str) -> FileStatus:
+        # What lies at a URL stays as it was first seen: a name stands for one file.
+        return FileStatus(self.file_size(path), (0, 0))
+
+    def status_of(self, handle: int) -> FileStatus:
+        return self.status(self._opened[handle])
+
+    def _size_of(self, path: str) -> int:
+        system, place = self._ask(path)
+        with as_os_errors(path):
+            info = system.info(place)
+            if _kind_of(info) != "file":
+                raise OSError(errno.EINVAL, "not a regular file", path)
+            return int(info["size"])
+
+    def _listing(self, directory: str) -> dict[str, tuple[Kind, int]]:
+        found = self._listings.get(directory)
+        if found is None:
+            system, place = self._ask(directory)
+            with as_os_errors(directory):
+                entries = system.ls(place or "/", detail=True)
+            found = {}
+            for entry in entries:
+                name = str(entry["name"]).rstrip("/")
+                if name == place and _kind_of(entry) == "file" and entry.get("size"):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
+                # Some stores mark a directory by an empty object of its name.
+                if name != place:
+                    size = entry.get("size")
+                    found[name.rpartition("/")[2]] = (_kind_of(entry), _UNKNOWN if size is None else int(size))
+            with self._lock:
+                self._listings[directory] = found
+        return found
+
+    def _is_missing(self, path: str) -> bool:
+        """Tell whether a listing says that there is no such name; where nothing was listed, whoever reads will see."""
+        directory, _, name = path.rpartition("/")
+        listing = self._listings.get(directory)
+        return listing is not None and name not in listing
+
+    def _listed_size(self, path: str) -> int | None:
+        directory, _, name = path.rpartition("/")
+        kind, size = self._listings.get(directory, {}).get(name, (None, 0))
+        return size if kind == "file" and size != _UNKNOWN else None
+
+
+def _kind_of(info: Mapping[str, Any]) -> Kind:
+    if info.get("islink"):
+        return "link"
+    kind = info.get("type")
+    return "directory" if kind == "directory" else "file" if kind == "file" else "other"
+
+
+def _scheme(url: str) -> str:
+    match = _SCHEME.match(url)
+    if match is None or not names.is_url(url):
+        raise UsageError(f"{url!r} is no URL, such as s3://bucket/path")
+    return match[0].lower()

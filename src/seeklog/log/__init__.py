@@ -1,0 +1,75 @@
+"""One partition on disk. This is the only door to it: no other room imports a module inside.
+
+Two inner rooms have doors of their own: `seeklog.log.side` for the formats of the small files beside a log, and
+`seeklog.log.check` for the tools that verify and mend, which are not loaded by those who only open a log.
+"""
+
+from seeklog.log.broker_visit import known_checkpoint
+from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted, clean_offset_of
+from seeklog.log.clean.removal import Removal
+from seeklog.log.columns import scan_arrow
+from seeklog.log.directory import lock_directory, lock_out_broker
+from seeklog.log.headers import Census, first_timestamp_ms, scan_headers, take_census
+from seeklog.log.host import BackgroundOf, Flushes, Host, OpenSegments
+from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
+from seeklog.log.keys.index import open_key_index
+from seeklog.log.log import Log
+from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
+from seeklog.log.producers import EPOCH_MOST, ProducerSequence
+from seeklog.log.reading import ADVICE, FileRange, Seek, located
+from seeklog.log.recovery import RecoveryReport, list_beside_writer
+from seeklog.log.segment import Segment, Shared, scan_into
+from seeklog.log.staging import PIECE_BYTES, StagedFile, Stager, read_staged, remove_staged
+from seeklog.log.transaction import Part, Transaction, end_transaction, read_transaction, traces, write_transaction
+from seeklog.log.view import View
+
+__all__ = [
+    "ADVICE",
+    "BUFFER_BYTES",
+    "EPOCH_MOST",
+    "OFFSET_ENTRY",
+    "PIECE_BYTES",
+    "TIME_ENTRY",
+    "BackgroundOf",
+    "Census",
+    "Cleanable",
+    "Compacted",
+    "FileRange",
+    "Flushes",
+    "Host",
+    "Log",
+    "OpenSegments",
+    "Part",
+    "Pin",
+    "ProducerSequence",
+    "RecoveryReport",
+    "Removal",
+    "Seek",
+    "Segment",
+    "Shared",
+    "StagedFile",
+    "Stager",
+    "Transaction",
+    "View",
+    "clean_offset_of",
+    "end_transaction",
+    "first_timestamp_ms",
+    "known_checkpoint",
+    "list_beside_writer",
+    "located",
+    "lock_directory",
+    "lock_out_broker",
+    "make_pin",
+    "offset_index",
+    "open_key_index",
+    "pinned_view",
+    "read_staged",
+    "read_transaction",
+    "remove_staged",
+    "scan_arrow",
+    "scan_headers",
+    "scan_into",
+    "take_census",
+    "traces",
+    "write_transaction",
+]

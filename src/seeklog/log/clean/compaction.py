@@ -1,0 +1,553 @@
+"""Compaction: of each key the latest record stays, with its offset; what older ones there are goes. Kafka's rules.
+
+The log has a clean part, in which no key comes twice, and a dirty one behind it, appended since. A round reads the
+dirty part and notes the last offset of each key in a map of bounded size; then it copies every segment up to where
+the map reaches, without the records that the map has later ones of. When the map was full before the end of the dirty
+part, another round goes on from there. `BatchFilter` says what stays of a batch.
+
+What is never touched: the segment that is appended to, anything at or above the high watermark or the first offset of
+a transaction that has not ended, or younger than `min_compaction_lag_ms`. What transactions leave behind goes by the
+rules in `ended`. Records below a segment's `clean_offset`, which its seal keeps, were in some map: so the clean
+part ends where the first seal says less than its segment's end. If a crash or another program loses that, more is read
+the next time, and nothing else. Segments are copied from the oldest to the newest. Thus a tombstone never goes before
+what it deletes.
+
+First everything is decided by functions of plain facts, then done. Neither appends nor readers wait for a compaction;
+only a swap, of a few renames, holds the lock that retention and syncs take.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from seeklog import names
+from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
+from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
+from seeklog.files import FULL
+from seeklog.log.clean import swap
+from seeklog.log.partition import Partition, Truncated
+from seeklog.log.reading import ADVICE, locate, located
+from seeklog.log.segment import Segment, check_fits, seal_of
+from seeklog.log.side.pages import PageSums
+from seeklog.log.side.seal import Seal
+from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
+from seeklog.log.view import View
+from seeklog.record.batch import read_header
+from seeklog.record.kernel import (
+    HEADER_SIZE,
+    SECRET_SIZE,
+    SLOT_SIZE,
+    BatchFilter,
+    OffsetMap,
+    SegmentState,
+    note_transactions,
+)
+
+if TYPE_CHECKING:
+    from seeklog.log.observer import Observer
+
+logger = logging.getLogger("seeklog")
+
+# log.cleaner.dedupe.buffer.size
+BUFFER_BYTES: Final = 128 << 20
+READ_CHUNK: Final = 1 << 20
+# The map is full at four fifths of its slots.
+_SLOTS_PER_RECORD: Final = 1.25
+
+
+# ---------------------------------------------------------------- deciding
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentFacts:
+    """What compaction must know of a sealed segment to decide over it."""
+
+    base_offset: int
+    next_offset: int
+    """Where the next segment begins."""
+    size: int
+    record_count: int
+    clean_offset: int
+    """Where its dirty part begins; its end if it has none."""
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    offset_index_size: int = 0
+    time_index_size: int = 0
+
+    @property
+    def is_clean(self) -> bool:
+        return self.clean_offset >= self.next_offset
+
+
+@dataclass(frozen=True, slots=True)
+class Cleanable:
+    """How much there is to do."""
+
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    """Nothing from here on is touched."""
+    clean_bytes: int
+    dirty_bytes: int
+    overdue_ms: int
+    """For how long a dirty record has been older than `max_compaction_lag_ms`; 0: none is."""
+
+    @property
+    def dirty_ratio(self) -> float:
+        total = self.clean_bytes + self.dirty_bytes
+        return self.dirty_bytes / total if total else 0.0
+
+    def is_due(self, config: LogConfig) -> bool:
+        """Tell by Kafka's rule whether it is worth the work."""
+        return self.dirty_bytes > 0 and (self.dirty_ratio > config.min_cleanable_dirty_ratio or self.overdue_ms > 0)
+
+
+def assess(sealed: Sequence[SegmentFacts], *, stop_offset: int, now_ms: int, config: LogConfig) -> Cleanable:
+    """Say what compaction may touch of the sealed segments, oldest first, that end at or below `stop_offset`.
+
+    A segment that began in the future, by a clock that was wrong, is overdue by nothing.
+    """
+    start = sealed[0].base_offset if sealed else stop_offset
+    uncleanable = first_dirty = start
+    clean_bytes = dirty_bytes = 0
+    overdue_ms = 0
+    for facts in sealed:
+        is_young = config.min_compaction_lag_ms > 0 and facts.max_timestamp_ms > now_ms - config.min_compaction_lag_ms
+        if facts.next_offset > stop_offset or is_young:
+            break
+        uncleanable = facts.next_offset
+        if facts.is_clean and first_dirty == facts.base_offset:
+            first_dirty = facts.next_offset
+            clean_bytes += facts.size
+            continue
+        if first_dirty == facts.base_offset:
+            first_dirty = max(facts.base_offset, facts.clean_offset)
+        dirty_bytes += facts.size
+        if facts.first_timestamp_ms >= 0:
+            overdue_ms = max(overdue_ms, now_ms - facts.first_timestamp_ms - config.max_compaction_lag_ms)
+    return Cleanable(first_dirty, uncleanable, clean_bytes, dirty_bytes, overdue_ms)
+
+
+def can_join(state: SegmentState, facts: SegmentFacts, config: LogConfig) -> bool:
+    """Tell whether a segment still fits behind what was copied into a new one, were nothing of it to go."""
+    return (
+        state.size + facts.size <= config.segment_bytes
+        and len(state.offset_table) + facts.offset_index_size <= config.segment_index_bytes
+        and len(state.time_table) + facts.time_index_size <= config.segment_index_bytes
+        and facts.next_offset - 1 - state.base_offset <= INT32_MAX
+    )
+
+
+# ---------------------------------------------------------------- doing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What a compaction has done. The figures are those of the segments that it looked at."""
+
+    rounds: int = 0
+    segments_before: int = 0
+    segments_after: int = 0
+    records_before: int = 0
+    records_after: int = 0
+    bytes_before: int = 0
+    bytes_after: int = 0
+    keyless_records: int = 0
+    """Records without key, from before the log was compacted: they went, as in Kafka."""
+    first_dirty_offset: int = 0
+    """Everything below is clean."""
+
+    @property
+    def removed_records(self) -> int:
+        return self.records_before - self.records_after
+
+
+def cleanable(partition: Partition | Observer) -> Cleanable:
+    """Return how much there is to compact in a partition by now."""
+    return _assess(partition, _facts(partition), stop_offset=partition.last_stable_offset)
+
+
+def clean_offset_of(view: View) -> int | None:
+    """Return up to where seals say that the log was compacted; None: nowhere."""
+    start = clean = view.bases[0]
+    for segment, following in pairwise(view.segments):
+        if segment.seal is None:
+            break
+        clean = max(clean, min(segment.seal.clean_offset, following.base_offset))
+        if clean < following.base_offset:
+            break
+    return clean if clean > start else None
+
+
+def _advised(sealed: Sequence[SegmentFacts], clean_offset: int) -> list[SegmentFacts]:
+    """Return the facts as they are if a broker's cleaner has come to an offset, where no seal says anything.
+
+    An offset that lies behind the segments speaks of another log.
+    """
+    if not sealed or clean_offset > sealed[-1].next_offset:
+        return list(sealed)
+    return [
+        replace(facts, clean_offset=max(facts.clean_offset, min(clean_offset, facts.next_offset))) for facts in sealed
+    ]
+
+
+def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_due: bool = False) -> Compacted:
+    """Compact what may be compacted, in as many rounds as it takes; a second call waits for the first.
+
+    Memory is bounded by `buffer_bytes` for the map, and some megabytes. After a crash, or an error, the segments that
+    were done are done, and the next call goes on.
+    """
+    if buffer_bytes < 2 * SLOT_SIZE:
+        raise UsageError(f"buffer_bytes must be at least {2 * SLOT_SIZE}, not {buffer_bytes}")
+    with partition.compacting():
+        partition.flush()
+        before = _facts(partition)
+        run = _Run(partition, buffer_bytes)
+        todo = run.cleanable()
+        if only_if_due:
+            # A broker's checkpoint may be too high for its log, and then a tombstone would go before what it deletes.
+            # So it says whether there is enough to do; what is done begins where seals say.
+            advised = _assess(
+                partition, _advised(before, partition.shared.cleaned), stop_offset=partition.last_stable_offset
+            )
+            if not advised.is_due(partition.config):
+                return Compacted(first_dirty_offset=todo.first_dirty_offset)
+        swap.drop_cleaned(partition.shared)
+        run.goal = todo.first_uncleanable_offset
+        while before:
+            reached = todo.first_dirty_offset
+            try:
+                run.round(todo)
+            except _Unstable:
+                todo = run.cleanable()
+                run.goal = min(run.goal, todo.first_uncleanable_offset)
+                continue
+            except FileNotFoundError as error:
+                # Retention may have been quicker; what is left is begun anew.
+                if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
+                    raise
+            except (CorruptionError, Truncated):
+                # And so may a truncation: what it has cut was read with a hole.
+                if not run.is_void:
+                    raise
+            is_void = run.is_void
+            todo = run.cleanable()
+            if not is_void and not reached < todo.first_dirty_offset < min(run.goal, todo.first_uncleanable_offset):
+                break
+        after = [facts for facts in _facts(partition) if facts.base_offset < run.goal]
+        before = [facts for facts in before if facts.base_offset < run.goal]
+        return Compacted(
+            rounds=run.rounds,
+            segments_before=len(before),
+            segments_after=len(after),
+            records_before=sum(facts.record_count for facts in before),
+            records_after=sum(facts.record_count for facts in after),
+            bytes_before=sum(facts.size for facts in before),
+            bytes_after=sum(facts.size for facts in after),
+            keyless_records=run.keyless,
+            first_dirty_offset=todo.first_dirty_offset,
+        )
+
+
+def _assess(partition: Partition | Observer, sealed: Sequence[SegmentFacts], *, stop_offset: int) -> Cleanable:
+    return assess(
+        sealed,
+        stop_offset=stop_offset,
+        now_ms=partition.clock.now_ms(),
+        config=partition.config,
+    )
+
+
+def _sealed(partition: Partition | Observer) -> list[tuple[Segment, Seal]]:
+    sealed = []
+    for segment in partition.view.segments:
+        seal = segment.seal
+        if seal is None and not segment.shared.writable and segment is not partition.view.last:
+            # An open to write, as by a compaction, would seal it.
+            seal = seal_of(segment.scan_all(), sealed_at_ms=0)
+        if seal is None:
+            break
+        sealed.append((segment, seal))
+    return sealed
+
+
+def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
+    return [
+        SegmentFacts(
+            base_offset=segment.base_offset,
+            next_offset=following.base_offset,
+            size=segment.size,
+            record_count=seal.record_count,
+            clean_offset=max(segment.base_offset, seal.clean_offset),
+            # Only where a record may be overdue anybody must know how old the first one is.
+            first_timestamp_ms=_first_timestamp(segment) if partition.config.max_compaction_lag_ms < INT64_MAX else -1,
+            max_timestamp_ms=seal.max_timestamp_ms,
+            offset_index_size=_size_of(segment, names.OFFSET_INDEX),
+            time_index_size=_size_of(segment, names.TIME_INDEX),
+        )
+        for (segment, seal), following in zip(_sealed(partition), partition.view.segments[1:], strict=False)
+    ]
+
+
+def _size_of(segment: Segment, suffix: str) -> int:
+    """Return the size of an index file; one that is missing is made anew when it is needed."""
+    try:
+        return segment.shared.files.file_size(segment.shared.path(segment.base_offset, suffix))
+    except FileNotFoundError:
+        return 0
+
+
+def _first_timestamp(segment: Segment) -> int:
+    """Return when a segment began: as Kafka has it, the largest timestamp of its first batch."""
+    return read_header(segment.read(HEADER_SIZE, 0)).max_timestamp_ms if segment.size else -1
+
+
+class _Unstable(Exception):
+    """The batches themselves tell of a transaction that has not ended, in what was to be compacted."""
+
+
+class _Run:
+    """The rounds of one compaction."""
+
+    def __init__(self, partition: Partition, buffer_bytes: int) -> None:
+        self._partition = partition
+        self._shared = partition.shared
+        self._limit = partition.config.max_decompressed_bytes
+        self._slots_most = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
+        # Nobody who writes keys can know it, so nobody can make two of one hash.
+        self._secret = os.urandom(SECRET_SIZE)
+        self.goal = 0
+        """What is dirty when the compaction begins, and no more, is done in the end: appends do not stop meanwhile."""
+        self.rounds = 0
+        self.keyless = 0
+        self._ended: EndedTransactions | None = None
+        self._bound = 0
+        self._truncation_count = partition.count_truncations()
+
+    @property
+    def is_void(self) -> bool:
+        """Whether the log was cut since `cleanable`: the map, and how transactions ended, speak of other records."""
+        return self._partition.count_truncations() != self._truncation_count
+
+    def cleanable(self) -> Cleanable:
+        """Return how much there is still to do, as far as is known by now; a round that follows begins with it."""
+        partition = self._partition
+        if self.is_void:
+            self._ended = None
+            self._truncation_count = partition.count_truncations()
+        stop = partition.last_stable_offset
+        if self._ended is not None:
+            stop = min(stop, self._ended.first_unstable_offset)
+        return _assess(partition, _facts(partition), stop_offset=stop)
+
+    def _find_ended(self) -> EndedTransactions:
+        """Return how transactions ended, up to behind all that is compacted in this round.
+
+        What is known of producers would tell of those that have not; but much hangs on it, and the log is the truth.
+        """
+        if self._ended is None or self._ended.stop_offset < self._bound:
+            ended = EndedTransactions(self._partition.high_watermark)
+
+            def note(data: bytes, position: int) -> tuple[int, bool]:
+                self._partition.check_not_closing()
+                return note_transactions(data, 0, position, ended.stop_offset, self._limit, ended.note)
+
+            for segment in self._partition.view.segments:
+                if _feed(segment, 0, note):
+                    break
+            self._ended = ended
+        if self._ended.first_unstable_offset < self._bound:
+            raise _Unstable
+        return self._ended
+
+    def round(self, todo: Cleanable) -> None:
+        """Map as much of the dirty part as there is room for, and copy all segments up to there."""
+        self._bound = todo.first_uncleanable_offset
+        offset_map = self._map(todo)
+        self._partition.check_not_truncated(self._truncation_count)
+        end = offset_map.latest_offset + 1
+        if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
+            raise UsageError(
+                f"{self._partition.directory}: the batch at offset {todo.first_dirty_offset} has more keys than fit in "
+                f"a buffer of {self._slots_most * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
+            )
+        verdicts = Verdicts(self._find_ended)
+        last_offsets, last_epochs = self._partition.last_of_producers()
+        filters = BatchFilter(
+            offset_map,
+            now_ms=self._partition.clock.now_ms(),
+            delete_retention_ms=self._partition.config.delete_retention_ms,
+            last_offsets=last_offsets,
+            last_epochs=last_epochs,
+            limit=self._limit,
+            judge=verdicts.judge,
+        )
+        facts = [each for each in _facts(self._partition) if each.base_offset < max(end, todo.first_dirty_offset)]
+        try:
+            while facts:
+                facts = facts[self._copy(facts, filters, verdicts, end) :]
+        except BaseException as error:
+            if not isinstance(error, LogFailed):
+                swap.drop_cleaned(self._shared)
+            if isinstance(error, OSError) and error.errno in FULL:
+                raise DiskFull(
+                    f"{self._partition.directory}: no room to compact the segment of offset {facts[0].base_offset}, "
+                    "which takes as much as it keeps; nothing of it was changed"
+                ) from error
+            raise
+        self.rounds += 1
+        self.keyless += filters.keyless
+
+    def _map(self, todo: Cleanable) -> OffsetMap:
+        start, stop = todo.first_dirty_offset, todo.first_uncleanable_offset
+        dirty = [
+            segment
+            for segment, _ in _sealed(self._partition)
+            if segment.next_offset > start and segment.base_offset < stop
+        ]
+        records = sum(segment.seal.record_count for segment in dirty if segment.seal is not None)
+        slots = min(self._slots_most, int(records * _SLOTS_PER_RECORD) + 2)
+        offset_map = OffsetMap(slots, base_offset=start, secret=self._secret)
+        verdicts = Verdicts(self._find_ended)
+
+        def note(data: bytes, position: int) -> tuple[int, bool]:
+            self._partition.check_not_closing()
+            return offset_map.add_batches(data, 0, position, start, self._limit, verdicts.judge)
+
+        for segment in dirty:
+            position = locate(segment, start, HEADER_SIZE)[0] if start > segment.base_offset and segment.size else 0
+            if _feed(segment, position, note):
+                break
+        return offset_map
+
+    def _copy(self, facts: Sequence[SegmentFacts], filters: BatchFilter, verdicts: Verdicts, end: int) -> int:
+        """Copy what stays of the first segments, as many as become one, and put that in their place.
+
+        Returns how many they were.
+        """
+        files, shared = self._shared.files, self._shared
+        sealed = {segment.base_offset: (segment, seal) for segment, seal in _sealed(self._partition)}
+        state, sums = shared.new_state(facts[0].base_offset), PageSums()
+        old: list[tuple[Segment, Seal]] = []
+        filters.begin()
+        handle = files.open(shared.path(state.base_offset, names.LOG) + names.CLEANED, write=True, create=True)
+
+        def write() -> None:
+            kept = filters.take()
+            if state.size + len(kept) > INT32_MAX:
+                raise UsageError(
+                    f"{old[0][0].path}: what is kept of it does not fit in one segment any more; "
+                    "nothing of it was changed"
+                )
+            if kept:
+                files.write(handle, kept, state.size)
+                state.append(kept)
+                sums.add(kept)
+
+        def copy(data: bytes, position: int) -> tuple[int, bool]:
+            self._partition.check_not_closing()
+            taken = filters.add_batches(data, 0, position)
+            write()
+            return taken, False
+
+        try:
+            files.truncate(handle, 0)
+            for each in facts:
+                if (old and not can_join(state, each, self._partition.config)) or each.base_offset not in sealed:
+                    break
+                old.append(sealed[each.base_offset])
+                _feed(old[-1][0], 0, copy)
+            filters.finish()
+            write()
+            must_move = bool(old) and (filters.changed or len(old) > 1)
+            if must_move:
+                files.sync(handle)
+        finally:
+            files.close(handle)
+        aborted = verdicts.take_aborted()
+        if must_move:
+            self._put_in_place(old, state, sums, aborted, min(end, old[-1][0].next_offset))
+        else:
+            swap.drop_cleaned(shared)
+            for segment, seal in old:
+                self._note_clean(segment, seal, min(end, segment.next_offset), state, sums)
+        return max(1, len(old))
+
+    def _note_clean(self, segment: Segment, seal: Seal, clean_offset: int, state: SegmentState, sums: PageSums) -> None:
+        """Have the seal of a segment that loses nothing, and was copied as it is, say that its records were seen.
+
+        A seal with gaps from before there were pages gets them, unless the log is not the one that was sealed: what
+        proves that stays.
+        """
+        if seal.clean_offset < clean_offset:
+            is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
+            new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else seal.pages)
+            self._partition.renew_seal(
+                segment, seal, new, truncation_count=self._truncation_count, page_table=sums.table
+            )
+
+    def _put_in_place(
+        self,
+        sealed: Sequence[tuple[Segment, Seal]],
+        state: SegmentState,
+        sums: PageSums,
+        aborted: bytes,
+        clean_offset: int,
+    ) -> None:
+        shared = self._shared
+        old = [segment for segment, _ in sealed]
+        base_offset = state.base_offset
+        state.finish_times()
+        # What retention counts from is when the records were sealed, not when they were copied.
+        sealed_at_ms = max(seal.sealed_at_ms for _, seal in sealed)
+        seal = seal_of(state, sealed_at_ms=sealed_at_ms, clean_offset=clean_offset, sums=sums)
+        swap.write_sides(shared, state, seal, page_table=sums.table, aborted=aborted)
+        new = Segment(shared, base_offset, size=state.size, next_offset=old[-1].next_offset, seal=seal)
+
+        def install() -> None:
+            swap.commit(shared, base_offset)
+            swap.complete(shared, base_offset, [segment.base_offset for segment in old], has_sides=True)
+
+        if not self._partition.replace_segments(old, new, truncation_count=self._truncation_count, install=install):
+            swap.drop_cleaned(shared)
+            return
+        logger.info(
+            "%s: compacted %d segments of %d bytes into one of %d",
+            new.path,
+            len(old),
+            sum(segment.size for segment in old),
+            state.size,
+        )
+
+
+def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[int, bool]]) -> bool:
+    """Hand the bytes of a segment over, in order; `take` returns how many of them it took, and whether to stop."""
+    wanted = READ_CHUNK
+    while position < segment.size:
+        data = segment.read(wanted, position)
+        try:
+            taken, stops = take(data, position)
+            if stops:
+                return True
+            if not taken:
+                claimed = check_fits(data, position=position, segment=segment)
+                if wanted >= claimed:
+                    raise LostRecords(
+                        f"the file ends after {position + len(data)} bytes, the segment holds {segment.size}",
+                        path=segment.path,
+                        position=position + len(data),
+                        advice=ADVICE,
+                    )
+                wanted = claimed
+                continue
+        except CorruptionError as error:
+            if error.path:
+                raise  # another segment's, which was read to judge over a batch of this one
+            raise located(error, segment) from error
+        position += taken
+        wanted = READ_CHUNK
+    return False

@@ -1,0 +1,81 @@
+"""Is this path a partition directory, and is it ours to write? What is asked before anything is opened."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from seeklog import names
+from seeklog.errors import LogLocked, NotAccessible, NotALog
+from seeklog.files import Files, Lock, take_lock
+
+
+def check_directory(files: Files, path: str, *, create: bool) -> None:
+    """Make sure that `path` is, or with `create` becomes, a directory that may hold a log.
+
+    A directory that holds only other things is not touched.
+    """
+    try:
+        if create:
+            files.make_directory(path)
+        listing = files.list(path)
+    except NotADirectoryError as error:
+        raise NotALog(f"{path} is a file; a log is a directory") from error
+    except FileNotFoundError as error:
+        raise NotALog(f"there is no log at {path}") from error
+    except OSError as error:
+        raise NotAccessible(f"{path} cannot be opened: {error.strerror or error}") from error
+    inside = next((name for name in listing if names.parse_partition_name(name)), None)
+    if names.TOPICS in listing or inside is not None:
+        raise NotALog(
+            f"{path} is a store of topics; open it with seeklog.open, or one partition in it"
+            + (f" with seeklog.Log, such as {path}/{inside}" if inside else "")
+        )
+    if listing and not any(map(names.is_known, listing)):
+        raise NotALog(f"{path} holds other things, such as {listing[0]!r}; give the log a directory of its own")
+    if not create and not any(name.endswith((names.LOG, names.LOG + names.SWAP)) for name in listing):
+        raise NotALog(f"there is no log at {path}: it holds no segment")
+
+
+def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
+    """Take the writer's lock of a partition that is opened by itself; what is returned holds it until it is closed.
+
+    Where the partition lies in a store or in a broker's data directory, no broker may run there meanwhile.
+    """
+    root = os.path.dirname(path)
+    with contextlib.ExitStack() as locks:
+        if names.parse_partition_name(os.path.basename(path)) is not None and is_root(files, root):
+            locks.callback(lock_out_broker(files, root).close)
+        locks.callback(lock_directory(files, path).close)
+        return locks.pop_all()
+
+
+def lock_out_broker(files: Files, root: str) -> Lock:
+    """Keep brokers from starting on a directory, or raise `LogLocked` if one runs there."""
+    try:
+        return Lock(files, files.lock_out_broker(f"{root}/{names.LOCK}"))
+    except BlockingIOError:
+        advice = "stop it first, or open with read_only=True"
+        raise LogLocked(root, None, owner="a Kafka broker", advice=advice) from None
+
+
+def is_root(files: Files, path: str) -> bool:
+    """Tell whether a directory is a store's, or a broker's data directory."""
+    for name in (names.META_PROPERTIES, names.TOPICS, names.RECOVERY_POINTS):
+        with contextlib.suppress(FileNotFoundError):
+            if files.kind(f"{path}/{name}") == "file":
+                return True
+    return False
+
+
+def has_broker(files: Files, path: str) -> bool:
+    """Tell whether a broker runs on the directory that a partition lies in."""
+    try:
+        return files.has_broker(f"{os.path.dirname(path)}/{names.LOCK}")
+    except OSError:
+        return False
+
+
+def lock_directory(files: Files, path: str) -> Lock:
+    """Take the partition's one writer's lock, or say who has it."""
+    return take_lock(files, f"{path}/{names.LOCK}", what=path)

@@ -1,0 +1,107 @@
+"""Walking the batch headers of a segment, and what they add up to. Records are not read, and CRCs not checked.
+
+A header says how long its batch is, and so where the next one stands. Where batches are small, whole chunks are read
+and many headers are found in one; where they are large, each header is read alone and the rest of the file is not
+touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from seeklog.config import INT64_MAX
+from seeklog.errors import CorruptBatch, CorruptionError
+from seeklog.log.reading import ADVICE, ALL_RECORDS, locate, located
+from seeklog.log.segment import Segment, cut_short
+from seeklog.record import kernel
+from seeklog.record.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
+from seeklog.record.kernel import HEADER_SIZE
+
+CHUNK: Final = 64 << 10
+# A read costs about as much as copying so many bytes: from there on it is cheaper to read the header alone.
+LARGE_BATCH: Final = 4096
+NO_TIMESTAMP: Final = -1
+
+
+class Census(NamedTuple):
+    """What batches add up to. Control batches have no records that anybody reads, so theirs are not counted."""
+
+    batch_count: int = 0
+    record_count: int = 0
+    first_timestamp_ms: int = NO_TIMESTAMP
+    """The time of the first record, or -1 if the headers do not tell it."""
+    max_timestamp_ms: int = NO_TIMESTAMP
+
+
+def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Yield (position, header) of every batch of a segment that has an offset in [start, stop)."""
+    position = locate(segment, start, HEADER_SIZE)[0] if start > segment.base_offset and segment.size else 0
+    size = segment.size
+    origin, data = position, b""
+    wanted = CHUNK
+    while position < size:
+        at = position - origin
+        if len(data) - at < HEADER_SIZE:
+            data = segment.read(wanted, position)
+            origin, at = position, 0
+            if len(data) < min(HEADER_SIZE, size - position):
+                raise cut_short(segment, position + len(data))
+        try:
+            header = BatchHeader(*kernel.read_header(data, at, origin))
+        except CorruptionError as error:
+            raise located(error, segment) from error
+        if header.size > size - position:
+            raise CorruptBatch(
+                f"the batch claims {header.size} bytes, the segment ends after {size - position}",
+                path=segment.path,
+                position=position,
+                advice=ADVICE,
+            )
+        if header.base_offset >= stop:
+            return
+        if header.last_offset >= start:
+            yield position, header
+        position += header.size
+        wanted = HEADER_SIZE if header.size >= LARGE_BATCH else CHUNK
+
+
+def take_census(segment: Segment, start: int, stop: int, *, limit: int) -> Census:
+    """Return what the records of a segment in [start, stop) add up to.
+
+    Only a batch that has offsets missing and lies across an end of the range is decoded to count it.
+    """
+    batches = records = 0
+    first = newest = NO_TIMESTAMP
+    for position, header in scan_headers(segment, start, stop):
+        batches += 1
+        if header.attributes & CONTROL or not header.record_count:
+            continue
+        if not records:
+            first = first_timestamp_ms(header)
+        newest = max(newest, header.max_timestamp_ms)
+        records += _count_inside(segment, position, header, start, stop, limit)
+    return Census(batches, records, first, newest)
+
+
+def first_timestamp_ms(header: BatchHeader) -> int:
+    """Return the time of a batch's first record, or -1 where only the record tells it."""
+    if header.attributes & LOG_APPEND_TIME:
+        return header.max_timestamp_ms
+    return NO_TIMESTAMP if header.attributes & DELETE_HORIZON else header.base_timestamp_ms
+
+
+def _count_inside(segment: Segment, position: int, header: BatchHeader, start: int, stop: int, limit: int) -> int:
+    if header.base_offset >= start and header.next_offset <= stop:
+        return header.record_count
+    if header.record_count == header.last_offset_delta + 1:
+        return min(header.next_offset, stop) - max(header.base_offset, start)
+    raw = segment.read(header.size, position)
+    out: list[kernel.Record] = []
+    try:
+        kernel.read_records(
+            raw, 0, position, 0, False, start, min(stop, INT64_MAX), ALL_RECORDS, ALL_RECORDS, 1, limit, out
+        )
+    except CorruptionError as error:
+        raise located(error, segment) from error
+    return len(out)

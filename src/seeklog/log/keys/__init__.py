@@ -1,0 +1,1 @@
+"""Finding the newest record of a key."""

@@ -1,0 +1,170 @@
+"""The key index of one sealed segment: where each of its keys stands for the last time.
+
+`%020d.keyindex`, big-endian:
+
+     0  magic         4 bytes "SLKI"         32  log_crc       uint32  of the whole .log file
+     4  version       int16   1              36  block_count   uint32  of the filter
+     6  reserved      int16   0              40  key_count     int64
+     8  base_offset   int64                  48  filter        32 bytes a block
+    16  next_offset   int64                   …  hashes        uint64 each, in increasing order
+    24  size          int64   of the .log     …  last_offsets  uint32 each, less the base offset
+                                              …  page_crcs     uint32 each, of every 4 KiB of all before them
+                                              …  crc           uint32  of everything before it
+
+A hash is the first half of SipHash-2-4 with 128 bits under a fixed secret; the filter is Parquet's split block Bloom
+filter of the hashes. Keys that have one hash have an entry each, the newer first.
+
+The page CRCs prove parts of the file to whoever does not read all of it (`key_ranges`).
+
+The index is advice. It belongs to the `.log` file whose seal has the same offsets, size and CRC, and one that is
+missing, damaged or another's is made anew from the log. An entry is a hint: who follows it compares the key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from seeklog import names
+from seeklog.config import INT64_MAX
+from seeklog.errors import CorruptionError
+from seeklog.files import Buffer
+from seeklog.log.reading import located
+from seeklog.log.segment import SCAN_CHUNK, Segment, check_fits
+from seeklog.log.side.seal import Seal
+from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, crc32c, filter_block_count
+
+MAGIC = b"SLKI"
+VERSION = 1
+_HEAD = struct.Struct(">4shhqqqIIq")
+_CRC = struct.Struct(">I")
+HEAD_SIZE: Final = _HEAD.size
+HASH_SIZE: Final = 8
+OFFSET_SIZE: Final = 4
+# What is proved at once: a disk's page, so that a lookup by ranges reads little more than it wants.
+PAGE_SIZE: Final = 4096
+# What is said of a key index that is whole, and not that of the segment.
+ANOTHERS = "it belongs to another state of the segment"
+
+
+class Layout(NamedTuple):
+    """Where the parts of a key index begin, by its head."""
+
+    block_count: int
+    key_count: int
+
+    @property
+    def hashes_at(self) -> int:
+        return HEAD_SIZE + FILTER_BLOCK_SIZE * self.block_count
+
+    @property
+    def offsets_at(self) -> int:
+        return self.hashes_at + HASH_SIZE * self.key_count
+
+    @property
+    def page_crcs_at(self) -> int:
+        return self.offsets_at + OFFSET_SIZE * self.key_count
+
+    @property
+    def page_crcs_size(self) -> int:
+        return _CRC.size * -(-self.page_crcs_at // PAGE_SIZE)
+
+    @property
+    def size(self) -> int:
+        """How large the file is."""
+        return self.page_crcs_at + self.page_crcs_size + _CRC.size
+
+
+def encode_key_index(table: KeyTable, seal: Seal) -> bytes:
+    """Return the bytes of the key index of a sealed segment whose keys `table` holds."""
+    head = _HEAD.pack(
+        MAGIC,
+        VERSION,
+        0,
+        seal.base_offset,
+        seal.next_offset,
+        seal.size,
+        seal.log_crc,
+        filter_block_count(table.count),
+        table.count,
+    )
+    return with_crcs(bytes(table.encode(head)))
+
+
+def with_crcs(body: bytes) -> bytes:
+    """Return a key index with the CRCs that prove its parts, and all of it."""
+    with memoryview(body) as view:
+        pages = [_CRC.pack(crc32c(view[at : at + PAGE_SIZE])) for at in range(0, len(body), PAGE_SIZE)]
+    proved = body + b"".join(pages)
+    return proved + _CRC.pack(crc32c(proved))
+
+
+def read_head(data: Buffer, size: int, seal: Seal) -> Layout | str:
+    """Return the layout of a key index of `size` bytes that begins so, or why it is not that of the sealed segment."""
+    if size < HEAD_SIZE + FILTER_BLOCK_SIZE + _CRC.size or len(data) < HEAD_SIZE:
+        return f"{size} bytes are no key index"
+    magic, version, _, *belongs_to, block_count, key_count = _HEAD.unpack_from(data)
+    if magic != MAGIC or version != VERSION:
+        return "it does not begin as a key index of this version"
+    if belongs_to != [seal.base_offset, seal.next_offset, seal.size, seal.log_crc]:
+        return ANOTHERS
+    layout = Layout(block_count, key_count)
+    return layout if key_count >= 0 and block_count >= 1 and layout.size == size else "its size is not what it says"
+
+
+def open_key_index(data: Buffer, seal: Seal, *, is_proved: bool = False) -> KeyEntries | str:
+    """Return the entries that `data` holds if it is the whole key index of the sealed segment, else what is wrong.
+
+    The CRC is left out where the caller has seen it hold before.
+    """
+    size = len(data)
+    layout = read_head(data, size, seal)
+    if isinstance(layout, str):
+        return layout
+    if not is_proved:
+        with memoryview(data) as view:
+            if crc32c(view[: size - _CRC.size]) != _CRC.unpack_from(data, size - _CRC.size)[0]:
+                return "it fails its CRC"
+    return KeyEntries(data, head_size=HEAD_SIZE, blocks=layout.block_count, count=layout.key_count)
+
+
+def collect_keys(segment: Segment, *, limit: int, between: Callable[[], None] | None = None) -> KeyTable:
+    """Return where each key of a whole segment stands last; every batch is checked.
+
+    `between` is called after each chunk, some milliseconds apart.
+    """
+    table = KeyTable(segment.base_offset)
+    position = 0
+    while position < segment.size:
+        taken = add_keys(table, segment, position, stop=INT64_MAX, limit=limit)
+        position += taken
+        if not taken:
+            break  # the segment has become shorter under the reader
+        if between is not None:
+            between()
+    return table
+
+
+def add_keys(table: KeyTable, segment: Segment, position: int, *, stop: int, limit: int) -> int:
+    """Note the keys of the batches at `position` that end below `stop`; return how many bytes those are.
+
+    At most a chunk is read; 0 says that there is no such batch.
+    """
+    wanted = SCAN_CHUNK
+    while True:
+        data = segment.read(wanted, position)
+        if not data:
+            return 0
+        try:
+            taken = table.add(data, position, segment.contiguous, stop, limit)
+        except CorruptionError as error:
+            raise located(error, segment) from error
+        if taken or len(data) < 12 or len(data) >= (size := check_fits(data, position=position, segment=segment)):
+            return taken
+        wanted = size
+
+
+def key_index_name(base_offset: int) -> str:
+    """Return the name of a segment's key index."""
+    return names.segment_name(base_offset, names.KEY_INDEX)

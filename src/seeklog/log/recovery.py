@@ -1,0 +1,544 @@
+"""Opening a partition directory for writing: what is there, what it is worth, and what may be done about it.
+
+The work has two halves. `survey` only looks: it lists the directory, checks seals, scans from the recovery
+point on, and decides. `mend` acts on that decision. So when damage is refused, nothing on disk has changed.
+
+Only bytes that were never promised durable may be cut, and what is cut is kept: the tail of the damaged
+segment and whole later segments become `.torn` files before anything is truncated.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import pairwise
+
+from seeklog import names
+from seeklog.config import INT64_MAX
+from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
+from seeklog.files import FileStatus, Handle, replace_file
+from seeklog.log.clean import swap
+from seeklog.log.segment import ActiveSegment, Segment, Shared, scan_into
+from seeklog.log.side.checkpoint import Checkpoint
+from seeklog.log.side.epochs import Entry as EpochEntry
+from seeklog.log.side.pages import PageSums
+from seeklog.log.side.seal import read_seal
+from seeklog.log.side.transaction_index import trim_aborted
+from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
+
+logger = logging.getLogger("seeklog")
+
+# A reader whose looks a compaction spoils so often goes by the last one; what it opens tells it of the rest.
+LOOKS_MOST = 32
+REFUSED = (
+    "These records were promised durable, so the log is not opened for writing and nothing was changed. "
+    "It can be read with read_only=True up to the damage. Restore the file from a copy, or see what `seeklog repair` "
+    "would save."
+)
+
+
+class Stop(Enum):
+    """How the scan of a segment ended."""
+
+    END = "the bytes end with a whole batch"
+    TORN = "the last batch is incomplete"
+    DAMAGED = "a batch fails its checks"
+    GAP = "the next segment does not follow"
+
+
+class Action(Enum):
+    """What recovery may do about it."""
+
+    KEEP = "nothing"
+    CUT = "cut behind the last good batch"
+    REFUSE = "refuse to open"
+
+
+def decide(stop: Stop, *, next_offset: int, recovery_point: int) -> Action:
+    """Say what recovery may do. Only bytes that were never promised durable may be cut."""
+    if stop is Stop.END:
+        return Action.KEEP
+    if next_offset < recovery_point:
+        return Action.REFUSE
+    return Action.CUT
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What the last open found and did."""
+
+    clean: bool = True
+    """The log was closed properly; nothing had to be scanned."""
+    scanned_segments: int = 0
+    scanned_batches: int = 0
+    scanned_bytes: int = 0
+    rebuilt_indexes: int = 0
+    """Segments whose indexes were written anew."""
+    cut_bytes: int = 0
+    """Bytes taken off the log and kept in `torn_files`."""
+    cut_reason: str = ""
+    torn_files: list[str] = field(default_factory=list)
+    batches_behind_cut: int = 0
+    """Whole batches found in what was cut."""
+    records_behind_cut: int = 0
+    completed_swaps: int = 0
+    """Compacted segments that a crash had kept from their place."""
+
+
+@dataclass(slots=True)
+class Scanned:
+    """A segment that was scanned: its state, and how the scan ended."""
+
+    segment: Segment
+    state: SegmentState
+    stop: Stop
+    action: Action
+    has_producers: bool
+    """Whether any batch says who has written it."""
+    sums: PageSums | None
+    """The checksums of its pages, where gaps may be lawful."""
+
+
+@dataclass(slots=True)
+class Survey:
+    """What is in a directory, and what is to be done."""
+
+    segments: list[Segment] = field(default_factory=list)
+    leftovers: list[str] = field(default_factory=list)
+    """Files that a crash left behind and that have no meaning any more."""
+    sealed: list[Segment] = field(default_factory=list)
+    """Segments taken as they are."""
+    scanned: list[Scanned] = field(default_factory=list)
+    behind_cut: list[Segment] = field(default_factory=list)
+    clean_active: tuple[Segment, SegmentState] | None = None
+
+
+def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
+    """Return the segments of a listing in order, each as far as its file's size tells."""
+    found = {}
+    for name in listing:
+        if name.endswith(names.LOG):
+            parsed = names.parse_segment_name(name)
+            if parsed is not None:
+                # A segment that a writer in another process has just deleted is none.
+                with contextlib.suppress(FileNotFoundError):
+                    found[parsed[0]] = shared.files.status(f"{shared.directory}/{name}")
+    bases = sorted(found)
+    ends = [*bases[1:], INT64_MAX][: len(bases)]
+    return [_listed(shared, base, found[base], next_offset=end) for base, end in zip(bases, ends, strict=True)]
+
+
+def _listed(shared: Shared, base_offset: int, status: FileStatus, *, next_offset: int) -> Segment:
+    segment = Segment(shared, base_offset, size=status.size, next_offset=next_offset, seal=None)
+    segment.listed = status
+    return segment
+
+
+def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
+    """Return the segments that a compaction had finished, under their `.swap` names, by Kafka's rules.
+
+    One whose base is at or above that of the smallest `.cleaned` file was not complete when the crash came,
+    so the originals still stand.
+    """
+    swapped = [name for name in listing if name.endswith(names.LOG + names.SWAP)]
+    limit = min((_base_of(name) for name in listing if name.endswith(names.CLEANED)), default=INT64_MAX)
+    segments = []
+    for name in sorted(swapped, key=_base_of):
+        if _base_of(name) < limit:
+            try:
+                status = shared.files.status(f"{shared.directory}/{name}")
+            except FileNotFoundError:
+                continue  # a writer in another process has just given it its name
+            segment = _listed(shared, _base_of(name), status, next_offset=INT64_MAX)
+            segment.path += names.SWAP
+            segments.append(segment)
+    return segments
+
+
+def replaced_by(swapped: Segment, segments: Iterable[Segment]) -> list[Segment]:
+    """Return the segments whose records a swap holds: it may stand for several that were merged."""
+    end = swapped.scan_all().next_offset
+    swapped.release()
+    first = swapped.base_offset
+    return [segment for segment in segments if segment.base_offset == first or first <= segment.base_offset < end]
+
+
+def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
+    """Return the segments that count: a finished compaction counts, though its files are not renamed yet."""
+    segments = load_segments(shared, listing)
+    for swapped in find_swaps(shared, listing):
+        try:
+            replaced = replaced_by(swapped, segments)
+        except FileNotFoundError:
+            # A writer in another process has just given it its name: what was listed is no more.
+            return list_segments(shared, shared.files.list(shared.directory))
+        segments = sorted([*(s for s in segments if s not in replaced), swapped], key=lambda s: s.base_offset)
+        for segment, following in pairwise(segments):
+            segment.end_before(following.base_offset)
+    return segments
+
+
+def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
+    """Return the names in a directory that another process may be writing, and the segments of one moment.
+
+    A listing that is made while a writer rolls may have a new segment and not the one before it, which is as new. All
+    that came before the end of a first listing are in a second one, which may then lack some that are newer still. And
+    while compaction puts one file in the place of several, some of these may be gone before their sizes are asked for,
+    and the one not yet listed. So the same must be there when all is known: the same names, for the same files.
+    """
+    files, directory = shared.files, shared.directory
+    for _ in range(LOOKS_MOST):
+        newest = max(_log_files(files.list(directory)).values(), default=-1)
+        parsed_names = ((name, names.parse_segment_name(name)) for name in files.list(directory))
+        listing = [name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest]
+        segments = list_segments(shared, listing)
+        now = _log_files(files.list(directory))
+        is_same = _log_files(listing) == {name: base for name, base in now.items() if base <= newest}
+        if is_same and not any(segment.was_replaced() for segment in segments):
+            break
+    return listing, segments
+
+
+def _log_files(listing: Iterable[str]) -> dict[str, int]:
+    """Return the names that decide which segments there are, with their base offsets."""
+    return {
+        name: _base_of(name)
+        for name in listing
+        if name.endswith((names.LOG, names.LOG + names.SWAP)) and names.is_known(name)
+    }
+
+
+def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> int:
+    """Finish compactions that a crash interrupted: give the segments their names; return how many there were.
+
+    Every one of them is scanned, so that its indexes and its seal are made anew.
+    """
+    originals = load_segments(shared, listing)
+    count = 0
+    for segment in segments:
+        if segment.path.endswith(names.SWAP):
+            replaced = [old.base_offset for old in replaced_by(segment, originals)]
+            swap.complete(shared, segment.base_offset, replaced, has_sides=False)
+            segment.path = shared.path(segment.base_offset, names.LOG)
+            count += 1
+    return count
+
+
+def _base_of(name: str) -> int:
+    digits = name[:20]
+    return int(digits) if digits.isdigit() else INT64_MAX
+
+
+def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) -> Survey:
+    """Look at a partition directory and decide what is to be done. Raises if damage must be refused."""
+    found = Survey(leftovers=list(_leftovers(listing)))
+    found.segments = segments = list_segments(shared, listing)
+    recovery_point = checkpoint.recovery_point if checkpoint is not None else 0
+    contiguous_from = checkpoint.contiguous_from if checkpoint is not None else INT64_MAX
+    trusts_seals = checkpoint is None or not checkpoint.is_visited
+    _check_not_lost(shared, segments, checkpoint)
+    if checkpoint is not None:
+        # Deleted segments that a crash brought back; among them there may be holes.
+        while len(segments) > 1 and segments[1].base_offset <= checkpoint.log_start_offset:
+            gone = segments.pop(0).base_offset
+            found.leftovers += [
+                name for name in listing if name.startswith(f"{gone:020d}.") and name.endswith(names.SEGMENT_SUFFIXES)
+            ]
+    if checkpoint is not None and checkpoint.active is not None and segments:
+        found.clean_active = _restore(shared, segments[-1], checkpoint.active)
+    for number, segment in enumerate(segments):
+        last = number == len(segments) - 1
+        if last and found.clean_active is not None:
+            break
+        if not last and segment.next_offset <= recovery_point and trusts_seals and _trust_seal(shared, segment):
+            found.sealed.append(segment)
+            continue
+        scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
+        found.scanned.append(scanned)
+        if isinstance(scanned.state.problem, UnsupportedMagic) and (checkpoint is None or checkpoint.foreign):
+            # A broker's old format is not damage, and nothing of it may be cut.
+            raise scanned.state.problem.located(segment.path)
+        if scanned.action is Action.REFUSE:
+            raise _refusal(scanned, recovery_point)
+        if scanned.action is Action.CUT:
+            found.behind_cut = segments[number + 1 :]
+            break
+    return found
+
+
+def _leftovers(listing: list[str]) -> Iterable[str]:
+    logs = {name for name in listing if name.endswith(names.LOG)}
+    swapped = {name for name in listing if name.endswith(names.LOG + names.SWAP)}
+    for name in listing:
+        if name.endswith(names.SEGMENT_SUFFIXES):
+            parsed = names.parse_segment_name(name)
+            if parsed is not None and names.segment_name(parsed[0], names.LOG) not in logs:
+                yield name
+        elif name.endswith(names.TRANSACTION_INDEX):
+            # It may be that of a swap, whose other files get their names after it.
+            log = name.removesuffix(names.TRANSACTION_INDEX) + names.LOG
+            if names.is_known(name) and log not in logs and log + names.SWAP not in swapped:
+                yield name
+        elif name.endswith((names.DELETED, names.CLEANED, names.SWAP, names.TEMPORARY)) and names.is_known(name):
+            yield name
+
+
+def _check_not_lost(shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None) -> None:
+    if checkpoint is None:
+        return
+    if not segments:
+        if checkpoint.recovery_point > checkpoint.log_start_offset:
+            raise LostRecords(
+                f"no segment is left, but offsets {checkpoint.log_start_offset} to "
+                f"{checkpoint.recovery_point - 1} were synced",
+                path=shared.directory,
+                advice=REFUSED,
+            )
+    elif segments[0].base_offset > checkpoint.log_start_offset and not checkpoint.foreign:
+        raise LostRecords(
+            f"the first segment starts at offset {segments[0].base_offset}, but the log starts at "
+            f"{checkpoint.log_start_offset}",
+            path=shared.directory,
+            advice=REFUSED,
+        )
+
+
+def _restore(shared: Shared, segment: Segment, saved: tuple[int, ...]) -> tuple[Segment, SegmentState] | None:
+    """Return the last segment as it was closed, if its files are still the same size and the same indexes."""
+    if len(saved) != 16 or saved[0] != segment.base_offset or saved[2] != segment.size:
+        return None
+    reason = "an index is not the one that was closed"
+    try:
+        tables = [
+            shared.files.read_file(shared.path(segment.base_offset, suffix))
+            for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
+        ]
+        state = shared.new_state(segment.base_offset)
+        if state.restore(saved, tables[0], tables[1]):
+            return segment, state
+    except OSError as error:
+        reason = f"an index cannot be read: {error}"
+    logger.warning("%s: rebuilding the indexes: %s", segment.path, reason)
+    return None
+
+
+def _trust_seal(shared: Shared, segment: Segment) -> bool:
+    """Tell whether a segment below the recovery point has a seal that fits it, or refuse what is lost."""
+    seal = read_seal(shared.files, shared.directory, segment.base_offset)
+    if seal is None or segment.path.endswith(names.SWAP):
+        return False
+    lost = ""
+    if segment.size < seal.size:
+        lost = f"the file has {segment.size} bytes, its seal says {seal.size}"
+    elif seal.contiguous and seal.next_offset != segment.next_offset:
+        lost = f"offsets {seal.next_offset} to {segment.next_offset - 1} are missing behind this segment"
+    if lost:
+        raise LostRecords(lost, path=segment.path, position=min(segment.size, seal.size), advice=REFUSED)
+    if segment.size > seal.size:
+        return False
+    segment.attach(seal)
+    return True
+
+
+def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, contiguous_from: int) -> Scanned:
+    state = shared.new_state(segment.base_offset)
+    numbered = False
+    # Where nobody says that no offset is missing the segment may get a seal with pages.
+    sums = PageSums() if segment.base_offset < contiguous_from and not last else None
+    for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
+        numbered = numbered or has_producers(data, size)
+        if sums is not None:
+            sums.add(data, size)
+    segment.release()
+    stop = Stop.END
+    if state.problem is not None:
+        stop = Stop.DAMAGED
+    elif state.size < segment.size:
+        stop = Stop.TORN
+    elif not last and state.next_offset != segment.next_offset and state.next_offset >= contiguous_from:
+        stop = Stop.GAP
+    action = decide(stop, next_offset=state.next_offset, recovery_point=recovery_point)
+    if last and stop is Stop.END and state.next_offset < recovery_point:
+        # Nothing is damaged, but whole batches that were synced are missing from the end.
+        action = Action.REFUSE
+    return Scanned(segment, state, stop, action, numbered, sums)
+
+
+def _refusal(scanned: Scanned, recovery_point: int) -> CorruptionError:
+    segment, state = scanned.segment, scanned.state
+    reason = str(state.problem.reason) if state.problem is not None else scanned.stop.value
+    return LostRecords(
+        f"{reason}; whole batches end at offset {state.next_offset}, but offsets below {recovery_point} were synced",
+        path=segment.path,
+        position=state.size,
+        advice=REFUSED,
+    )
+
+
+@dataclass(slots=True)
+class Mended:
+    """An opened log: its sealed segments, the one that grows, the epochs seen, and the report."""
+
+    sealed: list[Segment]
+    active: ActiveSegment
+    epochs: list[EpochEntry]
+    report: RecoveryReport
+
+
+def mend(
+    shared: Shared, found: Survey, *, listing: list[str], recovery_point: int, initial_offset: int, now_ms: int
+) -> Mended:
+    """Do what the survey decided, and sync it. What lies above the recovery point is written once more.
+
+    Pages of a sync that failed read back fine and are lost later, so reading them proves nothing; writing
+    them again and syncing does.
+    """
+    files, directory = shared.files, shared.directory
+    report = RecoveryReport(clean=found.clean_active is not None and not found.scanned)
+    if found.leftovers or not report.clean:
+        # What all of this goes by may be there for us to see, and not on the disk yet: a killed process, or a sync that
+        # failed, left it so. Nothing is taken away on the word of a name that a power loss can take back.
+        files.sync_directory(directory)
+    report.completed_swaps = complete_swaps(shared, listing, found.segments)
+    for name in found.leftovers:
+        with contextlib.suppress(FileNotFoundError):
+            files.remove(f"{directory}/{name}")
+    if found.scanned and found.scanned[-1].action is Action.CUT:
+        _keep_evidence(shared, found, report)
+    sealed = list(found.sealed)
+    epochs: list[EpochEntry] = []
+    for scanned in found.scanned:
+        epochs += scanned.state.epochs
+        _rewrite(shared, scanned, recovery_point, is_last=scanned is found.scanned[-1])
+        report.scanned_segments += 1
+        report.scanned_batches += scanned.state.batch_count
+        report.scanned_bytes += scanned.state.size
+    active = _open_active(shared, found, initial_offset)
+    for scanned in found.scanned:
+        report.rebuilt_indexes += 1
+        if scanned.state is not active.state:
+            sealed.append(_reseal(scanned, now_ms=now_ms))
+    if found.scanned or found.leftovers or found.clean_active is None:
+        files.sync_directory(directory)
+    sealed.sort(key=lambda segment: segment.base_offset)
+    if report.cut_bytes:
+        logger.warning(
+            "%s: recovery cut %d bytes (%s); they are kept in %s; %d whole batches with %d records lie in them",
+            directory,
+            report.cut_bytes,
+            report.cut_reason,
+            ", ".join(report.torn_files),
+            report.batches_behind_cut,
+            report.records_behind_cut,
+        )
+    return Mended(sealed, active, epochs, report)
+
+
+def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSegment:
+    if found.clean_active is not None:
+        segment, state = found.clean_active
+        active = ActiveSegment(shared, state, Handle(shared.files, segment.path, write=True))
+        active.adopt_indexes()
+        return active
+    if found.scanned:
+        last = found.scanned[-1]
+        active = ActiveSegment(shared, last.state, Handle(shared.files, last.segment.path, write=True))
+        active.replace_indexes()
+        for suffix in (names.SEAL, names.KEY_INDEX):
+            with contextlib.suppress(FileNotFoundError):
+                shared.files.remove(shared.path(last.segment.base_offset, suffix))
+        trim_aborted(shared, last.segment.base_offset, end=last.state.next_offset)
+        return active
+    return ActiveSegment.create(shared, initial_offset)
+
+
+def _reseal(scanned: Scanned, *, now_ms: int) -> Segment:
+    scanned.state.finish_times()
+    sealed = Segment(
+        scanned.segment.shared,
+        scanned.segment.base_offset,
+        size=scanned.state.size,
+        next_offset=scanned.segment.next_offset,
+        seal=None,
+    )
+    # A segment that ends before the next begins lost its last batches to compaction: gaps are lawful there.
+    follows = scanned.state.next_offset == scanned.segment.next_offset
+    sealed.write_sealed(scanned.state, sealed_at_ms=now_ms, may_have_gaps=not follows, sums=scanned.sums)
+    return sealed
+
+
+def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int, *, is_last: bool) -> None:
+    is_above = scanned.state.next_offset > recovery_point
+    if not is_above and not is_last:
+        return
+    files = shared.files
+    handle = files.open(scanned.segment.path, write=True)
+    try:
+        if is_above:
+            again = shared.new_state(scanned.segment.base_offset)
+            for position, data, size in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
+                if again.next_offset > recovery_point:
+                    files.write(handle, data[:size], position)
+        # The size as well: of a truncation whose sync failed, power loss may bring back what was cut off.
+        files.truncate(handle, scanned.state.size)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+        scanned.segment.release()
+
+
+def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> None:
+    """Copy the tail and rename the later segments to `.torn`, sync that, and only then truncate."""
+    files, directory = shared.files, shared.directory
+    cut = found.scanned[-1]
+    report.cut_reason = str(cut.state.problem.reason) if cut.state.problem is not None else cut.stop.value
+    tail = cut.segment.read(cut.segment.size - cut.state.size, cut.state.size)
+    cut.segment.release()
+    if tail:
+        _count(report, tail)
+        report.torn_files.append(_keep_torn(shared, cut.segment.base_offset, cut.state.size, tail))
+    # From the last to the first, so that a crash in between leaves a log without a hole.
+    for segment in reversed(found.behind_cut):
+        data = segment.read(segment.size, 0)
+        segment.release()
+        _count(report, data)
+        report.torn_files.append(_keep_torn(shared, segment.base_offset, 0, data))
+        files.sync_directory(directory)
+        # Not its index of aborted transactions: a repair that brings it back takes that over.
+        for suffix in names.SEGMENT_SUFFIXES:
+            with contextlib.suppress(FileNotFoundError):
+                files.remove(shared.path(segment.base_offset, suffix))
+    files.sync_directory(directory)
+    handle = files.open(cut.segment.path, write=True)
+    try:
+        files.truncate(handle, cut.state.size)
+        files.sync(handle)
+    finally:
+        files.close(handle)
+    cut.segment = Segment(
+        shared, cut.segment.base_offset, size=cut.state.size, next_offset=cut.state.next_offset, seal=None
+    )
+
+
+def _count(report: RecoveryReport, data: bytes) -> None:
+    batches, records = count_whole_batches(data)
+    report.cut_bytes += len(data)
+    report.batches_behind_cut += batches
+    report.records_behind_cut += records
+
+
+def _keep_torn(shared: Shared, base_offset: int, position: int, data: bytes) -> str:
+    """Keep bytes as evidence; the same bytes are not kept twice when recovery itself was interrupted."""
+    attempt = 0
+    while True:
+        name = names.torn_name(base_offset, position, attempt)
+        try:
+            if shared.files.read_file(f"{shared.directory}/{name}") == data:
+                return name
+        except FileNotFoundError:
+            replace_file(shared.files, shared.directory, name, data)
+            return name
+        attempt += 1

@@ -1,0 +1,127 @@
+"""The checkpoint of a lone log: what was promised, in one small file that is replaced whole.
+
+`seeklog-checkpoint` is text, a word and its numbers a line, the last line the CRC-32C of all before it:
+
+    seeklog-checkpoint 1
+    recovery_point 1000        every record below was synced: damage there is refused, never cut
+    log_start_offset 0         records below were deleted
+    high_watermark 1000        exclusive
+    contiguous_from 0          from here on every batch was appended by seeklog, without gaps
+    generation 2               grows whenever the end of the log is cut, so that readers start over
+    producers 1                whether any producer is known; 0: none is, below the recovery point
+    epochs 0 0 3 700           leader epochs as pairs: epoch 0 begins at offset 0, epoch 3 at offset 700
+    gaps 200 300               only of an archive: offsets from 200 on, below 300, are known to be missing
+    active 0 1000 ...          only after a clean close: the base offset and state of the last segment
+    crc32c 5d1c9ad2
+
+It is written to a temporary file, synced, renamed, and the directory is synced. So a crash leaves the old
+one or the new one, and a checkpoint that fails its CRC was damaged later: that is refused, because the
+start offset in it cannot be guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from seeklog import names
+from seeklog.config import INT32_MAX, INT64_MAX
+from seeklog.errors import CorruptionError
+from seeklog.files import Files, replace_file
+from seeklog.record.framed import decode_framed, encode_framed, whole_number
+
+VERSION = 1
+_FIRST_LINE = f"seeklog-checkpoint {VERSION}"
+_NUMBERS = ("recovery_point", "log_start_offset", "high_watermark", "contiguous_from", "generation")
+_DAMAGED = (
+    "If the log is whole, remove the checkpoint and open the log again: every batch is then checked, and "
+    "records that `delete_before` removed inside the first segment may come back."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """What the checkpoint file says. `active` is the last segment's saved state after a clean close."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+    contiguous_from: int
+    generation: int = 0
+    epochs: tuple[tuple[int, int], ...] = ()
+    active: tuple[int, ...] | None = None
+    has_producers: bool | None = None
+    """Whether any producer was known at the recovery point; None: a checkpoint that does not say."""
+    gaps: tuple[tuple[int, int], ...] = ()
+    """Offsets between segments that an archive declares to be missing: the first one, and the first behind them."""
+    foreign: bool = False
+    """Made of what a broker's own checkpoints say: gaps are lawful, epochs and the end are told by the files."""
+    is_visited: bool = False
+    """A broker has written since our own checkpoint, so that none of our side files counts: `broker_visit`."""
+
+
+def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """Return the bytes of the file."""
+    lines = [f"{name} {getattr(checkpoint, name)}" for name in _NUMBERS]
+    if checkpoint.has_producers is not None:
+        lines.append(f"producers {checkpoint.has_producers:d}")
+    lines.append(f"epochs {' '.join(f'{epoch} {start}' for epoch, start in checkpoint.epochs)}".rstrip())
+    if checkpoint.gaps:
+        lines.append(f"gaps {' '.join(f'{first} {behind}' for first, behind in checkpoint.gaps)}")
+    if checkpoint.active is not None:
+        lines.append(f"active {' '.join(map(str, checkpoint.active))}")
+    return encode_framed(_FIRST_LINE, lines)
+
+
+# An open and each look of a reader read the file several times, and mostly it has not changed in between.
+@lru_cache(maxsize=16)
+def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
+    """Return what the bytes say, or raise `CorruptionError`."""
+    lines = decode_framed(data, _FIRST_LINE, what="the checkpoint", path=path, advice=_DAMAGED)
+    try:
+        words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
+        active = _numbers(words["active"], least=-INT64_MAX - 1) if "active" in words else None
+        numbers = {name: whole_number(int(words[name])) for name in _NUMBERS}
+        epochs = _pairs(words["epochs"])
+        for epoch, _ in epochs:
+            whole_number(epoch, most=INT32_MAX)
+        gaps = _pairs(words.get("gaps", ""))
+        producers = bool(int(words["producers"])) if "producers" in words else None
+    except (ValueError, KeyError) as error:
+        raise CorruptionError(f"the checkpoint does not parse: {error}", path=path, advice=_DAMAGED) from error
+    return Checkpoint(
+        recovery_point=numbers["recovery_point"],
+        log_start_offset=numbers["log_start_offset"],
+        high_watermark=numbers["high_watermark"],
+        contiguous_from=numbers["contiguous_from"],
+        generation=numbers["generation"],
+        epochs=epochs,
+        active=active,
+        has_producers=producers,
+        gaps=gaps,
+    )
+
+
+def _numbers(words: str, *, least: int = 0) -> tuple[int, ...]:
+    return tuple(whole_number(int(word), least=least) for word in words.split())
+
+
+def _pairs(words: str) -> tuple[tuple[int, int], ...]:
+    numbers = iter(_numbers(words))
+    return tuple(zip(numbers, numbers, strict=True))
+
+
+def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
+    """Return the directory's checkpoint, or None if there is none: a broker's directory, or a new one."""
+    path = f"{directory}/{names.CHECKPOINT}"
+    try:
+        data = files.read_file(path)
+    except FileNotFoundError:
+        return None
+    return decode_checkpoint(data, path=path)
+
+
+def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint) -> None:
+    """Replace the directory's checkpoint; durable on return."""
+    replace_file(files, directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
+    files.sync_directory(directory)

@@ -1,0 +1,116 @@
+"""Leader epochs: where each leader's records begin.
+
+`leader-epoch-checkpoint` is Kafka's file for them, text: a version line `0`, a line with the number of entries,
+then `epoch startOffset` a line, both growing. It has no checksum, so seeklog keeps the same entries in its own
+checkpoint and writes this file from there; it reads it only where it has no checkpoint, in a broker's directory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable
+from itertools import pairwise
+
+from seeklog import names
+from seeklog.config import INT32_MAX, INT64_MAX
+from seeklog.files import Files, publish_file, stage_file
+
+Entry = tuple[int, int]
+
+
+def encode_epochs(entries: Iterable[Entry]) -> bytes:
+    """Return the bytes of the file."""
+    lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in entries]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+
+
+def decode_epochs(data: bytes) -> list[Entry] | None:
+    """Return the entries, or None if the bytes are no such file; batches tell the epochs then."""
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        entries = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
+        if int(version) != 0 or int(count) != len(entries):
+            return None
+    except ValueError:
+        return None
+    if not all(0 <= epoch <= INT32_MAX and 0 <= start <= INT64_MAX for epoch, start in entries):
+        return None
+    growing = all(a[0] < b[0] and a[1] <= b[1] for a, b in pairwise(entries))
+    return entries if growing else None
+
+
+class LeaderEpochs:
+    """The epochs of one partition, in order."""
+
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries = list(entries)
+        self.written: bytes | None = None
+        """What Kafka's file says, as far as is known."""
+
+    @classmethod
+    def read(cls, files: Files, directory: str) -> LeaderEpochs:
+        """Return what Kafka's file says; nothing if it is missing or does not parse."""
+        try:
+            data = files.read_file(f"{directory}/{names.LEADER_EPOCHS}")
+        except FileNotFoundError:
+            return cls()
+        epochs = cls(decode_epochs(data) or ())
+        epochs.written = data
+        return epochs
+
+    @property
+    def is_written(self) -> bool:
+        """Whether Kafka's file says the same."""
+        return self.written == encode_epochs(self.entries)
+
+    def stage(self, files: Files, directory: str) -> None:
+        """Write what is to replace Kafka's file, so that there is room for it."""
+        stage_file(files, directory, names.LEADER_EPOCHS, encode_epochs(self.entries))
+
+    def publish(self, files: Files, directory: str) -> None:
+        """Replace Kafka's file by what was staged. The caller syncs the directory."""
+        publish_file(files, directory, names.LEADER_EPOCHS)
+        self.written = encode_epochs(self.entries)
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, or -1."""
+        return self.entries[-1][0] if self.entries else -1
+
+    def merge(self, found: Iterable[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
+        """Take in the epochs that a scan of batches found."""
+        self.truncate(log_end_offset)
+        for epoch, start_offset in found:
+            if epoch > self.latest:
+                self.entries.append((epoch, start_offset))
+        self._drop_before(log_start_offset)
+
+    def begin(self, epoch: int, start_offset: int) -> None:
+        """Start an epoch. An epoch that has no records yet gives way to it."""
+        while self.entries and self.entries[-1][1] >= start_offset:
+            self.entries.pop()
+        self.entries.append((epoch, start_offset))
+
+    def truncate(self, log_end_offset: int) -> None:
+        """Forget the epochs that began behind the new end; the newest, whose leader goes on, begins there."""
+        kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
+        if len(kept) == len(self.entries):
+            return
+        latest = self.latest
+        while kept and kept[-1][1] >= log_end_offset:
+            kept.pop()
+        self.entries = [*kept, (latest, log_end_offset)]
+
+    def end_offset(self, epoch: int, *, log_end_offset: int) -> Entry:
+        """Return (the newest epoch not above `epoch`, where it ends); (-1, -1) if there is none."""
+        place = bisect_right(self.entries, epoch, key=lambda entry: entry[0])
+        if place == 0:
+            return -1, -1
+        end = self.entries[place][1] if place < len(self.entries) else log_end_offset
+        return self.entries[place - 1][0], end
+
+    def _drop_before(self, log_start_offset: int) -> None:
+        while len(self.entries) > 1 and self.entries[1][1] <= log_start_offset:
+            self.entries.pop(0)
+        if self.entries and self.entries[0][1] < log_start_offset:
+            self.entries[0] = (self.entries[0][0], log_start_offset)

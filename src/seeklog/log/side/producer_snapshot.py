@@ -1,0 +1,140 @@
+"""Snapshots of a partition's producers, in Kafka's bytes.
+
+`%020d.snapshot` is named after an offset: it says what was known of the producers when the log ended there. Big-endian:
+
+     0  version            int16   1
+     2  crc                uint32  CRC-32C of all that follows
+     6  count              int32
+    10  a producer each, 46 bytes:
+        producer_id        int64
+        epoch              int16
+        last_sequence      int32   of the last batch; -1: no batch is known
+        last_offset        int64   of the last batch; -1: no batch is known
+        offset_delta       int32   last offset of that batch, less its first
+        timestamp_ms       int64   largest timestamp of that batch, or of the end of the last transaction
+        coordinator_epoch  int32   of who ended the last transaction; -1: none
+        transaction_start  int64   first offset of the transaction that is open; -1: none
+
+A snapshot spares reading the log below its offset, and says nothing that the log does not, unless retention took it:
+one that fails its CRC is ignored, and an older one, or the log itself, tells the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import struct
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+from seeklog import names
+from seeklog.files import Files, replace_file
+from seeklog.log.producers import ProducerEntry, WrittenBatch
+from seeklog.record.kernel import crc32c
+
+logger = logging.getLogger("seeklog")
+
+VERSION: Final = 1
+_HEAD: Final = struct.Struct(">hI")
+_COUNT: Final = struct.Struct(">i")
+_ENTRY: Final = struct.Struct(">qhiqiqiq")
+
+
+def encode_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
+    """Return the bytes of a snapshot; of each producer it keeps the last batch only."""
+    body = bytearray(_COUNT.pack(len(entries)))
+    for entry in entries:
+        delta = entry.batches[-1].offset_delta if entry.batches else 0
+        body += _ENTRY.pack(
+            entry.producer_id,
+            entry.epoch,
+            entry.last_sequence,
+            entry.last_offset,
+            delta,
+            entry.timestamp_ms,
+            entry.coordinator_epoch,
+            entry.transaction_start,
+        )
+    return _HEAD.pack(VERSION, crc32c(bytes(body))) + bytes(body)
+
+
+def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
+    """Return the producers that the bytes tell of, or None if they are no whole snapshot."""
+    if len(data) < _HEAD.size + _COUNT.size:
+        return None
+    version, crc = _HEAD.unpack_from(data)
+    body = data[_HEAD.size :]
+    if version != VERSION or crc != crc32c(body):
+        return None
+    if _COUNT.unpack_from(body)[0] * _ENTRY.size != len(body) - _COUNT.size:
+        return None
+    entries = []
+    for fields in _ENTRY.iter_unpack(body[_COUNT.size :]):
+        producer_id, epoch, last_sequence, last_offset, delta, timestamp_ms, coordinator_epoch, start = fields
+        last = WrittenBatch(last_sequence, last_offset, delta, timestamp_ms)
+        batches = (last,) if last_offset >= 0 else ()
+        entries.append(ProducerEntry(producer_id, epoch, batches, timestamp_ms, coordinator_epoch, start))
+    return entries
+
+
+class Snapshots:
+    """The snapshot files of one partition. The caller syncs the directory.
+
+    A thread that syncs may write one while another, which rolls, writes another; whoever drops any is alone.
+    """
+
+    def __init__(self, files: Files, directory: str, listing: Iterable[str]) -> None:
+        self._files = files
+        self._directory = directory
+        parsed = map(names.parse_segment_name, listing)
+        # Sets, which two threads may change at once: none undoes what the other has done.
+        self._offsets = {each[0] for each in parsed if each is not None and each[1] == names.SNAPSHOT}
+        self._unusable: set[int] = set()
+
+    @property
+    def offsets(self) -> list[int]:
+        """The offsets of the snapshots, in order."""
+        return sorted(self._offsets)
+
+    def newest(self, *, above: int, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
+        """Return the offset of the newest whole snapshot in the range, and what it says.
+
+        One that is not whole does not count any more, and is removed with the next that goes.
+        """
+        for offset in reversed([offset for offset in self.offsets if above < offset <= at_most]):
+            try:
+                entries = decode_snapshot(self._files.read_file(self._path(offset)))
+            except FileNotFoundError:
+                entries = None
+            if entries is not None:
+                return offset, entries
+            logger.warning("%s: no whole snapshot of producers; the log is read instead", self._path(offset))
+            self._offsets.discard(offset)
+            self._unusable.add(offset)
+        return None
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write the snapshot of the log's producers at `offset`."""
+        replace_file(self._files, self._directory, names.segment_name(offset, names.SNAPSHOT), data)
+        self._offsets.add(offset)
+        self._unusable.discard(offset)
+
+    def drop_beyond(self, end: int) -> bool:
+        """Remove what speaks of a log that went on beyond `end`; tell whether there was anything."""
+        return self._drop([offset for offset in self.offsets if offset > end])
+
+    def keep(self, bases: Collection[int]) -> bool:
+        """Remove all but the snapshots at the segments' bases, and the newest; tell whether there was anything."""
+        return self._drop([offset for offset in self.offsets[:-1] if offset not in bases])
+
+    def _drop(self, offsets: Sequence[int]) -> bool:
+        dropped = {*offsets, *self._unusable}
+        for offset in dropped:
+            with contextlib.suppress(FileNotFoundError):
+                self._files.remove(self._path(offset))
+        self._offsets -= dropped
+        self._unusable.clear()
+        return bool(dropped)
+
+    def _path(self, offset: int) -> str:
+        return f"{self._directory}/{names.segment_name(offset, names.SNAPSHOT)}"

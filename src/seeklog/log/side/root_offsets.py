@@ -1,0 +1,171 @@
+"""Kafka's offset checkpoints in the root of a store, a line for each partition.
+
+    0                        version
+    2                        how many lines follow
+    payments 0 1042          topic, partition, offset
+    payments 1 977
+
+`recovery-point-offset-checkpoint`, `log-start-offset-checkpoint` and `replication-offset-checkpoint` (the high
+watermarks) are copies for a broker that takes over: each partition's own checkpoint is the truth. Where a
+partition has none, because a broker wrote it, they are what is known of it. `cleaner-offset-checkpoint` has a line for
+partitions that were compacted, up to that offset; the truth of it is in the seals.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.config import INT32_MAX, INT64_MAX
+from seeklog.files import Files, replace_file
+from seeklog.log.directory import is_root
+from seeklog.log.side.checkpoint import Checkpoint
+from seeklog.names import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+LOOK_S: Final = 0.5
+
+
+class RootLine(NamedTuple):
+    """What the files are to say of one partition."""
+
+    recovery_point: int
+    log_start_offset: int
+    high_watermark: int
+    cleaned: int | None = None
+    """Up to where it is compacted; None: it is not."""
+
+
+def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
+    """Return the bytes of a checkpoint file."""
+    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
+    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+
+
+def decode_offsets(data: bytes) -> Offsets | None:
+    """Return the offsets, or None if the bytes are no such file."""
+    try:
+        version, count, *lines = data.decode("ascii").splitlines()
+        rows = [line.split() for line in lines]
+        offsets = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
+        if int(version) != 0 or int(count) != len(rows):
+            return None
+        if not all(0 <= at.partition <= INT32_MAX and abs(offset) <= INT64_MAX for at, offset in offsets.items()):
+            return None
+    except ValueError:
+        return None
+    return offsets
+
+
+@dataclass(frozen=True, slots=True)
+class RootOffsets:
+    """What the files say."""
+
+    recovery_points: Offsets
+    log_start_offsets: Offsets
+    high_watermarks: Offsets
+    cleaned: Offsets = field(default_factory=dict)
+    """Up to where partitions are compacted."""
+
+    @classmethod
+    def read(cls, files: Files, root: str) -> RootOffsets:
+        """Read the files; one that is missing or does not parse says nothing."""
+        return cls.parse(_read_all(files, root))
+
+    @classmethod
+    def parse(cls, contents: Sequence[bytes]) -> RootOffsets:
+        """Return what the contents of the files say."""
+        return cls(*(decode_offsets(data) or {} for data in contents))
+
+    def of(self, partition: TopicPartition) -> Checkpoint | None:
+        """Return what is known of a partition that a broker wrote, or None."""
+        values = [table.get(partition) for table in self._tables[:3]]
+        if all(value is None for value in values):
+            return None
+        recovery_point, log_start_offset, high_watermark = (max(value or 0, 0) for value in values)
+        return Checkpoint(
+            recovery_point=recovery_point,
+            log_start_offset=log_start_offset,
+            high_watermark=high_watermark,
+            contiguous_from=INT64_MAX,
+            foreign=True,
+        )
+
+    def update(self, known: Mapping[TopicPartition, RootLine], there: Collection[TopicPartition]) -> bool:
+        """Take in what is known of partitions, and keep only those there; tell whether that changed anything."""
+        before = [dict(table) for table in self._tables]
+        for place, table in enumerate(self._tables):
+            gone = set()
+            for partition, line in known.items():
+                offset = line[place]
+                if offset is None:
+                    gone.add(partition)
+                else:
+                    table[partition] = offset
+            for partition in table.keys() - (set(there) - gone):
+                del table[partition]
+        return before != list(self._tables)
+
+    def write(self, files: Files, root: str) -> None:
+        """Replace the files. Each is whole after a crash; they need not be of one moment."""
+        for name, table in zip(_NAMES, self._tables, strict=True):
+            if table or name != names.CLEANED_OFFSETS or name in files.list(root):
+                replace_file(files, root, name, encode_offsets(table))
+        files.sync_directory(root)
+
+    @property
+    def _tables(self) -> tuple[Offsets, Offsets, Offsets, Offsets]:
+        return self.recovery_points, self.log_start_offsets, self.high_watermarks, self.cleaned
+
+
+_NAMES = (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS, names.CLEANED_OFFSETS)
+
+
+class RootWatch:
+    """What the files say by now: a broker that runs on the directory writes them, once a minute by default.
+
+    Any thread may ask. The files are looked at again after `LOOK_S`, and parsed where they have changed.
+    """
+
+    def __init__(self, files: Files, root: str, *, clock: Clock) -> None:
+        self._files = files
+        self._root = root
+        self._clock = clock
+        self._contents = _read_all(files, root)
+        self._offsets = RootOffsets.parse(self._contents)
+        self._next_look = clock.monotonic() + LOOK_S
+
+    def offsets(self) -> RootOffsets:
+        """Return what the files say."""
+        now = self._clock.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + LOOK_S
+            contents = _read_all(self._files, self._root)
+            if contents != self._contents:
+                self._contents, self._offsets = contents, RootOffsets.parse(contents)
+        return self._offsets
+
+
+def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], Checkpoint | None]:
+    """Return what tells what the root says of a partition that is opened by itself; nothing where it lies alone."""
+    partition = names.parse_partition_name(os.path.basename(directory))
+    root = os.path.dirname(directory)
+    if partition is None or not is_root(files, root):
+        return lambda: None
+    watch = RootWatch(files, root, clock=clock)
+    return lambda: watch.offsets().of(partition)
+
+
+def _read_all(files: Files, root: str) -> tuple[bytes, ...]:
+    return tuple(_read(files, root, name) for name in _NAMES)
+
+
+def _read(files: Files, root: str, name: str) -> bytes:
+    try:
+        return files.read_file(f"{root}/{name}")
+    except FileNotFoundError:
+        return b""

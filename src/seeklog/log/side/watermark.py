@@ -1,0 +1,84 @@
+"""The high watermark, published for readers in other processes.
+
+`seeklog-watermark` is 16 bytes, big-endian, written in place with one write:
+
+    0  crc              uint32   CRC-32C of the 12 bytes behind it
+    4  mode             int32    0: the watermark follows the write; read to the last whole batch
+                                 1: `high_watermark` is the first offset that must not be read
+    8  high_watermark   int64
+
+It is synced only where it may fall: in a truncation, and when a log with a manual watermark is opened. So whatever a
+power loss leaves of it was asked for, and of it and the checkpoint's the higher one counts. A reader that finds a
+torn value looks again, then falls back to the checkpoint, and says so.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final
+
+from seeklog import names
+from seeklog.files import Files, Handle
+from seeklog.record.kernel import crc32c
+
+_BODY = struct.Struct(">iq")
+_CRC = struct.Struct(">I")
+SIZE: Final = _CRC.size + _BODY.size
+FOLLOWS_WRITE: Final = 0
+EXPLICIT: Final = 1
+# A write of 16 bytes inside one page is torn only for the moment of a memory copy.
+_ATTEMPTS: Final = 8
+
+
+def encode_watermark(mode: int, high_watermark: int) -> bytes:
+    """Return the bytes of the file."""
+    body = _BODY.pack(mode, high_watermark)
+    return _CRC.pack(crc32c(body)) + body
+
+
+def decode_watermark(data: bytes) -> tuple[int, int] | None:
+    """Return (mode, high watermark), or None if the bytes are torn or damaged."""
+    if len(data) != SIZE or _CRC.unpack_from(data)[0] != crc32c(data[_CRC.size :]):
+        return None
+    mode, high_watermark = _BODY.unpack_from(data, _CRC.size)
+    return mode, high_watermark
+
+
+class Publisher:
+    """The writer's side."""
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self._path = f"{directory}/{names.WATERMARK}"
+        self._handle: Handle | None = None
+
+    def publish(self, mode: int, high_watermark: int, *, durable: bool = False) -> None:
+        """Tell other processes how far they may read."""
+        handle = self._handle or Handle(self._files, self._path, write=True, create=True)
+        self._files.write(handle.number, encode_watermark(mode, high_watermark), 0)
+        if durable:
+            self._files.sync(handle.number)
+        # One that follows the write is published once; the others with every sync, so their file stays open.
+        self._handle = handle if mode == EXPLICIT else None
+
+    def close(self) -> None:
+        self._handle = None
+
+
+def read_watermark(files: Files, directory: str, *, tell: Callable[[str], None]) -> tuple[int, int] | None:
+    """Return what the writer published as (mode, high watermark), or None if nothing whole is there.
+
+    `tell` is called where something is there and damaged: readers then see less than was published.
+    """
+    path = f"{directory}/{names.WATERMARK}"
+    for _ in range(_ATTEMPTS):
+        try:
+            data = files.read_file(path)
+        except FileNotFoundError:
+            return None
+        found = decode_watermark(data)
+        if found is not None:
+            return found
+    tell(f"{path} fails its CRC: the high watermark of the checkpoint counts until a writer publishes it anew")
+    return None

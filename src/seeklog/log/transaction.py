@@ -1,0 +1,302 @@
+"""Transactions: staged batches of many partitions that get into their logs all together, once.
+
+An application, such as a streaming query, numbers its transactions with a version that grows. The last one of each is
+kept in a file of its own in the root of the store, `seeklog-transaction-<key>`, which is replaced whole:
+
+    seeklog-transaction 1
+    {"app": "spark-query-5d0e…", "version": 12, "state": "committing", "parts": [{"partition": "alerts-0",
+      "topic_id": "5JdN…", "base_offset": 1042, "files": [["seeklog-staged-…", 81920, 3735928559, 512, [81920]]]}],
+      "kept": true}
+    crc32c 5d1c9ad2
+
+(in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
+state "committing" is the moment of the commit: before it nothing is in any log, after it everything will be. It is
+synced before the first batch is appended, and whoever opens a partition for writing appends what is still missing of
+such a part before anything else. The batches found from the base offset on tell what is not missing, each for itself:
+one that was damaged since, and that a repair has taken out, comes back behind the others. A part is finished when its
+staged files are gone; the transaction is "done" when all parts are. That it was done, and with which topics, is kept
+until the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from seeklog import names
+from seeklog.config import INT64_MAX
+from seeklog.errors import CorruptionError, LostRecords
+from seeklog.files import Files, replace_file
+from seeklog.log import reading, staging
+from seeklog.log.staging import StagedFile
+from seeklog.record.batch import BatchHeader, split_batches
+from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
+from seeklog.record.kernel import stamp_append_time
+
+if TYPE_CHECKING:
+    from seeklog.log.partition import Partition
+
+logger = logging.getLogger("seeklog")
+
+_FIRST_LINE = "seeklog-transaction 1"
+_DAMAGED = (
+    "Restore the file from a copy. Removing it forgets whether the application's last transaction was committed: its "
+    "records may then be missing, or come twice."
+)
+State: TypeAlias = Literal["committing", "done"]
+# Enough to see the header of every batch that may be there already; they are read whole, one after the other.
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a transaction appends to one partition."""
+
+    partition: str
+    """The name of its directory."""
+    topic_id: str
+    base_offset: int
+    files: tuple[StagedFile, ...]
+
+    @property
+    def topic(self) -> str:
+        return self.partition.rpartition("-")[0]
+
+    @property
+    def record_count(self) -> int:
+        return sum(file.record_count for file in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """The last transaction of an application."""
+
+    app: str
+    version: int
+    state: State
+    parts: tuple[Part, ...] = ()
+    is_kept: bool = True
+    """Whether it is remembered when it is done; there is no need to if the application comes only once."""
+
+    @property
+    def is_open(self) -> bool:
+        return self.state == "committing"
+
+
+def encode_transaction(transaction: Transaction) -> bytes:
+    """Return the bytes of the file."""
+    parts = [
+        {
+            "partition": part.partition,
+            "topic_id": part.topic_id,
+            "base_offset": part.base_offset,
+            "files": [astuple(file) for file in part.files],
+        }
+        for part in transaction.parts
+    ]
+    fields = {
+        "app": transaction.app,
+        "version": transaction.version,
+        "state": transaction.state,
+        "parts": parts,
+        "kept": transaction.is_kept,
+    }
+    return encode_framed(_FIRST_LINE, [json.dumps(fields)])
+
+
+def decode_transaction(data: bytes, *, path: str) -> Transaction:
+    """Return what the bytes say, or raise `CorruptionError`."""
+    lines = decode_framed(data, _FIRST_LINE, what="the transaction", path=path, advice=_DAMAGED)
+    try:
+        fields = parse_json("".join(lines))
+        app, version, state, is_kept = (fields[name] for name in ("app", "version", "state", "kept"))
+        names.app_key(app)
+        if type(is_kept) is not bool or state not in ("committing", "done"):
+            raise ValueError(f"the state {state!r}, kept {is_kept!r}")
+        parts = tuple(map(_part, fields["parts"]))
+        return Transaction(app, whole_number(version, least=-INT64_MAX), state, parts, is_kept)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CorruptionError(f"the transaction does not parse: {error}", path=path, advice=_DAMAGED) from error
+
+
+def _part(fields: Mapping[str, Any]) -> Part:
+    """Return a part as the file has it. Its names become paths, so nothing is believed that no writer would write."""
+    part = Part(
+        partition=fields["partition"],
+        topic_id=fields["topic_id"],
+        base_offset=whole_number(fields["base_offset"]),
+        files=tuple(map(_staged_file, fields["files"])),
+    )
+    if names.parse_partition_name(part.partition) is None or not isinstance(part.topic_id, str):
+        raise ValueError(f"a part for {part.partition!r}, topic id {part.topic_id!r}")
+    whole_number(part.base_offset + part.record_count)
+    return part
+
+
+def _staged_file(fields: Sequence[Any]) -> StagedFile:
+    name, size, crc, record_count, ends = fields
+    if names.parse_staged_name(name) is None:
+        raise ValueError(f"{name!r} is no staged file")
+    edges = [0, *(whole_number(end) for end in ends)]
+    if edges[-1] != size or any(end <= start for start, end in pairwise(edges)):
+        raise ValueError(f"{name} of {size!r} bytes, in pieces that end at {ends!r}")
+    crc = whole_number(crc, most=2**32 - 1)
+    return StagedFile(name, whole_number(size), crc, whole_number(record_count), tuple(ends))
+
+
+def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
+    """Return the last transaction of the application with this key, or None."""
+    path = f"{root}/{names.transaction_name(key)}"
+    try:
+        data = files.read_file(path)
+    except FileNotFoundError:
+        return None
+    return decode_transaction(data, path=path)
+
+
+def write_transaction(files: Files, root: str, transaction: Transaction) -> None:
+    """Replace the application's transaction; durable on return."""
+    replace_file(files, root, names.transaction_name(names.app_key(transaction.app)), encode_transaction(transaction))
+    files.sync_directory(root)
+
+
+def traces(parts: Sequence[Part]) -> tuple[Part, ...]:
+    """Return the last part of each topic, without files: by its id a topic is known that was made anew since."""
+    return tuple({part.topic: replace(part, files=()) for part in parts}.values())
+
+
+def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
+    """Note that all of a transaction is in the logs, and of which topics; or forget it if it need not be remembered.
+
+    Durable on return.
+    """
+    if transaction.is_kept:
+        write_transaction(files, root, replace(transaction, state="done", parts=traces(transaction.parts)))
+        return
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
+    files.sync_directory(root)
+
+
+def settle(partition: Partition, listing: Sequence[str]) -> None:
+    """Finish what transactions still have to append to a partition that was just opened, and sweep its staging.
+
+    Nothing but a staged file in the listing makes this look any further.
+    """
+    staged = [name for name in listing if name.startswith(names.STAGED)]
+    if not staged:
+        return
+    files, directory = partition.files, partition.directory
+    root, name = os.path.split(directory)
+    keys = {parsed[0] for parsed in map(names.parse_staged_name, staged) if parsed is not None}
+    named: set[str] = set()
+    for key in sorted(keys):
+        transaction = read_transaction(files, root, key)
+        if transaction is None or not transaction.is_open:
+            continue
+        for part in transaction.parts:
+            if part.partition == name:
+                # Whoever wrote it may have been killed before its name was durable: what is appended for it must not
+                # outlive it.
+                files.sync_directory(root)
+                named.update(file.name for file in part.files)
+                finish_part(partition, part, staged=staged)
+    now_ms = partition.clock.now_ms()
+    stale = [name for name in staged if name not in named and staging.is_stale(name, now_ms=now_ms)]
+    if stale:
+        logger.info("%s: %d staged files that nobody committed are removed", directory, len(stale))
+        staging.remove_staged(files, directory, stale)
+
+
+def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> None:
+    """Append what is missing of a part whose transaction was interrupted. `staged` are the files that are there."""
+    remaining = [file for file in part.files if file.name in staged]
+    if not remaining:
+        return
+    end = part.base_offset + part.record_count
+    if partition.log_end_offset < part.base_offset:
+        raise LostRecords(
+            f"the log ends at offset {partition.log_end_offset}, but a transaction was to go on at {part.base_offset}",
+            path=partition.directory,
+            advice=reading.ADVICE,
+        )
+    if len(remaining) == len(part.files):
+        # Files are removed only when all of them are appended.
+        for file in part.files:
+            staging.check_staged(partition.files, partition.directory, file)
+        append_part(partition, part)
+        logger.info("%s: finished a transaction, offsets %d to %d", partition.directory, part.base_offset, end - 1)
+    close_part(partition, part)
+
+
+def append_part(partition: Partition, part: Part) -> None:
+    """Append the batches of a part that are not in the log yet, and make all of them durable."""
+    found = _found(partition, part)
+    for file in part.files:
+        for piece in staging.read_staged(partition.files, partition.directory, file):
+            if found:
+                piece = b"".join(batch.raw for batch in split_batches(piece) if not _is_among(found, batch.raw))
+            if piece:
+                partition.append_staged(piece)
+    partition.flush()
+
+
+def _found(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
+    """Return the batches in the log, from a part's base offset on, that may be the part's own, by their sizes.
+
+    There may be others among them: of who appends without asking for transactions, as a broker does that took over
+    the directory.
+    """
+    if partition.log_end_offset == part.base_offset:
+        return {}
+    found: dict[int, list[BatchHeader]] = {len(batch): [] for batch in _staged_batches(partition, part)}
+    for header in _headers_in_log(partition, part.base_offset):
+        if header.size in found:
+            found[header.size].append(header)
+    return found
+
+
+def _is_among(found: Mapping[int, list[BatchHeader]], staged: bytes) -> bool:
+    """Tell whether a staged batch was found, and take it out: another one like it must have been found as well."""
+    headers = found[len(staged)]
+    for place, header in enumerate(headers):
+        if _is_same(header, staged):
+            del headers[place]
+            return True
+    return False
+
+
+def _staged_batches(partition: Partition, part: Part) -> Iterator[bytes]:
+    for file in part.files:
+        for piece in staging.read_staged(partition.files, partition.directory, file):
+            yield from (batch.raw for batch in split_batches(piece))
+
+
+def _headers_in_log(partition: Partition, offset: int) -> Iterator[BatchHeader]:
+    offset = max(offset, partition.log_start_offset)
+    while offset < partition.log_end_offset:
+        end = partition.log_end_offset
+        batches = list(reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES))
+        if not batches:
+            return  # the end was lost: a repair has left nothing but an empty segment behind it
+        yield from (batch.header for batch in batches)
+        offset = batches[-1].next_offset
+
+
+def _is_same(header: BatchHeader, staged: bytes) -> bool:
+    """Tell whether a batch in the log, of the same size, is the one that was staged. No CRC covers offset and epoch."""
+    if header.is_log_append_time:
+        # The log has put its own time in, which the CRC covers.
+        staged = stamp_append_time(staged, header.max_timestamp_ms)
+    return header.crc == int.from_bytes(staged[17:21], "big")
+
+
+def close_part(partition: Partition, part: Part) -> None:
+    """Remove the staged files of a part that is durable in the log."""
+    staging.remove_staged(partition.files, partition.directory, [file.name for file in part.files])

@@ -1,0 +1,54 @@
+"""The segments of a log at one moment, in order. A view never changes: a roll or a delete makes another.
+
+So readers need no lock: each works with the view it took, and files that a newer view has dropped stay
+readable while a handle refers to them.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from seeklog.log.segment import Segment
+
+
+class View:
+    """An immutable list of segments, ordered by base offset."""
+
+    __slots__ = ("bases", "segments")
+
+    def __init__(self, segments: Iterable[Segment]) -> None:
+        self.segments = tuple(segments)
+        self.bases = [segment.base_offset for segment in self.segments]
+
+    def find(self, offset: int) -> int:
+        """Return the place of the segment that holds `offset`: the last one that starts at or below it."""
+        place = bisect_right(self.bases, offset)
+        return place - 1 if place else 0
+
+    @property
+    def last(self) -> Segment:
+        return self.segments[-1]
+
+    def with_last(self, segment: Segment) -> View:
+        """Return the view with one more segment."""
+        return View((*self.segments, segment))
+
+    def with_replaced(self, old: Segment, new: Segment) -> View:
+        """Return the view in which `new` stands for `old`."""
+        return View(new if segment is old else segment for segment in self.segments)
+
+    def with_merged(self, old: Sequence[Segment], new: Segment) -> View:
+        """Return the view in which `new` stands for all of `old`, which follow each other."""
+        return View(new if segment is old[0] else segment for segment in self.segments if segment not in old[1:])
+
+
+def mark_gaps(segments: Sequence[Segment], gaps: Iterable[tuple[int, int]]) -> None:
+    """Let segments end where an archive declares that offsets behind them are missing."""
+    first_missing = {behind: first for first, behind in gaps}
+    for segment, following in pairwise(segments):
+        first = first_missing.get(following.base_offset)
+        if first is not None:
+            segment.end_before(first)
+            segment.precedes_gap = True

@@ -1,0 +1,204 @@
+"""`session()`: a Spark session on this machine that starts quickly and keeps quiet.
+
+Of the seconds that a session takes to its first result, most go into loading the same classes and modules each time.
+So what can be kept is kept in a cache: a class data archive of the JVM, and a SPARK_HOME in which workers find no zip
+of PySpark, which has no compiled modules in it, and import from site-packages instead.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from seeklog.errors import UsageError
+from seeklog.spark.local.active import running_session
+from seeklog.spark.local.class_archive import archive_options, keep_recording
+from seeklog.spark.local.java import find_java, home_for_spark, is_virtual_environment
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger("seeklog")
+
+MEMORY = "2g"
+_LOGGING = """\
+# Errors only, on stderr.
+rootLogger.level = error
+# Why a task has failed comes to the caller as an exception; these tell it five times more, with the JVM's stack.
+logger.executor.name = org.apache.spark.executor.Executor
+logger.executor.level = off
+logger.scheduler.name = org.apache.spark.scheduler.TaskSetManager
+logger.scheduler.level = off
+logger.writing.name = org.apache.spark.sql.execution.datasources.v2
+logger.writing.level = off
+logger.utils.name = org.apache.spark.util.Utils
+logger.utils.level = off
+# Where this one differs from the root, Spark says so in two lines.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = error
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
+"""
+# About a tenth of what an Arrow writer costs: checks of Arrow's that a wrong index would be caught by.
+_ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+
+
+def session(
+    app_name: str = "seeklog",
+    *,
+    master: str = "local[*]",
+    memory: str = MEMORY,
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """Return a tuned local session, or the one that is there already, as it is, made the active one of this thread.
+
+    Under `spark-submit`, with a remote server in the environment, or with a `master` that is a cluster, nothing is
+    tuned: that session is the user's own. `config` counts before everything that is set here. Sets JAVA_HOME,
+    SPARK_HOME and PYSPARK_PYTHON of this process where they are not set.
+    """
+    from pyspark.sql import SparkSession
+
+    running = running_session()
+    if running is not None:
+        if config:
+            logger.warning("a Spark session is running and used as it is: %s is not set", ", ".join(config))
+        return running
+    builder = SparkSession.builder.appName(app_name)
+    if is_given():
+        tuned: Mapping[str, str] = {}
+    elif not master.startswith("local") or master.startswith("local-cluster"):
+        tuned = {"spark.master": master}
+    else:
+        tuned = prepare(master, memory)
+    for name, value in _merged(tuned, config or {}).items():
+        builder = builder.config(name, value)
+    running = builder.getOrCreate()
+    keep_recording(running, tuned.get("spark.driver.extraJavaOptions", ""))
+    return running
+
+
+def is_given() -> bool:
+    """Tell whether somebody else has decided where this program's Spark runs."""
+    return any(
+        os.environ.get(name)
+        for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER")
+    ) or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
+
+
+def _merged(tuned: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
+    """Return both, the user's in the place of ours, but for options of the JVM, which add up."""
+    merged = {**tuned, **config}
+    java_options = "spark.driver.extraJavaOptions"
+    if java_options in tuned and java_options in config:
+        merged[java_options] = f"{tuned[java_options]} {config[java_options]}"
+    return merged
+
+
+def prepare(master: str, memory: str) -> dict[str, str]:
+    """Make ready what a local session needs outside of itself, and return its configuration."""
+    import pyspark
+
+    cache = cache_directory()
+    java = find_java()
+    spark_home = Path(os.environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)
+    options = [_ARROW]
+    if cache is not None:
+        os.environ["JAVA_HOME"] = str(home_for_spark(java, cache=cache))
+        if "SPARK_HOME" not in os.environ:
+            spark_home = _light_home(spark_home, cache, version=pyspark.__version__)
+            os.environ["SPARK_HOME"] = str(spark_home)
+        options.append(f"-Dlog4j2.configurationFile={_written(cache / 'log4j2.properties', _LOGGING).as_uri()}")
+        options.append(archive_options(java, cache=cache, jars=spark_home / "jars", version=pyspark.__version__))
+    else:
+        os.environ["JAVA_HOME"] = str(java.home)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        os.environ.setdefault(name, sys.executable)
+    _let_workers_find_us()
+    return {
+        "spark.master": master,
+        "spark.driver.memory": memory,
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.shuffle.partitions": str(_cores(master)),
+        # A crash of native code shows where it was.
+        "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    }
+
+
+def _cores(master: str) -> int:
+    """Return how many tasks `local[…]` runs at once."""
+    inside = master[len("local") :].strip("[]").partition(",")[0].strip()
+    if inside == "*":
+        return os.cpu_count() or 1
+    if inside and not inside.isdigit():
+        raise UsageError(f"master is {master!r}; a local one is local, local[2] or local[*]")
+    return int(inside or 1)
+
+
+def cache_directory() -> Path | None:
+    """Return where to keep what makes later starts quick, or None if nothing can be written there.
+
+    SEEKLOG_CACHE says where; else it is inside the virtual environment, if there is one, or the user's cache directory.
+    """
+    given = os.environ.get("SEEKLOG_CACHE")
+    if given:
+        cache = Path(given)
+    elif is_virtual_environment():
+        cache = Path(sys.prefix) / "var" / "seeklog"
+    else:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seeklog"
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        logger.debug("Spark starts without a cache: %s", error)
+        return None
+    # Spark takes its options apart at blanks, and has no way to write one.
+    if not os.access(cache, os.W_OK) or any(character.isspace() for character in str(cache.absolute())):
+        logger.debug("Spark starts without a cache: %s cannot be written, or has a blank in its name", cache)
+        return None
+    return cache.absolute()
+
+
+def _light_home(real: Path, cache: Path, *, version: str) -> Path:
+    """Return a SPARK_HOME like the real one, but without the zip that workers would import PySpark from."""
+    home = cache / f"spark-{version}"
+    home.mkdir(exist_ok=True)
+    (home / "python" / "lib").mkdir(parents=True, exist_ok=True)
+    for name in ("bin", "jars", "sbin", "data", "licenses"):
+        link, target = home / name, real / name
+        if target.exists() and (not link.is_symlink() or link.resolve() != target.resolve()):
+            new = link.with_name(f"{name}.{os.getpid()}")
+            new.symlink_to(target)
+            new.replace(link)
+    return home
+
+
+def _written(path: Path, text: str) -> Path:
+    if not path.exists() or path.read_text() != text:
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.write_text(text)
+        new.replace(path)
+    return path
+
+
+def _let_workers_find_us() -> None:
+    """Put the directory that seeklog was imported from on the workers' path: a script may have found it otherwise."""
+    import seeklog
+
+    home = str(Path(seeklog.__file__).parents[1])
+    if Path(home).name in ("site-packages", "dist-packages"):
+        return
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    if home not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, home])

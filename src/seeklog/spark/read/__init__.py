@@ -1,0 +1,1 @@
+"""Reading with Spark: options, plans and tasks of batches and streams."""

@@ -1,0 +1,74 @@
+"""`spark.read`: the reader of a batch. Spark plans it once for each `load()`; what it then reads does not change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from seeklog.errors import InvalidOption
+from seeklog.spark.read.key_plan import key_ranges
+from seeklog.spark.read.offsets import batch_ranges
+from seeklog.spark.read.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
+from seeklog.spark.read.plan import Split, plan_splits
+from seeklog.spark.read.scan import scan_split
+from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema, check_schema, pick
+from seeklog.spark.read.tables import TableReader, table_schema
+from seeklog.store import open_store
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+def schema_of(options: Mapping[str, str]) -> StructType:
+    """Return the columns that a read with these options has, of a batch or of a stream: Spark does not say which."""
+    if wants_table(options):
+        return table_schema(parse_table_options(options).table)
+    return pick(RECORD_SCHEMA, parse_columns(options))
+
+
+def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceReader:
+    """Return the reader of records, or of a metadata table."""
+    if wants_table(options):
+        return TableReader(parse_table_options(options), schema)
+    columns = check_schema(schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
+    parsed = parse_read_options(options)
+    if columns != parsed.columns and "columns" in options:
+        raise InvalidOption(
+            f"option columns is {','.join(parsed.columns)}, but the schema of this read is {','.join(columns)}; "
+            "give one of the two (a table has the columns that it was made with)"
+        )
+    return RecordReader(parsed, schema)
+
+
+class RecordReader(DataSourceReader):
+    """Reads records. Made in the planner, and pickled into every task."""
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        options = self._options
+        with open_store(
+            options.path, read_only=True, background=False, storage_options=options.storage_options
+        ) as store:
+            ranges = batch_ranges(store, options)
+            if options.keys:
+                ranges = key_ranges(store, ranges, options.keys)
+            return list(
+                plan_splits(
+                    store,
+                    ranges,
+                    split_bytes=options.split_bytes,
+                    min_partitions=options.min_partitions,
+                    max_records=options.max_records_per_partition,
+                    fail_on_data_loss=options.fail_on_data_loss,
+                )
+            )
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        # Where there is nothing to read Spark makes a partition of its own.
+        return scan_split(partition, self._schema) if isinstance(partition, Split) else iter(())

@@ -1,0 +1,1 @@
+"""Writing with Spark: rows staged by tasks, committed by the driver."""

@@ -1,0 +1,210 @@
+"""Rows as a task writes them: which topic and partition each goes to, and its way into a staged file.
+
+A row goes to the partition of its `partition` column, else to that of its key by Kafka's murmur2. Rows without a
+key stay together in one partition, which changes from one Arrow batch to the next: as Kafka's producer does, but by
+count instead of by chance, so that the same rows in the same tasks land in the same places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from pyspark.sql.types import DataType, IntegerType, LongType, StructType
+
+from seeklog.clock import SystemClock
+from seeklog.errors import InvalidRecord, NotAccessible, SchemaMismatch, SeeklogError
+from seeklog.log import Stager
+from seeklog.names import TopicPartition
+from seeklog.record import rows
+from seeklog.record.arrow import import_pyarrow
+from seeklog.record.codec import CODEC_IDS
+from seeklog.spark.read.schema import HEADERS
+from seeklog.spark.write.options import WriteOptions
+from seeklog.store import Store
+from seeklog.topics.transactions import Staged, Target
+
+if TYPE_CHECKING:
+    import pyarrow
+
+_BYTES: Final = ("binary", "string")
+_TYPES: Final = {
+    "key": _BYTES,
+    "value": _BYTES,
+    "headers": (HEADERS.simpleString(),),
+    "topic": ("string",),
+    "partition": ("int",),
+    "timestamp": ("timestamp",),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RowColumns:
+    """The columns of a DataFrame that make a record. Others are left out, as Spark's Kafka sink does."""
+
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, schema: StructType, options: WriteOptions) -> RowColumns:
+        """Return them, or refuse a schema that lacks one or has one of another type."""
+        found = {}
+        for field in schema.fields:
+            if field.name not in _TYPES:
+                continue
+            if field.name in found:
+                raise SchemaMismatch(f"the DataFrame has column {field.name} twice; name each once")
+            _check_type(field.name, field.dataType)
+            found[field.name] = field.dataType
+        if "value" not in found:
+            raise SchemaMismatch(
+                f"the DataFrame has no column value (binary or string); it has {', '.join(schema.fieldNames())}"
+            )
+        if "topic" not in found and options.topic is None:
+            raise SchemaMismatch("nothing says which topic rows go to: give option topic, or a string column topic")
+        return cls(tuple(name for name in found if name != "topic" or options.topic is None))
+
+
+def _check_type(name: str, given: DataType) -> None:
+    wanted = _TYPES[name]
+    if given.simpleString() in wanted:
+        return
+    hint = ""
+    if name == "partition" and isinstance(given, LongType | IntegerType):
+        hint = "; cast it to int"
+    elif wanted is _BYTES:
+        hint = "; cast it, or write a struct with to_json"
+    raise SchemaMismatch(f"column {name} is {given.simpleString()}, but must be {' or '.join(wanted)}{hint}")
+
+
+def stage_rows(
+    store: Store,
+    batches: Iterator[pyarrow.RecordBatch],
+    *,
+    columns: RowColumns,
+    options: WriteOptions,
+    app: str,
+    task: int,
+) -> list[Staged]:
+    """Stage all rows of a task and return where they lie. After an error nothing is left of it."""
+    staging = _Staging(store, columns, options, app, task)
+    try:
+        for batch in batches:
+            staging.add(batch)
+        return staging.finish()
+    except BaseException as error:
+        staging.discard()
+        if isinstance(error, OSError):
+            raise NotAccessible(f"rows cannot be staged in {store.path}: {error}") from error
+        raise
+
+
+class _Staging:
+    """The staged files of one task."""
+
+    def __init__(self, store: Store, columns: RowColumns, options: WriteOptions, app: str, task: int) -> None:
+        self._store = store
+        self._columns = columns
+        self._options = options
+        self._app = app
+        self._clock = SystemClock()
+        self._turn = task
+        self._targets: dict[str, Target] = {}
+        self._stagers: dict[TopicPartition, Stager] = {}
+
+    def add(self, batch: pyarrow.RecordBatch) -> None:
+        """Stage the rows of one Arrow batch."""
+        if not batch.num_rows:
+            return
+        if self._options.topic is not None:
+            self._add(self._options.topic, batch)
+        else:
+            for topic, part in _by_topic(batch):
+                self._add(topic, part)
+        self._turn += 1
+
+    def _add(self, topic: str, batch: pyarrow.RecordBatch) -> None:
+        target = self._target(topic)
+        columns = {name: batch.column(name) for name in self._columns.names if name != "topic"}
+        codec = CODEC_IDS[self._options.compression or target.config.compression_type]
+        largest = min(target.config.max_message_bytes, target.config.segment_bytes)
+        try:
+            if target.config.compacts and ("key" not in columns or columns["key"].null_count):
+                raise InvalidRecord("it is compacted, and a row has no key; nothing was written")
+            partitions = self._partitions(target, columns, batch.num_rows)
+            records = rows.record_rows(**{name: column for name, column in columns.items() if name != "partition"})
+            for partition, selected in rows.group_rows(partitions, count=target.partition_count):
+                stager = self._stager(TopicPartition(topic, partition))
+                for encoded, count in rows.encode_rows(
+                    records,
+                    rows=selected,
+                    now_ms=self._clock.now_ms(),
+                    codec=codec,
+                    batch_bytes=self._options.batch_bytes,
+                    max_batch_bytes=largest,
+                    limit=target.config.max_decompressed_bytes,
+                ):
+                    stager.add(encoded, record_count=count)
+        except SeeklogError as error:
+            error.args = (f"topic {topic}: {error.args[0]}", *error.args[1:])
+            raise
+
+    def _partitions(self, target: Target, columns: dict[str, Any], row_count: int) -> Any:
+        """Return the partition of each row."""
+        pa = import_pyarrow()
+        import pyarrow.compute as pc
+
+        turn = pa.scalar(self._turn % target.partition_count, pa.int32())
+        if "key" in columns:
+            by_key = rows.partitions_of_keys(columns["key"], count=target.partition_count)
+            chosen = pc.if_else(pc.less(by_key, 0), turn, by_key) if columns["key"].null_count else by_key
+        else:
+            chosen = pa.repeat(turn, row_count)
+        if "partition" in columns:
+            given = columns["partition"]
+            least, most = pc.min_max(given).as_py().values()
+            if least is not None and not 0 <= least <= most < target.partition_count:
+                raise InvalidRecord(
+                    f"column partition has {most if least >= 0 else least}, and the topic's partitions are 0 to "
+                    f"{target.partition_count - 1}; leave the column out to let keys decide"
+                )
+            chosen = pc.coalesce(given, chosen)
+        return chosen
+
+    def _target(self, topic: str) -> Target:
+        target = self._targets.get(topic)
+        if target is None:
+            target = self._targets[topic] = self._store.transactions.target(topic)
+        return target
+
+    def _stager(self, place: TopicPartition) -> Stager:
+        stager = self._stagers.get(place)
+        if stager is None:
+            stager = self._stagers[place] = self._store.transactions.stager(self._app, place)
+        return stager
+
+    def finish(self) -> list[Staged]:
+        """Make everything durable and return it."""
+        return [
+            Staged(place.topic, self._targets[place.topic].topic_id, place.partition, stager.finish())
+            for place, stager in sorted(self._stagers.items())
+        ]
+
+    def discard(self) -> None:
+        for stager in self._stagers.values():
+            stager.discard()
+
+
+def _by_topic(batch: pyarrow.RecordBatch) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+    """Yield the rows of each topic, in their order."""
+    import pyarrow.compute as pc
+
+    topics = batch.column("topic")
+    if topics.null_count:
+        row = pc.index(pc.is_null(topics), True).as_py()
+        raise InvalidRecord(
+            f"[NULL_TOPIC_IN_DATA] row {row} of an Arrow batch has no topic: fill the column, or give option topic"
+        )
+    found = pc.unique(topics).to_pylist()
+    for topic in found:
+        yield topic, batch if len(found) == 1 else batch.filter(pc.equal(topics, topic))

@@ -1,1 +1,0 @@
-"""One partition on disk: index, segment, scan, recovery, log, retention, checkpoint."""

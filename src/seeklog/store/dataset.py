@@ -1,0 +1,182 @@
+"""A topic as an Arrow dataset that DuckDB, or whoever scans Arrow datasets, can query. Needs the `arrow` extra.
+
+A scan is told which columns are wanted and which filter will hold. What is read is narrowed by both: a partition that
+the filter rules out is not opened; offsets are narrowed to the first and the last that the filter allows; a time from
+which on records are wanted is looked up as a seek does. For a time up to which they are wanted, the rest of a log is
+read for its timestamps alone, because records may be out of order; where the log itself has stamped them, they are not,
+and the rest is not read. The filter is then applied to what was read, so the narrowing never changes an answer.
+
+Whether a filter can hold at all in a range is asked of Arrow itself: by its pruning of files that say what they hold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow import fs
+
+from seeklog.log import Log
+from seeklog.record import arrow
+from seeklog.store.topic import Range
+
+COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+# Microseconds, as DuckDB and Spark have them: literals in filters then have the type of the column.
+_TIME: Final = pa.timestamp("us", "UTC")
+_FIRST_US: Final = -1000  # a record without a time has -1 ms
+_LAST_US: Final = 2**63 - 1
+_FORMAT: Final = ds.ParquetFileFormat()
+_NOWHERE: Final = fs.LocalFileSystem()
+
+
+def topic_schema() -> pa.Schema:
+    """Return the columns: those of Spark's Kafka source."""
+    own = {field.name: field for field in arrow.schema(arrow.ALL_COLUMNS, timestamp_unit="us")}
+    own["topic"] = pa.field("topic", pa.string(), nullable=False)
+    own["partition"] = pa.field("partition", pa.int32(), nullable=False)
+    return pa.schema([own[name] for name in COLUMNS])
+
+
+class Read(NamedTuple):
+    """What a scan has read of one partition."""
+
+    partition: int
+    start: int
+    stop: int
+    rows: int
+
+
+class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """One topic. `ranges` is called when a scan begins; `reads` tells what scans have read."""
+
+    def __init__(self, topic: str, ranges: Callable[[], Sequence[Range]]) -> None:
+        self._topic = topic
+        self._ranges = ranges
+        self._schema = topic_schema()
+        self.reads: list[Read] = []
+        self.failure: Exception | None = None
+        """What went wrong in a scan: who scans tells it in its own words."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
+        """Return what scans the topic: only these columns, and only rows for which the filter holds."""
+        wanted = list(columns or self._schema.names)
+        # A name in a literal brings a column along that is not needed, and that is all.
+        used = str(filter) if filter is not None else ""
+        needed = wanted + [
+            name for name in self._schema.names if name not in wanted and re.search(rf"\b{name}\b", used)
+        ]
+        schema = pa.schema([self._schema.field(name) for name in needed])
+        batches = pa.RecordBatchReader.from_batches(schema, self._batches(schema, filter))
+        return ds.Scanner.from_batches(batches, columns=wanted, filter=filter)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield all columns of all records."""
+        return self._batches(self._schema, None)
+
+    def _batches(self, schema: pa.Schema, condition: Any) -> Iterator[pa.RecordBatch]:
+        try:
+            for each in self._ranges():
+                start, stop = self._narrowed(each, condition)
+                rows = 0
+                for batch in self._scan(each, start, stop, schema):
+                    rows += batch.num_rows
+                    yield batch
+                self.reads.append(Read(each.partition, start, stop, rows))
+        except Exception as error:
+            self.failure = error
+            raise
+
+    def _scan(self, each: Range, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        if start >= stop:
+            return
+        own = [name for name in schema.names if name in arrow.ALL_COLUMNS] or ["offset"]
+        for batch in each.log.scan_arrow(start, stop, columns=own, timestamp_unit="us"):
+            columns = {name: batch.column(name) for name in own}
+            if "topic" in schema.names:
+                columns["topic"] = pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)
+            if "partition" in schema.names:
+                columns["partition"] = pa.repeat(pa.scalar(each.partition, pa.int32()), batch.num_rows)
+            yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+    def _narrowed(self, each: Range, condition: Any) -> tuple[int, int]:
+        """Return the part of a range outside of which the filter cannot hold."""
+        start, stop = each.start, each.stop
+        if condition is None or start >= stop:
+            return start, stop
+        here = (ds.field("partition") == each.partition) & (ds.field("topic") == self._topic)
+        if not self._may_hold(condition, here):
+            return start, start
+        start, stop = self._hull(
+            condition, lambda low, high: here & (ds.field("offset") >= low) & (ds.field("offset") < high), start, stop
+        )
+        if start >= stop:
+            return start, start
+        first_us, end_us = self._hull(
+            condition,
+            lambda low, high: here & (ds.field("timestamp") >= _time(low)) & (ds.field("timestamp") < _time(high)),
+            _FIRST_US,
+            _LAST_US,
+        )
+        if first_us >= end_us:
+            return start, start
+        if first_us > 0:
+            found = each.log.offset_at_time(-(-first_us // 1000))
+            start = stop if found is None else max(start, found)
+        if end_us < _LAST_US:
+            stop = _stop_before(each.log, end_us, start=start, stop=stop)
+        return start, max(start, stop)
+
+    def _hull(self, condition: Any, between: Callable[[int, int], Any], low: int, high: int) -> tuple[int, int]:
+        """Return the smallest [first, end) in [low, high) outside of which the filter cannot hold."""
+        if not self._may_hold(condition, between(low, high)):
+            return low, low
+        # The most that can be left out at the beginning, then at the end: each found by halving.
+        out, kept = low, high
+        while kept - out > 1:
+            middle = (out + kept) // 2
+            if self._may_hold(condition, between(low, middle)):
+                kept = middle
+            else:
+                out = middle
+        first = out
+        kept, out = first, high
+        while out - kept > 1:
+            middle = (out + kept) // 2
+            if self._may_hold(condition, between(middle, high)):
+                kept = middle
+            else:
+                out = middle
+        return first, out
+
+    def _may_hold(self, condition: Any, known: Any) -> bool:
+        file = _FORMAT.make_fragment("nothing", filesystem=_NOWHERE, partition_expression=known)
+        files = ds.FileSystemDataset([file], self._schema, _FORMAT, _NOWHERE)
+        return next(iter(files.get_fragments(filter=condition)), None) is not None
+
+
+def _time(microseconds: int) -> Any:
+    return pa.scalar(microseconds, _TIME)
+
+
+def _stop_before(log: Log, end_us: int, *, start: int, stop: int) -> int:
+    """Return where the records that are stamped before a time end."""
+    behind = log.offset_at_time(-(-end_us // 1000))
+    if behind is None or behind >= stop:
+        return stop
+    if log.config.message_timestamp_type == "LogAppendTime":
+        return behind
+    behind = max(start, behind)
+    last = behind
+    for batch in log.scan_arrow(behind, stop, columns=("offset", "timestamp"), timestamp_unit="us"):
+        early = batch.column("offset").filter(pc.less(batch.column("timestamp"), _time(end_us)))
+        if len(early):
+            last = early[len(early) - 1].as_py() + 1
+    return last

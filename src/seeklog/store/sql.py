@@ -1,0 +1,210 @@
+"""DuckDB over the topics of a store: what it may do, and its answers as rows."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from seeklog.errors import SeeklogError, TopicNotFound, UsageError
+
+if TYPE_CHECKING:
+    from seeklog.store.dataset import TopicDataset
+
+BATCH_ROWS: Final = 10_000
+# No file but the store's is opened, and the query cannot change that; names are tables, never Python's variables.
+_CONFIG: Final = {
+    "enable_external_access": "false",
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+}
+_MACROS: Final = (
+    "create macro text(data) as try(decode(data))",
+    "create macro field(data, path) as try(json_extract_string(decode(data), path))",
+)
+_BARE_OFFSET: Final = re.compile(r'(?<!")\boffset\b(?!")', re.IGNORECASE)
+_MISSING_TABLE: Final = re.compile(r"Table with name (.+?) does not exist")
+
+Rows = Iterator[dict[str, Any]]
+
+
+class ResultColumn(NamedTuple):
+    """One column of a query's result."""
+
+    name: str
+    is_number: bool
+
+
+class QueryFailed(SeeklogError):
+    """DuckDB gave up in the middle of a query."""
+
+
+def import_duckdb() -> Any:
+    """Return duckdb, or say how to get it."""
+    try:
+        import duckdb
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f'sql needs {error.name}: pip install "seeklog[sql]"') from error
+    return duckdb
+
+
+@contextlib.contextmanager
+def query_rows(
+    duckdb: Any, query: str, tables: Mapping[str, TopicDataset], *, utc: bool
+) -> Iterator[tuple[list[ResultColumn], Rows]]:
+    """Give the columns and the rows of a query's answer, in a `with`; rows are made as they are taken."""
+    connection = duckdb.connect(config=_CONFIG)
+    try:
+        for macro in _MACROS:
+            connection.execute(macro)
+        if utc:
+            connection.execute("set TimeZone = 'UTC'")
+        connection.execute("set lock_configuration = true")
+        for name, table in tables.items():
+            connection.register(name, table)
+        with _explained(duckdb, tables):
+            work = _Interruptible(connection)
+            reader = work.do(partial(_reader, connection, query))
+            if reader is None:
+                yield [], iter(())
+                return
+            names = _unique(reader.schema.names)
+            columns = [
+                ResultColumn(name, _is_number(kind)) for name, kind in zip(names, reader.schema.types, strict=True)
+            ]
+            yield columns, _rows(partial(work.do, partial(next, iter(reader), None)), names, utc)
+            del reader
+    finally:
+        for name in tables:
+            connection.unregister(name)
+        connection.close()
+
+
+class _Interruptible:
+    """Does in another thread what DuckDB works at, so that Ctrl-C is heard in this one."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+        self._worker = ThreadPoolExecutor(1)
+
+    def do(self, work: Callable[[], Any]) -> Any:
+        done = self._worker.submit(work)
+        try:
+            return done.result()
+        except KeyboardInterrupt:
+            self._connection.interrupt()
+            done.exception()
+            raise
+
+
+def _reader(connection: Any, query: str) -> Any:
+    """Return what streams the answer; None where a statement has none."""
+    relation = connection.sql(query)
+    if relation is None:
+        return None
+    stream = getattr(relation, "to_arrow_reader", None) or relation.fetch_arrow_reader
+    return stream(BATCH_ROWS)
+
+
+@contextlib.contextmanager
+def _explained(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None]:
+    """Tell in one line what went wrong; what a scan of a topic met is told as itself."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise
+    except Exception as error:
+        failure = next((table.failure for table in tables.values() if table.failure is not None), None)
+        if failure is not None:
+            raise failure from None
+        if isinstance(error, duckdb.InterruptException):
+            raise KeyboardInterrupt from None
+        if not isinstance(error, duckdb.Error) and type(error).__module__.partition(".")[0] != "pyarrow":
+            raise
+        raise _told(duckdb, error, tables) from None
+
+
+def _told(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> SeeklogError:
+    text = str(error).partition("\n\nLINE ")[0]
+    line = " ".join(text.split())
+    if isinstance(error, duckdb.ParserException) and _BARE_OFFSET.search(str(error)):
+        line += '; offset is a keyword of SQL: the column is "offset", in double quotes'
+    missing = _MISSING_TABLE.search(line)
+    if missing is not None:
+        import difflib
+
+        nearest = difflib.get_close_matches(missing[1], tables, n=1)
+        hint = f'did you mean "{nearest[0]}"?' if nearest else f"there are {', '.join(list(tables)[:12]) or 'none'}"
+        return TopicNotFound(f"there is no topic {missing[1]}; {hint}")
+    is_usage = isinstance(error, duckdb.ProgrammingError | duckdb.NotSupportedError)
+    return UsageError(line) if is_usage else QueryFailed(line)
+
+
+def _unique(names: list[str]) -> list[str]:
+    """Return names of which none comes twice: JSON has room for each but once."""
+    found: list[str] = []
+    for name in names:
+        wanted, number = name, 1
+        while wanted in found:
+            number += 1
+            wanted = f"{name}_{number}"
+        found.append(wanted)
+    return found
+
+
+def shown(value: Any) -> str:
+    if value is None:
+        return ""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, dict | list) else str(value)
+
+
+def _is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _rows(next_batch: Callable[[], Any], names: list[str], utc: bool) -> Rows:
+    while (batch := next_batch()) is not None:
+        columns = [[_plain(value, utc) for value in column.to_pylist()] for column in batch.columns]
+        for values in zip(*columns, strict=True):
+            yield dict(zip(names, values, strict=True))
+
+
+def _plain(value: Any, utc: bool) -> Any:
+    """Return a value as JSON can say it. Bytes that are not UTF-8 are an object with their base64."""
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            return value.isoformat()
+        moment = value.astimezone(None if not utc else value.tzinfo)
+        precision = "milliseconds" if value.microsecond % 1000 == 0 else "microseconds"
+        return moment.isoformat(timespec=precision).replace("+00:00", "Z")
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, dict):
+        return {str(name): _plain(each, utc) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each, utc) for each in value]
+    if isinstance(value, date | time | timedelta | UUID):
+        return value.isoformat() if isinstance(value, date | time) else str(value)
+    return str(value)

@@ -1,0 +1,798 @@
+"""`Store`: a directory of topics with its Python face.
+
+A store is laid out as a Kafka broker's data directory. Any number of processes open it; each partition has at most
+one that writes it, which is found out when it is first written to. What must be written for a moment only, the
+offsets of groups, takes the lock of its partition for that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import resource
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from seeklog import names
+from seeklog.archive.reading import Origin, StoredFiles, open_archive
+from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
+from seeklog.clients.producer import Partitioner, Producer
+from seeklog.clock import Clock, SystemClock
+from seeklog.config import LogConfig
+from seeklog.errors import (
+    DiskFull,
+    InvalidConfig,
+    InvalidName,
+    LogClosed,
+    LogLocked,
+    NotAccessible,
+    SeeklogError,
+    TopicNotFound,
+    UsageError,
+)
+from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_path
+from seeklog.files.remote import RemoteFiles
+from seeklog.groups.description import GroupDescription, PartitionLag
+from seeklog.groups.groups import Groups
+from seeklog.log import BUFFER_BYTES, Compacted, Log, lock_out_broker
+from seeklog.names import TopicPartition
+from seeklog.record.kernel import Record, partition_of
+from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
+from seeklog.topics.layout import check_root
+from seeklog.topics.maintenance import Maintenance
+from seeklog.topics.open_logs import OpenLogs
+from seeklog.topics.producer_ids import Identity, ProducerIds
+from seeklog.topics.topics import Topics
+from seeklog.topics.transactions import Transactions
+
+if TYPE_CHECKING:
+    from seeklog.archive.copying import SourceTopic, Verify
+
+logger = logging.getLogger("seeklog")
+
+# Kafka's intervals: retention every five minutes, checkpoints every minute.
+RETENTION_CHECK_S = 300.0
+CHECKPOINT_S = 60.0
+# How soon a store learns what another process has done to the topics, if nothing else tells it.
+REFRESH_S = 1.0
+MAX_OPEN_FILES = 512
+
+
+def _files_to_open() -> int:
+    """Return how many files a store may have open: not more than half of what the process may."""
+    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return MAX_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(8, min(MAX_OPEN_FILES, allowed // 2))
+
+
+class Store:
+    """Topics, and those who write and read them. Any thread may call any method."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        config: LogConfig | Mapping[str, Any] | None = None,
+        read_only: bool | None = None,
+        max_open_files: int | None = None,
+        background: bool = True,
+        storage_options: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        files: Files | None = None,
+    ) -> None:
+        try:
+            root = absolute(os.fsdecode(path))
+        except TypeError:
+            raise UsageError(f"a path is a str or a Path, not {type(path).__name__}") from None
+        if "\0" in root:
+            raise InvalidName(f"{root!r} cannot be a path: it holds a NUL")
+        if max_open_files is None:
+            max_open_files = _files_to_open()
+        if not isinstance(max_open_files, int) or max_open_files < 8:
+            raise UsageError("max_open_files must be at least 8")
+        if isinstance(config, Mapping):
+            config = LogConfig.from_mapping(config)
+        if config is not None and not isinstance(config, LogConfig):
+            raise UsageError(f"config is a LogConfig, or a dict of Kafka's words, not {type(config).__name__}")
+        if config is not None and (config.high_watermark != "auto" or config.initial_offset):
+            raise InvalidConfig("high_watermark and initial_offset are for a lone log: a store gives them itself")
+        self._storage_options: dict[str, Any] = {}
+        if names.is_url(root):
+            if read_only is False:
+                raise UsageError(f"{root} is a URL, which is only read: leave read_only out, and write to a directory")
+            # Nothing there changes while it is open, so there is nothing to do in the background.
+            read_only, background = True, False
+            self._storage_options = dict(storage_options or {})
+            files = files or RemoteFiles(root, storage_options=storage_options)
+        elif storage_options:
+            raise UsageError(f"storage_options are for a URL, and {root} is a directory")
+        read_only = bool(read_only)
+        self._root = root
+        self._files = files or OsFiles()
+        self._clock = clock or SystemClock()
+        self._read_only = read_only
+        self._is_closed = False
+        self._broker_lock: Lock | None = None
+        self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
+        try:
+            if read_only:
+                self._files = open_archive(self._files, root)
+            check_root(self._files, root, create=not read_only)
+            if not read_only:
+                self._broker_lock = lock_out_broker(self._files, root)
+            self._topics = Topics(
+                root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
+            )
+            self._maintenance = Maintenance(self._clock) if background else None
+            # Apart from the syncs: jobs wait for locks of other processes.
+            self._jobs = Maintenance(self._clock) if background else None
+            self._table = OpenLogs(
+                self._topics,
+                files=self._files,
+                clock=self._clock,
+                read_only=read_only,
+                max_open_files=max_open_files,
+                background=self._maintenance.watch if self._maintenance is not None else None,
+            )
+        except BaseException as error:
+            self._let_broker_in()
+            if isinstance(error, OSError):
+                raise NotAccessible(f"{root} cannot be opened: {error}") from error
+            raise
+        self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
+        self._topics.forget = self._groups.forget_topic
+        self._transactions = Transactions(
+            self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only
+        )
+        self._producer_ids = ProducerIds(self._topics.root, files=self._files, clock=self._clock)
+        if not read_only:
+            self._topics.finish_deletes()
+            self._transactions.finish_open()
+        self._seen_version = self._topics.version
+        _open_stores.add(self)
+        if self._maintenance is not None and self._jobs is not None:
+            # A store that is dropped without being closed takes its threads along.
+            weakref.finalize(self, self._maintenance.end)
+            weakref.finalize(self, self._jobs.end)
+            self._jobs.every(REFRESH_S, self._refresh)
+            if not read_only:
+                self._jobs.every(RETENTION_CHECK_S, self._roll_and_retain)
+                self._jobs.every(CHECKPOINT_S, self._write_root_offsets)
+
+    def __enter__(self) -> Store:
+        self._check_open()
+        return self
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"the store at {self._root} is closed")
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # A record that could not be dealt with must come again: consumers commit nothing then.
+        try:
+            self._close(commit=kind is None)
+        except SeeklogError as failure:
+            if kind is None:
+                raise
+            logger.error("%s: closing it failed, too: %s", self._root, failure)
+
+    def __repr__(self) -> str:
+        return f"<Store {self._root}{' read-only' if self._read_only else ''}>"
+
+    @property
+    def path(self) -> Path:
+        """The directory."""
+        return local_path(self._root)
+
+    @property
+    def location(self) -> str:
+        """The directory, or the URL that the store lies at."""
+        return self._root
+
+    @property
+    def origin(self) -> Origin:
+        """Where the files lie, for another process that is to read them."""
+        stored = self._files.stored if isinstance(self._files, StoredFiles) else {}
+        return Origin(root=self._root, storage_options=self._storage_options, stored=dict(stored))
+
+    @property
+    def read_only(self) -> bool:
+        return self._read_only
+
+    def _let_broker_in(self) -> None:
+        if self._broker_lock is not None:
+            self._broker_lock.close()
+
+    def abandon(self) -> None:
+        """Make the locks anew in a forked child: threads that are not in it may have held them."""
+        self._topics.abandon()
+        self._table.abandon()
+        self._groups.abandon()
+        for threads in (self._maintenance, self._jobs):
+            if threads is not None:
+                threads.abandon()
+
+    # ------------------------------------------------------------ topics
+
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of the topics, in order; with `internal` also Kafka's own."""
+        self._check_open()
+        self._topics.refresh()
+        return [topic.name for topic in self._topics.all() if internal or topic.name not in names.INTERNAL_TOPICS]
+
+    def create_topic(
+        self, name: str, *, partitions: int = 4, config: Mapping[str, Any] | None = None
+    ) -> TopicDescription:
+        """Make a topic: whole and durable on return, or not at all.
+
+        `config` has Kafka's words, with dots or underscores; those not given are the store's.
+        """
+        names.check_topic_name(name)
+        names.check_not_internal(name)
+        self._topics.create(name, partitions=partitions, config=config or {})
+        return self.describe_topic(name)
+
+    def partitions(self, topic: str) -> tuple[int, ...]:
+        """Return the numbers of a topic's partitions, without a look at their logs."""
+        self._check_open()
+        self._topics.refresh()
+        return self._topics.find(topic).partitions
+
+    def describe_config(self, topic: str) -> LogConfig:
+        """Return what holds for the partitions of a topic, without a look at their logs."""
+        self._check_open()
+        self._topics.refresh()
+        return self._topics.config_of(self._topics.find(topic))
+
+    def describe_topic(self, name: str) -> TopicDescription:
+        """Return a topic's configuration, and how large its partitions are."""
+        self._check_open()
+        self._topics.refresh()
+        topic = self._topics.find(name)
+        return TopicDescription(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            config=self._topics.config_of(topic),
+            configured=dict(topic.config),
+            partitions=tuple(self._describe(TopicPartition(name, number)) for number in topic.partitions),
+        )
+
+    def _describe(self, partition: TopicPartition) -> PartitionDescription:
+        return self._table.ask(partition, partial(_describe, partition=partition.partition))
+
+    def alter_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
+        """Change words of a topic's configuration; None takes one back to the store's.
+
+        Holds at once in this process; another that writes the topic learns of it within a second or two.
+        """
+        names.check_not_internal(name)
+        self._topics.alter(name, config)
+        self._table.drop_changed()
+        return self.describe_topic(name)
+
+    def add_partitions(self, name: str, *, partitions: int) -> TopicDescription:
+        """Give a topic more partitions, so that it has `partitions` in all. Keys may go to others from then on."""
+        names.check_not_internal(name)
+        self._topics.grow(name, partitions=partitions)
+        return self.describe_topic(name)
+
+    def delete_topic(self, name: str) -> None:
+        """Take a topic away with all of its records, and with what groups have committed for it."""
+        names.check_not_internal(name)
+        self._topics.find(name)
+        self._table.drop(name)
+        self._topics.delete(name)
+
+    def log(self, topic: str, partition: int) -> Log:
+        """Return one partition's log, to read from. The store closes it; after a write it may have to be asked anew."""
+        self._check_open()
+        return self._table.reading(TopicPartition(topic, partition))
+
+    def hold(self, topic: str, partition: int, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
+        """Give one partition's log to write to, in a `with`: nobody else writes it meanwhile.
+
+        `LogLocked` if another process has it for longer than `wait_s`. All that was appended is durable at the end.
+        """
+        self._check_writable("nothing of it can be held")
+        return self._table.lent(TopicPartition(topic, partition), wait_s=wait_s)
+
+    def latest_for_key(self, topic: str, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
+        """Return the newest record with this key, or None. A record without a value, a tombstone, is one, too.
+
+        It is looked for where Kafka's default partitioner puts the key; or in the partition given; or in all of them,
+        as after `add_partitions` or with a partitioner of one's own: then the latest timestamp wins, and of equal ones
+        the highest offset.
+        """
+        if not isinstance(key, bytes):
+            raise UsageError(f"a key is bytes, not {type(key).__name__}")
+        self._check_open()
+        numbers = self._topics.find(topic).partitions
+        if partition is None:
+            chosen = [partition_of(key, len(numbers))]
+        elif partition == "all":
+            chosen = list(numbers)
+        else:
+            chosen = [partition]
+        found = [
+            self._table.ask(TopicPartition(topic, number), partial(Log.latest_for_key, key=key)) for number in chosen
+        ]
+        return max(
+            (record for record in found if record is not None),
+            key=lambda record: (record.timestamp_ms, record.offset),
+            default=None,
+        )
+
+    def contains_key(self, topic: str, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
+        """Tell whether a record has this key, be it a tombstone; `partition` as in `latest_for_key`."""
+        return self.latest_for_key(topic, key, partition=partition) is not None
+
+    @property
+    def transactions(self) -> Transactions:
+        """Staged batches that are appended to many partitions together, once: what the Spark sink writes with."""
+        self._check_open()
+        return self._transactions
+
+    # ------------------------------------------------------------ clients
+
+    def producer(
+        self,
+        *,
+        batch_bytes: int = 16384,
+        linger_ms: float = 5,
+        buffer_bytes: int = 32 << 20,
+        partitioner: Partitioner = partition_of,
+        idempotence: bool = False,
+        name: str | None = None,
+        resume: bool = False,
+    ) -> Producer:
+        """Return a producer: `send` returns a future at once, batches go to the partitions behind it.
+
+        With `idempotence` a batch that may or may not be written when a log fails is sent again, and is there once. A
+        `name` implies it, and fences: where this producer has written, one that had the name before gets
+        `ProducerFenced`. With `resume` it goes on as the last one of that name, and `written` tells how many of its
+        records each partition has: so an application that crashed sends what is missing, and nothing twice.
+        """
+        self._check_writable("a producer writes")
+        if resume and name is None:
+            raise UsageError("only a producer with a name can resume")
+        identity = None
+        if name is not None:
+            identity = self._claim(name, resume=resume)
+        elif idempotence:
+            identity = self._producer_ids.new()
+        try:
+            producer = Producer(
+                self._topics,
+                self._table,
+                self._clock,
+                owner=self,
+                batch_bytes=batch_bytes,
+                linger_ms=linger_ms,
+                buffer_bytes=buffer_bytes,
+                partitioner=partitioner,
+                identity=identity,
+            )
+        except BaseException:
+            if identity is not None:
+                identity.release()
+            raise
+        self._clients.add(producer)
+        return producer
+
+    def _claim(self, name: str, *, resume: bool) -> Identity:
+        try:
+            return self._producer_ids.claim(name, resume=resume)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{self._root}: no room for the epoch of producer {name!r}") from error
+            raise NotAccessible(f"{self._root}: the epoch of producer {name!r} cannot be kept: {error}") from error
+
+    def consumer(
+        self,
+        topics: Sequence[str] = (),
+        *,
+        group: str | None = None,
+        auto_offset_reset: AutoOffsetReset = "latest",
+        enable_auto_commit: bool = True,
+        auto_commit_interval_ms: int = 5000,
+        max_poll_records: int = 500,
+        max_poll_interval_ms: int = 300_000,
+        heartbeat_interval_ms: int = 200,
+        consumer_timeout_ms: float | None = None,
+        client_id: str = "seeklog",
+        on_assign: Listener | None = None,
+        on_revoke: Listener | None = None,
+    ) -> Consumer:
+        """Return a consumer of topics. Those of one group, in this process or others, share the partitions.
+
+        Without topics it reads what is given to its `assign`. Where the group has no offset yet, or it has no
+        group, `auto_offset_reset` says where it begins. `on_assign` is told of partitions that it gets, `on_revoke`
+        of those that it is about to give up (it can still commit them), or has lost because it did not poll.
+        """
+        self._check_open()
+        if isinstance(topics, str):
+            raise UsageError(f"topics is a list of names: [{topics!r}]")
+        if group is not None:
+            self._check_writable("a group's offsets are written; consume without a group")
+        consumer = Consumer(
+            self._topics,
+            self._table,
+            self._groups,
+            owner=self,
+            files=self._files,
+            clock=self._clock,
+            subscribed=topics,
+            group=group,
+            auto_offset_reset=auto_offset_reset,
+            enable_auto_commit=enable_auto_commit,
+            auto_commit_interval_ms=auto_commit_interval_ms,
+            max_poll_records=max_poll_records,
+            max_poll_interval_ms=max_poll_interval_ms,
+            heartbeat_interval_ms=heartbeat_interval_ms,
+            consumer_timeout_ms=consumer_timeout_ms,
+            client_id=client_id,
+            on_assign=on_assign,
+            on_revoke=on_revoke,
+        )
+        self._clients.add(consumer)
+        return consumer
+
+    def _check_writable(self, why: str) -> None:
+        self._check_open()
+        if self._read_only:
+            raise UsageError(f"{self._root} is open read-only: {why}")
+
+    # ------------------------------------------------------------ groups
+
+    def groups(self) -> list[str]:
+        """Return the names of the groups that have committed or joined, in order."""
+        self._check_open()
+        return self._groups.names()
+
+    def describe_group(self, group: str) -> GroupDescription:
+        """Return a group's members and offsets."""
+        self._check_open()
+        found = self._groups.find(group)
+        return GroupDescription(
+            name=group,
+            generation=found.state.generation,
+            members=tuple(member for _, member in sorted(self._groups.living(found).items())),
+            committed=dict(sorted(found.offsets.items())),
+        )
+
+    def lag(self, group: str) -> list[PartitionLag]:
+        """Return how far a group is behind, for each partition that it has committed or that a member reads."""
+        self._check_open()
+        found = self._groups.find(group)
+        readers = {
+            partition: name for name, member in self._groups.living(found).items() for partition in member.assignment
+        }
+        lags = []
+        for partition in sorted({*found.offsets, *readers}):
+            try:
+                log = self._table.reading(partition)
+            except TopicNotFound:
+                continue  # a broker's group may speak of partitions that lie elsewhere
+            start, end = log.log_start_offset, log.high_watermark
+            committed = found.offsets.get(partition)
+            lags.append(
+                PartitionLag(
+                    topic=partition.topic,
+                    partition=partition.partition,
+                    committed=None if committed is None else committed.offset,
+                    log_start_offset=start,
+                    high_watermark=end,
+                    lag=max(0, end - max(start, committed.offset if committed is not None else start)),
+                    member_id=readers.get(partition),
+                )
+            )
+        return lags
+
+    def reset_offsets(
+        self,
+        group: str,
+        topic: str,
+        *,
+        to: int | str | None = None,
+        to_time_ms: int | None = None,
+        partitions: Iterable[int] | None = None,
+    ) -> dict[TopicPartition, int]:
+        """Set where a group without members reads on in a topic, and return that.
+
+        `to` is an offset, "earliest" or "latest"; or `to_time_ms` finds the first record stamped at or after it.
+        """
+        if (to is None) == (to_time_ms is None):
+            raise UsageError("say where to: either to=... or to_time_ms=...")
+        if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
+            raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
+        self._check_writable("offsets are written")
+        self._topics.refresh()
+        self._groups.check_idle(self._groups.find(group))
+        found = self._topics.find(topic)
+        offsets: dict[TopicPartition, int] = {}
+        for number in found.partitions if partitions is None else partitions:
+            partition = TopicPartition(topic, number)
+            log = self._table.reading(partition)
+            if to_time_ms is not None:
+                offsets[partition] = self._table.ask(partition, partial(offset_from_time, timestamp_ms=to_time_ms))
+            elif isinstance(to, int):
+                offsets[partition] = to
+            else:
+                offsets[partition] = log.log_start_offset if to == "earliest" else log.high_watermark
+        self._groups.commit(group, offsets, topic_ids=dict.fromkeys(offsets, found.topic_id))
+        return offsets
+
+    def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set where a group without members reads on, durably: for whoever keeps its own count of what it has read.
+
+        Makes the group if it is not there.
+        """
+        self._check_writable("offsets are written")
+        self._groups.commit(group, offsets)
+
+    def delete_group(self, group: str) -> None:
+        """Take a group without members away, with its offsets."""
+        self._check_writable("a group is written")
+        self._groups.delete(group)
+
+    # ------------------------------------------------------------ archives
+
+    def archive(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        topics: Iterable[str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        verify: Verify = "content",
+        allow_gaps: bool = False,
+        repair: bool = False,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Archived:
+        """Copy the sealed segments of topics, by default of all but Kafka's own, to a directory or a URL.
+
+        Called again it copies what has come since. What is in an archive stays, also when retention deletes it here. A
+        copy is read back and compared by its CRC, or by its size alone with `verify="size"`. What an archive has
+        otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
+        there with `ManifestMismatch`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
+        deleted here before they were archived are refused, too, unless `allow_gaps=True`: then the archive declares
+        them to be missing, and its readers go over them. `progress` is told how many bytes of how many are copied.
+        """
+        # Loaded when it is used: it would cost every import some milliseconds.
+        from seeklog.archive.copying import Rules, archive
+        from seeklog.files.depot import open_depot
+
+        self._check_open()
+        rules = Rules(verify, allow_gaps, repair)
+        depot = open_depot(
+            os.fsdecode(target),
+            storage_options=storage_options,
+            files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
+        )
+        self.check_archive_target(depot.location)
+        chosen = self.archivable(topics)
+        if not self._read_only:
+            # What was rolled is sealed with the next sync.
+            for log in self._table.open_writers():
+                log.flush()
+            # What a crash left half done is finished, as it is for any reader.
+            for source in chosen:
+                for number in source.topic.partitions:
+                    self._table.reading(TopicPartition(source.topic.name, number))
+        try:
+            told = {} if progress is None else {"progress": progress}
+            return archive(self._files, self._root, chosen, depot, rules, **told)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise DiskFull(f"{depot.location}: the disk is full; its manifest is as it was") from error
+            raise NotAccessible(f"{self._root} cannot be archived to {depot.location}: {error}") from error
+
+    def check_archive_target(self, location: str) -> None:
+        """Refuse to archive into the store itself."""
+        if f"{location}/".startswith(f"{self._root}/"):
+            raise UsageError(f"{location} lies in the store itself, which has room for partitions alone")
+
+    @property
+    def files(self) -> Files:
+        """The door to the store's files, as this process reads them."""
+        return self._files
+
+    def archivable(self, topics: Iterable[str] | None = None) -> list[SourceTopic]:
+        """Return what is known of the topics that an archiving with these names would copy."""
+        from seeklog.archive.copying import SourceTopic
+
+        if isinstance(topics, str):
+            raise UsageError(f"topics is a list of names: [{topics!r}]")
+        self._topics.refresh()
+        chosen = (
+            [topic for topic in self._topics.all() if topic.name not in names.INTERNAL_TOPICS]
+            if topics is None
+            else [self._topics.find(name) for name in dict.fromkeys(topics)]
+        )
+        return [
+            SourceTopic(
+                topic,
+                self._topics.config_of(topic),
+                {number: self._table.inherited(TopicPartition(topic.name, number)) for number in topic.partitions},
+            )
+            for topic in chosen
+        ]
+
+    # ------------------------------------------------------------ maintenance
+
+    def maintain(self) -> int:
+        """Roll what is due, sync, retain, compact what is due, make key indexes, write the root's checkpoints.
+
+        What the thread does on its schedule, all of it now. Returns how many segments were deleted. Partitions that
+        another process writes are left to it.
+        """
+        self._check_writable("maintenance writes")
+        self._refresh()
+        for log in self._table.open_writers():
+            log.flush()
+        deleted = self._roll_and_retain()
+        self._write_root_offsets()
+        return deleted
+
+    def compact(self, topic: str | None = None, *, buffer_bytes: int = BUFFER_BYTES) -> dict[TopicPartition, Compacted]:
+        """Compact a topic, or all whose `cleanup.policy` holds "compact", due or not; return what that did to each.
+
+        A partition that another process writes raises `LogLocked`; those before it are done.
+        """
+        self._check_writable("compaction writes")
+        self._refresh()
+        done: dict[TopicPartition, Compacted] = {}
+        for each in [self._topics.find(topic)] if topic is not None else self._topics.all():
+            if topic is None and each.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:
+                continue  # a broker's own, which it alone writes
+            for number in each.partitions:
+                partition = TopicPartition(each.name, number)
+                if topic is not None or self._topics.config_of(each).compacts:
+                    done[partition] = self._compact(partition, partial(Log.compact, buffer_bytes=buffer_bytes))
+        return done
+
+    def _compact(
+        self, partition: TopicPartition, work: Callable[[Log], Compacted], *, wait_s: float = 0.0
+    ) -> Compacted:
+        with self._table.lent(partition, wait_s=wait_s) as log:
+            if log not in self._table.open_writers():
+                return work(log)
+        # It stands open for who writes it, and they need not wait; should it be closed, the compaction ends.
+        return work(log)
+
+    def _refresh(self) -> None:
+        self._topics.refresh()
+        if self._topics.version != self._seen_version:
+            self._seen_version = self._topics.version
+            self._table.drop_changed()
+
+    def _roll_and_retain(self) -> int:
+        """Do it for every partition, then tell what went wrong with the first that could not be done."""
+        deleted = 0
+        first_error: SeeklogError | None = None
+        for topic in self._topics.all():
+            if topic.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:
+                continue  # a broker's own, which it alone writes
+            for number in topic.partitions:
+                try:
+                    with self._table.lent(TopicPartition(topic.name, number), wait_s=0) as log:
+                        log.roll_if_due()
+                        deleted += log.retain()
+                    if log.config.compacts:
+                        self._compact(TopicPartition(topic.name, number), Log.compact_if_due, wait_s=0)
+                    if log.config.indexes_keys and topic.name not in names.INTERNAL_TOPICS:
+                        # After the compaction, which takes the indexes away with the segments that it replaces.
+                        with self._table.lent(TopicPartition(topic.name, number), wait_s=0) as log:
+                            log.make_key_indexes()
+                except LogLocked:
+                    continue  # whoever writes it does this
+                except SeeklogError as error:
+                    first_error = first_error or error
+        if first_error is not None:
+            raise first_error
+        return deleted
+
+    def _write_root_offsets(self) -> None:
+        """Write Kafka's checkpoints of what this process has written, for a broker that takes over."""
+        changed = self._table.take_changed()
+        try:
+            if changed:
+                self._topics.write_root_offsets(changed)
+        except SeeklogError:
+            self._table.put_back_changed(changed)
+            raise
+
+    def _try_root_offsets(self) -> None:
+        try:
+            self._write_root_offsets()
+        except SeeklogError as error:
+            # Copies for a broker: each partition has its own, and all records are closed by now.
+            logger.warning("%s: Kafka's checkpoints are not up to date: %s", self._root, error)
+
+    def close(self) -> None:
+        """Close producers and consumers that are still open, then every log. Closing twice is nothing.
+
+        Raises the first error of what could not be written; everything else is closed all the same.
+        """
+        self._close(commit=True)
+
+    def _close(self, *, commit: bool) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        first_error: BaseException | None = None
+        steps: list[Callable[[], object]] = [
+            partial(client.close, commit=commit) if isinstance(client, Consumer) else client.close
+            for client in list(self._clients)
+        ]
+        steps += [threads.stop for threads in (self._jobs, self._maintenance) if threads is not None]
+        steps.append(self._table.close)
+        if not self._read_only:
+            steps.append(self._try_root_offsets)
+        steps.append(self._topics.close)
+        for step in steps:
+            try:
+                step()
+            except BaseException as error:  # a listener's, or Ctrl-C: the rest must be closed all the same
+                first_error = first_error or error
+        self._let_broker_in()
+        if first_error is not None:
+            raise first_error
+
+
+_open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def _abandon_all() -> None:
+    for store in list(_open_stores):
+        store.abandon()
+
+
+os.register_at_fork(after_in_child=_abandon_all)
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    config: LogConfig | Mapping[str, Any] | None = None,
+    read_only: bool | None = None,
+    max_open_files: int | None = None,
+    background: bool = True,
+    storage_options: Mapping[str, Any] | None = None,
+) -> Store:
+    """Open the store at `path`, or make one there; a Kafka broker's data directory is one too.
+
+    A URL, such as s3://bucket/path, is opened read-only and stays as it is at this moment; `storage_options` are what
+    fsspec needs for it: credentials, an endpoint, time limits. It takes the extra `remote`, or `s3`.
+
+    `config` holds for topics that say nothing else: a `LogConfig`, or Kafka's words. Not more than `max_open_files` are
+    kept open, by default 512 or half of what the process may open. With `read_only=True` the store must exist, and
+    nothing on disk changes. With `background=False` no thread syncs, rolls and retains: call `maintain`.
+    """
+    return Store(
+        path,
+        config=config,
+        read_only=read_only,
+        max_open_files=max_open_files,
+        background=background,
+        storage_options=storage_options,
+    )
+
+
+def _describe(log: Log, *, partition: int) -> PartitionDescription:
+    # One look at the files for all of it: the numbers are of one moment, and a look is what this costs.
+    seen = log._fresh()
+    return PartitionDescription(
+        partition=partition,
+        log_start_offset=seen.log_start_offset,
+        high_watermark=seen.high_watermark,
+        log_end_offset=seen.log_end_offset,
+        size_bytes=sum(segment.size for segment in seen.view.segments),
+        segment_count=len(seen.view.segments),
+    )

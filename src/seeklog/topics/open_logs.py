@@ -1,0 +1,476 @@
+"""The logs of a store that stand open, so few of them at a time that their files stay within a bound.
+
+A partition is open for writing, from the first append on, until it is the one that was left alone for longest and
+room is needed; or it is open for reading only; or it is lent: opened for one commit, and closed again. Whoever reads
+gets the writing log where this process has one, because that one knows more and asks no file.
+
+Thread contract: any thread may call anything. Each entry has a lock, which is held while its log is opened or
+closed; `_lock` guards the table alone and is never held while a file is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TypeVar
+
+from seeklog.clock import Clock
+from seeklog.config import LogConfig
+from seeklog.errors import (
+    LogClosed,
+    LogLocked,
+    NotAccessible,
+    NotALog,
+    SeeklogError,
+    TopicNotFound,
+    UnsafePath,
+    UsageError,
+)
+from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked
+from seeklog.log import BackgroundOf, Host, Log, OpenSegments, clean_offset_of
+from seeklog.log.side import Checkpoint, RootLine, RootWatch
+from seeklog.names import TopicPartition
+from seeklog.record.kernel import Record
+from seeklog.topics.layout import partition_path
+from seeklog.topics.topics import Topics
+
+logger = logging.getLogger("seeklog")
+
+Answer = TypeVar("Answer")
+
+# A log that is written holds its lock and its last segment open and, with `flush="batch"`, its watermark.
+FILES_PER_WRITER = 3
+# A segment that is read has its log open, and Python's maps of its three indexes keep a file each.
+FILES_PER_SEGMENT = 4
+DROP_WAIT_S = 5.0
+
+
+class _Entry:
+    """One partition."""
+
+    __slots__ = (
+        "config",
+        "is_stale",
+        "lock",
+        "partition",
+        "pins",
+        "reader",
+        "topic_id",
+        "unpinned",
+        "version",
+        "was_locked",
+        "writer",
+    )
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.lock = threading.RLock()
+        self.unpinned = threading.Condition(self.lock)
+        self.writer: Log | None = None
+        self.reader: Log | None = None
+        self.config: LogConfig | None = None
+        """What the writer was opened with."""
+        self.topic_id = ""
+        self.version = -1
+        """The state of the topics that the open logs were last held against."""
+        self.pins = 0
+        """How many use the writer just now: it stays open for them."""
+        self.was_locked = False
+        """Whether another process had it when it was last to be written."""
+        self.is_stale = False
+        """Whether the writer is to be closed as soon as nobody uses it."""
+
+    def open_log(self) -> Log | None:
+        """Return the log to read from, unless somebody who was given it has closed it."""
+        return next((log for log in (self.writer, self.reader) if log is not None and not log.is_closed), None)
+
+
+class OpenLogs:
+    """Opens and closes the logs of a store."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        *,
+        files: Files,
+        clock: Clock,
+        read_only: bool,
+        max_open_files: int,
+        background: BackgroundOf | None,
+    ) -> None:
+        self._topics = topics
+        self._root = topics.root
+        self._files = files
+        self._clock = clock
+        self._read_only = read_only
+        self._background = background
+        self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
+        self._segments_most = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
+        self._open_segments = OpenSegments(self._segments_most)
+        self._root_watch = RootWatch(files, topics.root, clock=clock)
+        self._lock = threading.Lock()
+        self._entries: dict[TopicPartition, _Entry] = {}
+        # Those with a writer, the one that was left alone for longest first.
+        self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
+        self._changed: dict[TopicPartition, tuple[str, RootLine]] = {}
+        """What the root's checkpoints do not know yet, of logs that were closed."""
+        self._is_closed = False
+
+    # ------------------------------------------------------------ using logs
+
+    def reading(self, partition: TopicPartition) -> Log:
+        """Return a log to read from. It may be closed at any time after; ask again then."""
+        entry = self._entries.get(partition)
+        if entry is not None and entry.version == self._topics.version:
+            log = entry.open_log()
+            if log is not None and not (self._topics.is_brokers and not log.is_same_topic):
+                return log
+        entry = self._entry(partition)
+        with entry.lock:
+            self._hold_against_topics(entry)
+            log = entry.open_log()
+            if log is not None and log is entry.reader and not log.is_same_topic:
+                log.close()
+                log = None
+            if log is None:
+                self._close_writer(entry)
+                log = self._open(partition, read_only=True)
+                if log.needs_recovery and not self._read_only:
+                    self._recover(partition)
+                entry.reader = log
+            return log
+
+    def _recover(self, partition: TopicPartition) -> None:
+        """Recover a partition that was not closed cleanly, so that readers see all of it; its writer may do it.
+
+        What cannot be recovered can still be read, up to where it is whole.
+        """
+        try:
+            self._open(partition, read_only=False).close()
+        except LogLocked:
+            return
+        except SeeklogError as error:
+            logger.warning("%s: it was not closed cleanly and is not recovered: %s", partition, error)
+
+    def topic_id(self, partition: TopicPartition) -> str:
+        """Return the id of the topic that the open log of a partition is of, for who has it just now."""
+        return self._entries[partition].topic_id
+
+    def inherited(self, partition: TopicPartition) -> Checkpoint | None:
+        """Return what a broker's checkpoints in the root say of a partition."""
+        return self._root_watch.offsets().of(partition)
+
+    def ask(self, partition: TopicPartition, question: Callable[[Log], Answer]) -> Answer:
+        """Ask a log something. One that is closed meanwhile, because it is opened otherwise, is asked anew."""
+        while True:
+            log = self.reading(partition)
+            try:
+                return question(log)
+            except LogClosed:
+                if not log.is_closed:
+                    raise
+
+    def append(self, partition: TopicPartition, records: list[Record]) -> tuple[range, Log | None]:
+        """Append records as one batch; return their offsets, and the log that the caller must sync: `flush="batch"`."""
+        entry, log = self._pin(partition)
+        try:
+            return log.append_many(records, wait=False), log if log.config.flush == "batch" else None
+        finally:
+            self._unpin(entry)
+
+    @contextlib.contextmanager
+    def writing(self, partition: TopicPartition) -> Iterator[Log]:
+        """Give a log to append to. It stays open afterwards, and its partition locked."""
+        entry, log = self._pin(partition)
+        try:
+            yield log
+        finally:
+            self._unpin(entry)
+
+    def _pin(self, partition: TopicPartition) -> tuple[_Entry, Log]:
+        entry = self._entries.get(partition) or self._entry(partition)
+        with entry.lock:
+            if entry.version != self._topics.version:
+                self._hold_against_topics(entry)
+            if entry.is_stale:
+                # Those who use one with an older configuration end first: were one always to come between, none would.
+                entry.unpinned.wait_for(lambda: not entry.is_stale, SHORT_WAIT_S)
+            log = self._usable_writer(entry) or self._open_writer(entry)
+            entry.pins += 1
+            return entry, log
+
+    def _usable_writer(self, entry: _Entry) -> Log | None:
+        """Return the log that is open for writing. One that has failed is closed: opening it anew recovers it."""
+        log = entry.writer
+        if log is None or not (log.is_closed or log.has_failed):
+            return log
+        if entry.pins:
+            return log  # those who use it are told what is wrong with it
+        self._close_writer(entry)
+        return None
+
+    def _unpin(self, entry: _Entry) -> None:
+        with entry.lock:
+            entry.pins -= 1
+            if entry.is_stale and not entry.pins:
+                try:
+                    self._close_writer(entry)
+                finally:
+                    entry.unpinned.notify_all()
+        with self._lock:
+            if entry.writer is not None:
+                self._writers[entry.partition] = entry
+                self._writers.move_to_end(entry.partition)
+            excess = len(self._writers) - self._writers_most
+            idle = [entry for entry in self._writers.values() if not entry.pins][:excess] if excess > 0 else []
+        for entry in idle:
+            try:
+                self._close_writer(entry)
+            except SeeklogError as error:
+                # Not the concern of whoever needed the room; the next open of this one recovers it.
+                logger.error("%s: closing it failed: %s", entry.partition, error)
+
+    def _hold_against_topics(self, entry: _Entry) -> None:
+        """Close what was opened of a topic that is gone, made anew, or configured otherwise since. Holds the lock."""
+        version = self._topics.version
+        topic = self._topics.check(entry.partition)
+        is_another = entry.topic_id != topic.topic_id
+        if is_another or (entry.writer is not None and entry.config != self._topics.config_of(topic)):
+            self._close_stale(entry)
+            if is_another:
+                self._changed.pop(entry.partition, None)
+        entry.topic_id, entry.version = topic.topic_id, version
+
+    @contextlib.contextmanager
+    def lent(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
+        """Give a log for one commit: its lock is taken, and it is let go of afterwards.
+
+        Its end and its configuration are found anew. Waits while another process holds it, as it does for a commit of
+        its own. A log that this process has open for writing is given as it is. All that was appended is durable at
+        the end.
+        """
+        entry = self._entry(partition)
+        with entry.lock:
+            self._bring_up_to_date(entry, wait_s=max(wait_s, SHORT_WAIT_S))
+            writer = self._usable_writer(entry)
+            if writer is not None:
+                yield writer
+                writer.flush()
+                return
+            log = retry_while_locked(self._clock, wait_s, lambda: self._open_as_configured(partition))
+            try:
+                yield log
+            finally:
+                log.close()
+                with self._lock:
+                    self._changed[partition] = (entry.topic_id, _offsets_of(log))
+
+    def _bring_up_to_date(self, entry: _Entry, *, wait_s: float) -> None:
+        """Leave no writer with an older configuration: it is closed as soon as nobody uses it. Holds the lock."""
+        while True:
+            self._topics.refresh()
+            if entry.version != self._topics.version:
+                self._hold_against_topics(entry)
+            if not entry.is_stale:
+                return
+            if not entry.unpinned.wait_for(lambda: not entry.is_stale or self._is_closed, wait_s):
+                raise LogLocked(partition_path(self._root, entry.partition), os.getpid())
+            with self._lock:
+                self._check_open()
+
+    def _open_as_configured(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
+        """Open a log as the catalog has it while it is locked.
+
+        Another process may have altered the topic just before, and written: what an older configuration deletes or
+        compacts of that is gone for good.
+        """
+        while True:
+            log = self._open(partition, read_only=False, background=background)
+            try:
+                # Whether or not it was this thread that learned of it.
+                self._topics.refresh()
+                if self._topics.config_of(self._topics.check(partition)) == log.config:
+                    return log
+            except BaseException:
+                log.close()
+                raise
+            log.close()
+
+    def _entry(self, partition: TopicPartition) -> _Entry:
+        self._topics.check(partition)
+        with self._lock:
+            self._check_open()
+            entry = self._entries.get(partition)
+            if entry is None:
+                entry = self._entries[partition] = _Entry(partition)
+            return entry
+
+    def _open_writer(self, entry: _Entry) -> Log:
+        with self._lock:
+            self._check_open()
+        # Who has held it for a moment's time writes it, and the other partitions must not wait for that each time.
+        wait_s, entry.was_locked = 0.0 if entry.was_locked else SHORT_WAIT_S, True
+        log = retry_while_locked(
+            self._clock,
+            wait_s,
+            lambda: self._open_as_configured(entry.partition, background=self._background),
+        )
+        entry.was_locked = False
+        entry.writer, entry.config = log, log.config
+        reader, entry.reader = entry.reader, None
+        if reader is not None:
+            reader.close()
+        # It may be one that another process has made anew; from here on nobody deletes it.
+        entry.topic_id = self._topics.check(entry.partition).topic_id
+        return log
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise LogClosed(f"the store at {self._root} is closed")
+
+    def _open(self, partition: TopicPartition, *, read_only: bool, background: BackgroundOf | None = None) -> Log:
+        if self._read_only and not read_only:
+            raise UsageError(f"the store at {self._root} is open read-only")
+        path = partition_path(self._root, partition)
+        topic = self._topics.check(partition)
+        try:
+            if self._files.kind(path) == "link":
+                raise UnsafePath(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
+        except FileNotFoundError:
+            pass  # the open below tells it
+        except OSError as error:
+            raise NotAccessible(f"{path} cannot be opened: {error}") from error
+        host = Host(
+            source=partition,
+            open_segments=self._open_segments,
+            inherited=partial(self.inherited, partition),
+            has_topic=partial(self._has_topic, partition.topic),
+            cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
+            background=background,
+        )
+        try:
+            return Log(
+                path,
+                config=self._topics.config_of(topic),
+                read_only=read_only,
+                clock=self._clock,
+                files=self._files,
+                background=background is not None,
+                host=host,
+            )
+        except NotALog as error:
+            if not self._has_topic(partition.topic):
+                raise TopicNotFound(f"topic {partition.topic!r} was deleted") from error
+            raise
+
+    def _has_topic(self, name: str) -> bool:
+        """Tell whether a topic is there by now."""
+        self._topics.refresh(at_once=True)
+        return self._topics.has(name)
+
+    # ------------------------------------------------------------ closing logs
+
+    def _close_writer(self, entry: _Entry) -> None:
+        with entry.lock:
+            if entry.pins or entry.writer is None:
+                return
+            log, entry.writer, entry.is_stale = entry.writer, None, False
+            try:
+                log.close()
+            finally:
+                with self._lock:
+                    self._writers.pop(entry.partition, None)
+                    self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
+
+    def drop(self, topic: str) -> None:
+        """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
+        for entry in self._entries_of(topic):
+            with entry.lock:
+                # Who has opened it anew while we waited ends, too.
+                if not entry.unpinned.wait_for(lambda: self._close_stale(entry), DROP_WAIT_S):  # noqa: B023
+                    raise UsageError(f"{entry.partition} is being written to in this process; close its producer first")
+                self._changed.pop(entry.partition, None)
+
+    def drop_changed(self) -> None:
+        """Close what was opened of topics that are gone, made anew, or configured otherwise since."""
+        for entry in self._entries_of(None):
+            with entry.lock:
+                if entry.version == self._topics.version:
+                    continue
+                try:
+                    self._hold_against_topics(entry)
+                except TopicNotFound:
+                    self._close_stale(entry)
+
+    def _entries_of(self, topic: str | None) -> list[_Entry]:
+        with self._lock:
+            return [entry for entry in self._entries.values() if topic in (None, entry.partition.topic)]
+
+    def _close_stale(self, entry: _Entry) -> bool:
+        """Close a writer as soon as nobody uses it; tell whether there is none any more."""
+        with entry.lock:
+            entry.is_stale = entry.writer is not None
+            self._close_writer(entry)
+            reader, entry.reader = entry.reader, None
+            if reader is not None:
+                reader.close()
+            return entry.writer is None
+
+    def abandon(self) -> None:
+        """Forget every log in a forked child, and make the lock anew: a thread that is not in it may have held it."""
+        self._lock = threading.Lock()
+        # What the parent has open is its own, and stands still here.
+        self._open_segments = OpenSegments(self._segments_most)
+        self._entries = {}
+        self._writers.clear()
+        self._changed = {}
+
+    def open_writers(self) -> list[Log]:
+        """Return the logs that are open for writing."""
+        with self._lock:
+            return [entry.writer for entry in self._writers.values() if entry.writer is not None]
+
+    def take_changed(self) -> dict[TopicPartition, tuple[str, RootLine]]:
+        """Return topic id and offsets of the partitions that were written to since last asked."""
+        with self._lock:
+            changed, self._changed = self._changed, {}
+            writers = list(self._writers.items())
+        for partition, entry in writers:
+            log = entry.writer
+            if log is not None:
+                changed[partition] = (entry.topic_id, _offsets_of(log))
+        return changed
+
+    def put_back_changed(self, changed: Mapping[TopicPartition, tuple[str, RootLine]]) -> None:
+        """Keep for the next time what could not be written."""
+        with self._lock:
+            self._changed = {**changed, **self._changed}
+
+    def close(self) -> None:
+        """Close every log. The first error is raised when all of them were tried."""
+        with self._lock:
+            self._is_closed = True
+            entries = list(self._entries.values())
+        first_error: SeeklogError | None = None
+        for entry in entries:
+            with entry.lock:
+                entry.pins = 0
+                try:
+                    self._close_writer(entry)
+                except SeeklogError as error:
+                    first_error = first_error or error
+                entry.unpinned.notify_all()
+                if entry.reader is not None:
+                    entry.reader.close()
+        if first_error is not None:
+            raise first_error
+
+
+def _offsets_of(log: Log) -> RootLine:
+    cleaned = clean_offset_of(log.view) if log.config.compacts else None
+    return RootLine(log.recovery_point, log.log_start_offset, log.high_watermark, cleaned)

@@ -1,0 +1,165 @@
+"""The checkpoint file: its text, its CRC, and that it is replaced whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from log.workbench import CountingFiles, QuickFiles
+from seeklog import names
+from seeklog.errors import CorruptionError
+from seeklog.files import replace_file
+from seeklog.log.side.checkpoint import (
+    Checkpoint,
+    decode_checkpoint,
+    encode_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
+from seeklog.record.kernel import crc32c
+
+PLAIN = Checkpoint(recovery_point=1000, log_start_offset=7, high_watermark=900, contiguous_from=3)
+FULL = Checkpoint(
+    recovery_point=2**62,
+    log_start_offset=0,
+    high_watermark=2**62,
+    contiguous_from=0,
+    epochs=((0, 0), (3, 700)),
+    active=(5, -1, 2**62),
+)
+
+
+def sealed(body: str) -> bytes:
+    """A file with a right CRC, whatever it says."""
+    return body.encode() + b"crc32c %08x\n" % crc32c(body.encode())
+
+
+def test_a_checkpoint_is_lines_of_words_and_numbers() -> None:
+    assert encode_checkpoint(FULL) == sealed(
+        "seeklog-checkpoint 1\n"
+        f"recovery_point {2**62}\n"
+        "log_start_offset 0\n"
+        f"high_watermark {2**62}\n"
+        "contiguous_from 0\n"
+        "generation 0\n"
+        "epochs 0 0 3 700\n"
+        f"active 5 -1 {2**62}\n"
+    )
+
+
+def test_without_a_clean_close_nothing_is_said_of_the_active_segment() -> None:
+    assert b"active" not in encode_checkpoint(PLAIN)
+
+
+@pytest.mark.parametrize("checkpoint", [PLAIN, FULL])
+def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
+    assert decode_checkpoint(encode_checkpoint(checkpoint), path="x") == checkpoint
+
+
+@pytest.mark.parametrize("size", range(len(encode_checkpoint(PLAIN))))
+def test_every_prefix_is_refused(size: int) -> None:
+    with pytest.raises(CorruptionError):
+        decode_checkpoint(encode_checkpoint(PLAIN)[:size], path="the/file")
+
+
+def test_every_single_bit_flip_is_refused() -> None:
+    data = encode_checkpoint(FULL)
+    for bit in range(8 * len(data)):
+        damaged = bytearray(data)
+        damaged[bit >> 3] ^= 1 << (bit & 7)
+        with pytest.raises(CorruptionError):
+            decode_checkpoint(bytes(damaged), path="x")
+
+
+@pytest.mark.parametrize("extra", [b"x", b"\n", b"crc32c 00000000\n", bytes(100)])
+def test_bytes_behind_the_crc_are_refused(extra: bytes) -> None:
+    with pytest.raises(CorruptionError):
+        decode_checkpoint(encode_checkpoint(PLAIN) + extra, path="x")
+
+
+def test_the_error_names_the_file_and_what_may_be_done() -> None:
+    with pytest.raises(CorruptionError, match="fails its CRC") as caught:
+        decode_checkpoint(b"", path="the/file")
+
+    assert caught.value.path == "the/file"
+    assert "remove the checkpoint" in caught.value.advice
+
+
+NUMBERS = "recovery_point 1\nlog_start_offset 1\nhigh_watermark 1\ncontiguous_from 1\nepochs 0 0\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "\n",
+        "seeklog-checkpoint 1\n",
+        f"seeklog-checkpoint 2\n{NUMBERS}",
+        f"something else\n{NUMBERS}",
+        "seeklog-checkpoint 1\n" + NUMBERS.replace("high_watermark 1\n", ""),
+        "seeklog-checkpoint 1\n" + NUMBERS.replace("high_watermark 1", "high_watermark x"),
+        "seeklog-checkpoint 1\n" + NUMBERS.replace("epochs 0 0", "epochs 0"),
+        "seeklog-checkpoint 1\n" + NUMBERS.replace("epochs 0 0", "epochs a b"),
+        f"seeklog-checkpoint 1\n{NUMBERS}active x\n",
+    ],
+)
+def test_a_right_crc_over_wrong_words_is_refused(body: str) -> None:
+    with pytest.raises(CorruptionError):
+        decode_checkpoint(sealed(body), path="x")
+
+
+def test_a_newer_version_is_said_to_be_newer() -> None:
+    with pytest.raises(CorruptionError, match="newer seeklog"):
+        decode_checkpoint(sealed(f"seeklog-checkpoint 2\n{NUMBERS}"), path="x")
+
+
+def test_bytes_that_are_not_text_are_refused() -> None:
+    body = b"seeklog-checkpoint 1\n\xff\xfe\n"
+
+    with pytest.raises(CorruptionError):
+        decode_checkpoint(body + b"crc32c %08x\n" % crc32c(body), path="x")
+
+
+def test_a_directory_without_one_has_none(tmp_path: Path) -> None:
+    assert read_checkpoint(QuickFiles(), str(tmp_path)) is None
+
+
+def test_a_written_checkpoint_is_read(tmp_path: Path) -> None:
+    for checkpoint in (FULL, PLAIN):
+        write_checkpoint(QuickFiles(), str(tmp_path), checkpoint)
+
+        assert read_checkpoint(QuickFiles(), str(tmp_path)) == checkpoint
+    assert [path.name for path in tmp_path.iterdir()] == [names.CHECKPOINT]
+
+
+def test_a_checkpoint_that_has_not_changed_is_decoded_once(tmp_path: Path) -> None:
+    write_checkpoint(QuickFiles(), str(tmp_path), PLAIN)
+
+    first = read_checkpoint(QuickFiles(), str(tmp_path))
+
+    assert read_checkpoint(QuickFiles(), str(tmp_path)) is first
+
+
+def test_a_file_is_synced_before_it_is_renamed_and_the_name_after(tmp_path: Path) -> None:
+    files = CountingFiles()
+
+    write_checkpoint(files, str(tmp_path), PLAIN)
+
+    temporary = names.CHECKPOINT + ".tmp"
+    assert files.diary == [
+        ("truncate", temporary),
+        ("write", temporary),
+        ("sync", temporary),
+        ("rename", names.CHECKPOINT),
+        ("sync", "directory"),
+    ]
+
+
+def test_a_longer_leftover_under_the_temporary_name_does_not_show_through(tmp_path: Path) -> None:
+    (tmp_path / "name.tmp").write_bytes(bytes(1000))
+
+    replace_file(QuickFiles(), str(tmp_path), "name", b"short")
+
+    assert (tmp_path / "name").read_bytes() == b"short"
+    assert not (tmp_path / "name.tmp").exists()

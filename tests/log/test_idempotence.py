@@ -1,0 +1,505 @@
+"""Producers that number their records, in a log: written once, through rolls, reopens, crashes and truncations."""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crash.sim import FaultyFiles
+from log.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    CountingFiles,
+    FakeClock,
+    FullFiles,
+    QuickFiles,
+    contents,
+    crashed_copy,
+    fill,
+    open_log,
+    segment_bases,
+    value_of,
+    values,
+)
+from seeklog import Log, ProducerSequence, Record, names
+from seeklog.errors import DiskFull, DuplicateSequence, LogFailed, OutOfOrderSequence, ProducerFenced, UsageError
+from seeklog.log.side.checkpoint import read_checkpoint, write_checkpoint
+from seeklog.log.side.producer_snapshot import decode_snapshot
+from seeklog.record.batch import encode_batch
+
+DAY_MS = 24 * 3600 * 1000
+# A header and two records: three batches to a segment.
+SEGMENT = {"segment_bytes": 300}
+
+
+def place(sequence: int, *, producer_id: int = 7, epoch: int = 0) -> ProducerSequence:
+    return ProducerSequence(producer_id=producer_id, epoch=epoch, sequence=sequence)
+
+
+def records(sequence: int, count: int = 2) -> list[Record]:
+    return [Record(value_of(number), timestamp_ms=START_MS) for number in range(sequence, sequence + count)]
+
+
+def append(log: Log, sequence: int, count: int = 2, *, producer_id: int = 7, epoch: int = 0) -> range:
+    """Append records whose values tell their sequences."""
+    return log.append_many(records(sequence, count), producer=place(sequence, producer_id=producer_id, epoch=epoch))
+
+
+def raw_of(sequence: int, count: int = 2, *, producer_id: int = 7, epoch: int = 0, **words: Any) -> bytes:
+    return encode_batch(
+        records(sequence, count), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence, **words
+    )
+
+
+def snapshots(directory: Path) -> list[int]:
+    return sorted(int(path.stem) for path in directory.glob("*.snapshot"))
+
+
+class Watching(QuickFiles):
+    """The real disk, which notes the kinds of files that are read."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self._kinds: dict[int, str] = {}
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        handle = super().open(path, write=write, create=create)
+        self._kinds[handle] = Path(path).suffix
+        return handle
+
+    def read_file(self, path: str) -> bytes:
+        self.seen.add(Path(path).suffix)
+        return super().read_file(path)
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        self.seen.add(self._kinds.get(handle, ""))
+        return super().read(handle, size, position)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with open_log(tmp_path / "log") as log:
+        yield log
+
+
+# Appending
+
+
+@pytest.mark.id("producer-repeats-a-batch")
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("flush", ["os", "batch"])
+def test_a_repeated_batch_is_acknowledged_with_its_first_offset_and_written_once(
+    tmp_path: Path, codec: str, flush: str
+) -> None:
+    with open_log(tmp_path, compression_type=codec, flush=flush) as log:
+        log.append(b"somebody else's")
+        assert append(log, 0) == range(1, 3)
+        log.append(b"somebody else's")
+        assert append(log, 2) == range(4, 6)
+        before = contents(tmp_path)
+
+        assert append(log, 0) == range(1, 3)
+        assert append(log, 2) == range(4, 6)
+        assert log.append_batches(raw_of(2)) == range(4, 6)
+        assert contents(tmp_path) == before
+        assert log.log_end_offset == 6
+        assert append(log, 4) == range(6, 8)
+
+
+def test_single_records_are_numbered_too(log: Log) -> None:
+    assert log.append(b"a", producer=place(0)) == 0
+    assert log.append(b"a", producer=place(0)) == 0
+    assert log.append(b"b", producer=place(1), key=b"k", timestamp_ms=5) == 1
+    assert [(record.key, record.value) for record in log.scan()] == [(None, b"a"), (b"k", b"b")]
+
+
+def test_batches_carry_their_producer(log: Log) -> None:
+    append(log, 5, producer_id=2**62, epoch=3)
+    (batch,) = log.read_batches(0)
+    header = batch.header
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**62, 3, 5)
+
+
+@pytest.mark.id("producer-refusals")
+@pytest.mark.parametrize(
+    ("sequence", "epoch", "expected"),
+    [(6, 1, OutOfOrderSequence), (1, 1, DuplicateSequence), (0, 0, ProducerFenced), (4, 2, OutOfOrderSequence)],
+)
+def test_what_is_refused_changes_nothing(tmp_path: Path, sequence: int, epoch: int, expected: type[Exception]) -> None:
+    with open_log(tmp_path, **SEGMENT) as log:
+        append(log, 0, epoch=1)
+        append(log, 2, epoch=1)
+        append(log, 4, epoch=1, count=1)
+        before = contents(tmp_path)
+        for again in (
+            lambda: append(log, sequence, count=1, epoch=epoch),
+            lambda: log.append_batches(raw_of(sequence, 1, epoch=epoch)),
+        ):
+            with pytest.raises(expected):
+                again()
+        assert contents(tmp_path) == before
+        assert log.log_end_offset == 5
+
+
+def test_batches_of_many_producers_come_in_one_append(log: Log) -> None:
+    raw = raw_of(0) + raw_of(0, 3, producer_id=8) + raw_of(2) + encode_batch(records(0))
+    assert log.append_batches(raw) == range(9)
+    assert log.place_of(7) == place(4)
+    assert log.place_of(8) == place(3, producer_id=8)
+    assert log.place_of(9) is None
+    with pytest.raises(DuplicateSequence):
+        log.append_batches(raw)
+
+
+def test_a_batch_that_found_no_room_was_not_written(tmp_path: Path) -> None:
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".log")
+    with open_log(tmp_path, files=files) as log:
+        append(log, 0)
+        files.fail_at = files.calls + 1
+        with pytest.raises(DiskFull):
+            append(log, 2)
+        files.heal()
+        assert append(log, 2) == range(2, 4)
+        assert append(log, 2) == range(2, 4)
+
+
+def test_a_batch_that_is_too_large_is_not_noted(tmp_path: Path) -> None:
+    with open_log(tmp_path, max_message_bytes=200) as log:
+        with pytest.raises(UsageError, match="200"):
+            append(log, 0, count=20)
+        assert log.place_of(7) is None
+        append(log, 0)
+
+
+def test_a_reader_numbers_nothing(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        append(log, 0)
+        with open_log(tmp_path, read_only=True) as reader:
+            with pytest.raises(UsageError):
+                append(reader, 2)
+            with pytest.raises(UsageError):
+                reader.place_of(7)
+
+
+def test_the_time_of_the_append_counts_where_the_log_stamps(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, message_timestamp_type="LogAppendTime") as log:
+        clock.advance(5000)
+        log.append_batches(raw_of(0))
+    assert [entry.timestamp_ms for entry in snapshot_at(tmp_path, 2)] == [START_MS + 5000]
+
+
+def snapshot_at(directory: Path, offset: int) -> list[Any]:
+    entries = decode_snapshot((directory / f"{offset:020d}.snapshot").read_bytes())
+    assert entries is not None
+    return entries
+
+
+# Closing, rolling, opening
+
+
+def test_a_log_without_producers_has_no_snapshots_and_opens_without_looking_for_any(tmp_path: Path) -> None:
+    with open_log(tmp_path, **SEGMENT) as log:
+        fill(log, 30)
+    assert not snapshots(tmp_path)
+
+    files = Watching()
+    with open_log(tmp_path, files=files, **SEGMENT) as log:
+        assert log.log_end_offset == 30
+    assert not files.seen & {".log", ".snapshot"}
+
+
+def test_a_snapshot_is_written_where_a_segment_begins_and_where_the_log_is_closed(tmp_path: Path) -> None:
+    with open_log(tmp_path, **SEGMENT) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+        log.flush()
+        bases = segment_bases(tmp_path)
+        assert len(bases) > 2
+        assert snapshots(tmp_path) == bases[1:]
+        assert snapshot_at(tmp_path, bases[1])[0].last_sequence == bases[1] - 1
+    assert snapshots(tmp_path) == [*bases[1:], 16]
+    with open_log(tmp_path, **SEGMENT) as log:
+        append(log, 16, count=1)
+    assert snapshots(tmp_path) == [*segment_bases(tmp_path)[1:], 17], "the one in between is of no use any more"
+
+
+@pytest.mark.id("producer-known-after-open")
+def test_a_clean_open_reads_one_snapshot_and_no_batch(tmp_path: Path) -> None:
+    with open_log(tmp_path, **SEGMENT) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+
+    files = Watching()
+    with open_log(tmp_path, files=files, **SEGMENT) as log:
+        assert log.place_of(7) == place(16)
+        assert append(log, 14) == range(14, 16), "the last batch is in the snapshot"
+        assert ".log" not in files.seen
+        assert ".snapshot" in files.seen
+
+
+def test_nothing_is_written_where_nothing_has_happened(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        append(log, 0)
+    files = CountingFiles()
+    with open_log(tmp_path, files=files) as log:
+        assert append(log, 0) == range(2)
+    assert not [name for what, name in files.diary if what == "rename"]
+
+
+@pytest.mark.parametrize("rolls", [False, True])
+@pytest.mark.parametrize("flushes", [False, True])
+def test_a_killed_writer_is_remembered_by_its_batches(tmp_path: Path, rolls: bool, flushes: bool) -> None:
+    words = SEGMENT if rolls else {}
+    with open_log(tmp_path / "log", **words) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+            append(log, 0, producer_id=100 + sequence)
+            if flushes and sequence == 8:
+                log.flush()
+        left = crashed_copy(tmp_path / "log", tmp_path / "left")
+    with open_log(left, **words) as log:
+        assert append(log, 14) == range(28, 30)
+        assert append(log, 0, producer_id=114) == range(30, 32)
+        assert append(log, 0, producer_id=100) == range(2, 4)
+        with pytest.raises(OutOfOrderSequence):
+            append(log, 18)
+        assert append(log, 16) == range(32, 34)
+
+
+@pytest.mark.id("producer-snapshot-damaged")
+@pytest.mark.parametrize("damage", [b"", b"\0" * 56, b"not a snapshot"], ids=["empty", "zeros", "foreign"])
+def test_a_damaged_snapshot_is_passed_over_and_told_once(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_log(tmp_path, **SEGMENT) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+    for path in tmp_path.glob("*.snapshot"):
+        path.write_bytes(damage)
+    with caplog.at_level(logging.WARNING), open_log(tmp_path, **SEGMENT) as log:
+        assert log.recovery.clean
+        assert log.place_of(7) == place(16)
+        assert append(log, 8) == range(8, 10), "more is known than a snapshot tells"
+        append(log, 16)
+    caplog.clear()
+    with caplog.at_level(logging.WARNING), open_log(tmp_path, **SEGMENT) as log:
+        assert log.place_of(7) == place(18)
+    assert not caplog.records
+
+
+@pytest.mark.id("producer-snapshots-lost")
+def test_lost_snapshots_are_made_up_for_by_the_log(tmp_path: Path) -> None:
+    with open_log(tmp_path, **SEGMENT) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+        fill(log, 9)
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    with open_log(tmp_path, **SEGMENT) as log:
+        assert append(log, 14) == range(14, 16)
+
+
+def test_a_checkpoint_that_says_nothing_of_producers_has_the_log_read_once(tmp_path: Path) -> None:
+    """Goal: a log of an earlier seeklog, where batches of producers were appended unseen."""
+    with open_log(tmp_path, **SEGMENT) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+    for path in tmp_path.glob("*.snapshot"):
+        path.unlink()
+    checkpoint = read_checkpoint(QuickFiles(), str(tmp_path))
+    assert checkpoint is not None
+    assert checkpoint.has_producers
+    write_checkpoint(QuickFiles(), str(tmp_path), replace(checkpoint, has_producers=None))
+    with open_log(tmp_path, **SEGMENT) as log:
+        assert append(log, 14) == range(14, 16)
+    known = read_checkpoint(QuickFiles(), str(tmp_path))
+    assert known is not None
+    assert known.has_producers
+
+
+def test_an_idle_producer_is_forgotten_and_so_is_its_snapshot(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock) as log:
+        append(log, 0)
+        clock.advance(DAY_MS - 1)
+        with pytest.raises(OutOfOrderSequence):
+            append(log, 8)
+    clock.advance(1)
+    with open_log(tmp_path, clock=clock) as log:
+        assert log.place_of(7) is None
+        log.append(b"on")
+    checkpoint = read_checkpoint(QuickFiles(), str(tmp_path))
+    assert checkpoint is not None
+    assert checkpoint.has_producers is False
+    with open_log(tmp_path, clock=clock) as log:
+        assert append(log, 8) == range(3, 5)
+
+
+def test_how_long_producers_are_remembered_is_configured(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path, clock=clock, producer_id_expiration_ms=1000) as log:
+        append(log, 0)
+        clock.advance(1000)
+        append(log, 8)
+
+
+# What takes records away
+
+
+@pytest.mark.parametrize("end", range(0, 16, 2))
+def test_a_truncated_log_knows_what_it_knew_at_that_end(tmp_path: Path, end: int) -> None:
+    home = tmp_path / "log"
+    with open_log(home, **SEGMENT) as log:
+        for sequence in range(0, 16, 2):
+            append(log, sequence)
+        log.flush()
+        assert log.truncate_to(end) == end
+        assert log.place_of(7) == (place(end) if end else None)
+        assert [offset for offset in snapshots(home) if offset > end] == []
+        if end:
+            assert append(log, end - 2) == range(end - 2, end)
+        assert append(log, end, epoch=1 if end == 0 else 0) == range(end, end + 2)
+        left = crashed_copy(home, tmp_path / "left")
+    with open_log(left, **SEGMENT) as log:
+        assert log.place_of(7) == place(end + 2, epoch=1 if end == 0 else 0)
+
+
+def test_producers_outlive_their_records(tmp_path: Path) -> None:
+    """Goal: retention takes records, and not what keeps them from being written again."""
+    home = tmp_path / "log"
+    with open_log(home, **SEGMENT) as log:
+        for sequence in range(0, 8, 2):
+            append(log, sequence)
+        fill(log, 12)
+        log.delete_before(log.log_end_offset)
+        assert len(segment_bases(home)) == 1
+        assert append(log, 6) == range(6, 8)
+        left = crashed_copy(home, tmp_path / "left")
+    for directory in (home, left):
+        with open_log(directory, **SEGMENT) as log:
+            assert append(log, 6) == range(6, 8)
+            assert append(log, 8).start >= 20
+
+
+@pytest.mark.id("producer-known-after-emptying")
+@pytest.mark.parametrize("way", ["deleted", "cut"])
+def test_a_producer_is_known_though_a_log_was_emptied_and_rolled_before_a_crash(tmp_path: Path, way: str) -> None:
+    """The segment with its records was the active one when all went, so that nothing below it was to be kept.
+
+    With the next roll it lay wholly below the start, and recovery dropped it without a look.
+    """
+    home = tmp_path / "log"
+    with open_log(home, **SEGMENT) as log:
+        append(log, 0)
+        if way == "deleted":
+            log.delete_before(2)
+        else:
+            append(log, 2)
+            log.delete_before(2)
+            log.truncate_to(2)
+        log.append(bytes(SEGMENT["segment_bytes"] - 100))
+        assert segment_bases(home) == [0, 2]
+        left = crashed_copy(home, tmp_path / "left")
+    with open_log(left, **SEGMENT) as log:
+        assert append(log, 0) == range(2)
+
+
+def test_an_emptied_log_that_has_no_room_for_a_snapshot_of_producers_does_not_roll(tmp_path: Path) -> None:
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp")
+    with open_log(tmp_path, files=files, **SEGMENT) as log:
+        append(log, 0)
+        log.delete_before(log.log_end_offset)
+        files.fail_at = files.calls + 1
+        large = bytes(SEGMENT["segment_bytes"] - 100)
+
+        with pytest.raises(DiskFull):
+            log.append(large)
+
+        assert segment_bases(tmp_path) == [0]
+        assert log.append(large) == 2
+        assert append(log, 0) == range(2)
+
+
+def test_snapshots_of_deleted_segments_go_but_never_the_newest(tmp_path: Path) -> None:
+    home = tmp_path / "log"
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only=".snapshot.tmp", lasting=True)
+    with open_log(home, files=files, **SEGMENT) as log:
+        for sequence in range(0, 8, 2):
+            append(log, sequence)
+        log.flush()
+        (first,) = snapshots(home)
+        files.fail_at = files.calls + 1
+        fill(log, 12)
+        log.delete_before(log.log_end_offset)
+        assert snapshots(home) == [first]
+        assert segment_bases(home)[0] > first
+        left = crashed_copy(home, tmp_path / "left")
+    with open_log(left, **SEGMENT) as log:
+        assert log.place_of(7) == place(first), "as far as the disk had room for it"
+    with open_log(home, **SEGMENT) as log:
+        assert log.place_of(7) is not None
+
+
+def test_a_failed_log_is_opened_anew_and_the_batch_repeated(tmp_path: Path) -> None:
+    """Goal: who does not know whether a batch was written sends it again, and it is there once."""
+    files = FaultyFiles(QuickFiles(), methods={"sync"}, error=errno.EIO, only=".log")
+    with open_log(tmp_path, files=files, flush="batch") as log:
+        append(log, 0)
+        files.fail_at = files.calls + 1
+        with pytest.raises(LogFailed):
+            append(log, 2)
+    with open_log(tmp_path, flush="batch") as log:
+        assert append(log, 2) == range(2, 4)
+        assert values(log.scan()) == [value_of(number) for number in range(4)]
+
+
+def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
+    append(log, 0)
+    append(log, 0, producer_id=8)
+    append(log, 2)
+    assert log._writing is not None
+    assert log._writing.producers.last_offsets() == {7: 5, 8: 3}
+
+
+def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothing(tmp_path: Path) -> None:
+    """Goal: only the segments that are to go tell of the producer, where the snapshot that a roll writes was lost."""
+    files = FullFiles(names.SNAPSHOT, error=errno.EIO)
+    words = {"segment_bytes": 3 * BATCH_BYTES}
+    with open_log(tmp_path, files=files, **words) as log:
+        log.append_many(records(0, 1), producer=place(0))
+        fill(log, 11)
+    for path in tmp_path.glob(f"*{names.SNAPSHOT}"):
+        path.unlink()
+    with open_log(tmp_path, files=files, **words) as log:
+        files.is_full = True
+        with pytest.raises(LogFailed, match="writing a snapshot of producers"):
+            log.delete_before(8)
+        files.is_full = False
+    with open_log(tmp_path, files=files, **words) as log:
+        assert (log.log_start_offset, log.place_of(7)) == (0, place(1))
+        assert log.delete_before(8) == 2
+        assert log.place_of(7) == place(1)
+    with open_log(tmp_path, files=files, **words) as log:
+        assert log.place_of(7) == place(1)
+
+
+def test_an_emptied_log_rolls_without_a_look_at_what_was_deleted(tmp_path: Path) -> None:
+    """Goal: what nobody wants any more may be damaged; what is known of producers is kept all the same."""
+    with open_log(tmp_path / "log", **SEGMENT) as log:
+        append(log, 0)
+        log.delete_before(2)
+        path = tmp_path / "log" / f"{0:020d}.log"
+        data = bytearray(path.read_bytes())
+        data[16] ^= 4  # the batch's version
+        path.write_bytes(data)
+        assert log.append(bytes(220)) == 2
+        path = crashed_copy(tmp_path / "log", tmp_path / "crashed")
+    with open_log(path, **SEGMENT) as log:
+        assert append(log, 0) == range(2)

@@ -1,0 +1,677 @@
+"""`inspect_partition`: whether a partition's files are what was written, and what is told where they are not."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from log.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    QuickFiles,
+    config_of,
+    contents,
+    crashed_copy,
+    fill,
+    make_log,
+    open_log,
+)
+from seeklog import LogConfig, Record
+from seeklog.errors import LogLocked
+from seeklog.log.check import inspection
+from seeklog.log.check.finding import Finding, Kind, Severity
+from seeklog.log.check.inspection import conclude, inspect_partition, inspect_segment, plan_inspection
+from seeklog.log.check.salvage import DAMAGES_MOST, EFFORT_MOST
+from seeklog.log.side.seal import read_seal, write_seal
+from seeklog.record.batch import encode_batch
+
+FILES = QuickFiles()
+CONFIG = config_of(index_interval_bytes=0)
+SEGMENT_BATCHES = 10
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Segments 0 and 10, sealed, of ten batches each, and 20 with five. Every batch but the first has its entries."""
+    directory = tmp_path_factory.mktemp("pristine") / "log"
+    make_log(directory, 25, index_interval_bytes=0, segment_bytes=SEGMENT_BATCHES * BATCH_BYTES)
+    return directory
+
+
+@pytest.fixture
+def log(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine, tmp_path / "log"))
+
+
+def inspect(directory: Path, config: LogConfig = CONFIG) -> list[Finding]:
+    before = contents(directory)
+    findings = inspect_partition(str(directory), config=config, files=FILES)
+    assert contents(directory) == before
+    assert all(finding.detail and "\n" not in finding.detail for finding in findings)
+    return findings
+
+
+def told(findings: list[Finding]) -> list[tuple[str, str, str, int | None]]:
+    return [(f.kind.value, f.severity.value, os.path.basename(f.path), f.position) for f in findings]
+
+
+def file(base_offset: int, suffix: str = ".log") -> str:
+    return f"{base_offset:020d}{suffix}"
+
+
+def patch(directory: Path, name: str, at: int, data: bytes) -> None:
+    raw = bytearray((directory / name).read_bytes())
+    raw[at : at + len(data)] = data
+    (directory / name).write_bytes(raw)
+
+
+def flip(directory: Path, name: str, at: int, bit: int = 0) -> None:
+    raw = (directory / name).read_bytes()
+    patch(directory, name, at, bytes([raw[at] ^ 1 << bit]))
+
+
+def cut(directory: Path, name: str, size: int) -> None:
+    os.truncate(directory / name, size)
+
+
+def at(batch: int) -> int:
+    return batch * BATCH_BYTES
+
+
+def test_a_sound_log_gives_no_finding(log: Path) -> None:
+    assert inspect(log) == []
+
+
+def test_a_log_with_nothing_in_it_gives_no_finding(tmp_path: Path) -> None:
+    make_log(tmp_path / "log", 0)
+    assert inspect(tmp_path / "log") == []
+
+
+# What is done to the log, and what must be told: kind, severity, file, position. Each damage is told once.
+DAMAGES: dict[str, tuple[Callable[[Path], object], list[tuple[str, str, str, int | None]]]] = {
+    "a bit of a record": (lambda d: flip(d, file(0), at(4) + 70), [("crc", "error", file(0), at(4))]),
+    "a bit of a record of the first batch": (lambda d: flip(d, file(0), 70), [("crc", "error", file(0), 0)]),
+    "a bit of a record of a segment's last batch": (
+        lambda d: flip(d, file(0), at(9) + 70),
+        [("crc", "error", file(0), at(9))],
+    ),
+    "a bit of the log's last batch": (lambda d: flip(d, file(20), at(4) + 70), [("crc", "error", file(20), at(4))]),
+    "two batches": (
+        lambda d: (flip(d, file(10), at(2) + 70), flip(d, file(10), at(6) + 70)),
+        [("crc", "error", file(10), at(2)), ("crc", "error", file(10), at(6))],
+    ),
+    "a base offset": (lambda d: flip(d, file(0), at(4) + 5), [("offset", "error", file(0), at(4))]),
+    "a base offset made smaller": (
+        lambda d: patch(d, file(0), at(4), bytes(8)),
+        [("offset", "error", file(0), at(4))],
+    ),
+    "a length that ends in the file": (
+        lambda d: patch(d, file(0), at(4) + 8, struct.pack(">i", 100)),
+        [("crc", "error", file(0), at(4))],
+    ),
+    "a length behind the file": (lambda d: flip(d, file(0), at(4) + 8, 6), [("header", "error", file(0), at(4))]),
+    "no length": (lambda d: patch(d, file(0), at(4) + 8, bytes(4)), [("header", "error", file(0), at(4))]),
+    "the magic": (lambda d: patch(d, file(0), at(4) + 16, b"\0"), [("header", "error", file(0), at(4))]),
+    "zeros over three batches": (
+        lambda d: patch(d, file(0), at(4) + 20, bytes(2 * BATCH_BYTES)),
+        [("crc", "error", file(0), at(4))],
+    ),
+    "zeros over whole batches": (
+        lambda d: patch(d, file(0), at(4), bytes(2 * BATCH_BYTES)),
+        [("header", "error", file(0), at(4))],
+    ),
+    "a leader epoch of a sealed segment": (
+        lambda d: flip(d, file(0), at(4) + 15),
+        [("seal", "error", file(0), at(4) + 15)],
+    ),
+    "a synced tail cut in a batch": (
+        lambda d: cut(d, file(20), at(4) + 7),
+        [("truncated", "error", file(20), at(4))],
+    ),
+    "a synced tail cut behind a batch": (lambda d: cut(d, file(20), at(4)), [("truncated", "error", file(20), at(4))]),
+    "the last segment emptied": (lambda d: cut(d, file(20), 0), [("truncated", "error", file(20), 0)]),
+    "a sealed segment cut in a batch": (
+        lambda d: cut(d, file(10), at(4) + 7),
+        [("truncated", "error", file(10), at(4))],
+    ),
+    "a sealed segment cut behind a batch": (
+        lambda d: cut(d, file(10), at(4)),
+        [("truncated", "error", file(10), at(4))],
+    ),
+    "a segment in the middle gone": (
+        lambda d: [path.unlink() for path in d.glob(f"{10:020d}.*")],
+        [("gap", "error", file(0), at(10))],
+    ),
+    "the first segment gone": (
+        lambda d: [path.unlink() for path in d.glob(f"{0:020d}.*")],
+        [("gap", "error", file(10), None)],
+    ),
+    "the last segment gone": (
+        lambda d: [path.unlink() for path in d.glob(f"{20:020d}.*")],
+        [("truncated", "error", file(10), at(10))],
+    ),
+    "an index entry's offset": (
+        lambda d: flip(d, file(0, ".index"), 4 * 8 + 3),
+        [("index", "error", file(0, ".index"), 4 * 8)],
+    ),
+    "an index entry's position": (
+        lambda d: flip(d, file(0, ".index"), 4 * 8 + 7),
+        [("index", "error", file(0, ".index"), 4 * 8)],
+    ),
+    "an index entry of the last segment": (
+        lambda d: flip(d, file(20, ".index"), 2 * 8 + 7),
+        [("index", "error", file(20, ".index"), 2 * 8)],
+    ),
+    "an index cut behind an entry": (
+        lambda d: cut(d, file(0, ".index"), 4 * 8),
+        [("index", "error", file(0, ".index"), 4 * 8)],
+    ),
+    "an index cut in an entry": (
+        lambda d: cut(d, file(0, ".index"), 4 * 8 + 3),
+        [("index", "error", file(0, ".index"), None)],
+    ),
+    "an empty index": (lambda d: cut(d, file(0, ".index"), 0), [("index", "error", file(0, ".index"), 0)]),
+    "the index of the last segment cut": (
+        lambda d: cut(d, file(20, ".index"), 2 * 8),
+        [("index", "error", file(20, ".index"), 2 * 8)],
+    ),
+    "no index": (
+        lambda d: (d / file(0, ".index")).unlink(),
+        [("index-missing", "warning", file(0, ".index"), None)],
+    ),
+    "a time of a time index": (
+        lambda d: flip(d, file(0, ".timeindex"), 4 * 12 + 7),
+        [("time-index", "error", file(0, ".timeindex"), 4 * 12)],
+    ),
+    "an offset of a time index": (
+        lambda d: patch(d, file(0, ".timeindex"), 4 * 12 + 8, struct.pack(">i", 9)),
+        [("time-index", "error", file(0, ".timeindex"), 4 * 12)],
+    ),
+    "no time index": (
+        lambda d: (d / file(10, ".timeindex")).unlink(),
+        [("time-index-missing", "warning", file(10, ".timeindex"), None)],
+    ),
+    "a seal": (lambda d: flip(d, file(0, ".seal"), 30), [("seal", "error", file(0, ".seal"), 0)]),
+    "the seal of another segment": (
+        lambda d: shutil.copy(d / file(10, ".seal"), d / file(0, ".seal")),
+        [("seal", "error", file(0, ".seal"), 0)],
+    ),
+    "no seal": (
+        lambda d: (d / file(0, ".seal")).unlink(),
+        [("seal-missing", "warning", file(0, ".seal"), None)],
+    ),
+    "the checkpoint": (
+        lambda d: flip(d, "seeklog-checkpoint", 40),
+        [("checkpoint", "error", "seeklog-checkpoint", None)],
+    ),
+}
+
+
+@pytest.mark.parametrize("way", DAMAGES)
+def test_a_damage_is_told_once_with_file_and_byte(log: Path, way: str) -> None:
+    damage, expected = DAMAGES[way]
+    damage(log)
+
+    assert told(inspect(log)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kept", "again", "kind", "batch"), [(2, 3, Kind.GAP, 2), (3, 2, Kind.OVERLAP, 3)], ids=["taken out", "twice"]
+)
+def test_a_batch_too_few_or_too_many_is_told_where_it_begins(
+    log: Path, kept: int, again: int, kind: Kind, batch: int
+) -> None:
+    """The index is then wrong, too: the batches behind have moved."""
+    raw = (log / file(20)).read_bytes()
+    (log / file(20)).write_bytes(raw[: at(kept)] + raw[at(again) :])
+
+    finding, *others = inspect(log)
+
+    assert (finding.kind, finding.severity, finding.position) == (kind, ERROR, at(batch))
+    assert {other.kind for other in others} <= {Kind.INDEX, Kind.TIME_INDEX}
+
+
+def test_a_segment_that_is_missing_is_told_by_the_offsets_that_are(log: Path) -> None:
+    for path in log.glob(f"{10:020d}.*"):
+        path.unlink()
+
+    findings = inspect(log)
+
+    assert [(finding.kind, finding.detail) for finding in findings] == [
+        (Kind.GAP, "offsets 10 to 19 are missing behind this segment")
+    ]
+
+
+def test_the_index_of_another_segment_is_told(log: Path) -> None:
+    """Both indexes have as many entries, and those say the same but for the timestamps."""
+    for suffix in (".index", ".timeindex"):
+        shutil.copy(log / file(10, suffix), log / file(0, suffix))
+    patch(log, file(0, ".timeindex"), 0, struct.pack(">q", START_MS - 5))
+
+    assert {finding.kind for finding in inspect(log)} == {Kind.TIME_INDEX}
+
+
+def test_what_lies_behind_a_damage_is_counted(log: Path) -> None:
+    flip(log, file(0), at(4) + 70)
+
+    (finding,) = inspect(log)
+
+    assert (finding.segment, finding.offset) == (0, 4)
+    assert "offsets 4 to 4 cannot be read" in finding.detail
+    assert f"5 whole batches with 5 records follow, from byte {at(5)} on" in finding.detail
+
+
+def test_every_flipped_bit_of_a_sealed_log_is_found_in_its_batch(log: Path) -> None:
+    """Goal: each bit of the file, one at a time. Only a leader epoch is covered by the seal alone."""
+    whole = (log / file(0)).read_bytes()
+    for position in range(len(whole)):
+        patch(log, file(0), position, bytes([whole[position] ^ 1 << position % 8]))
+        findings = inspect(log)
+        assert findings, position
+        (finding, *more) = findings
+        assert (finding.severity, os.path.basename(finding.path)) == (ERROR, file(0)), position
+        if position % BATCH_BYTES in range(12, 16):
+            assert (finding.kind, finding.position) == (Kind.SEAL, position), position
+        else:
+            assert finding.position == at(position // BATCH_BYTES), position
+        assert not more, position
+        patch(log, file(0), position, whole[position : position + 1])
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".seal"])
+def test_every_flipped_bit_beside_a_sealed_log_is_found_in_its_file(log: Path, suffix: str) -> None:
+    name = file(10, suffix)
+    whole = (log / name).read_bytes()
+    for position in range(len(whole)):
+        patch(log, name, position, bytes([whole[position] ^ 1 << position % 8]))
+        findings = inspect(log)
+        assert {(f.severity, os.path.basename(f.path)) for f in findings} == {(ERROR, name)}, position
+        patch(log, name, position, whole[position : position + 1])
+
+
+def test_a_sealed_segment_that_is_cut_anywhere_is_told_where_it_ends(log: Path) -> None:
+    for size in reversed(range(SEGMENT_BATCHES * BATCH_BYTES)):
+        cut(log, file(0), size)
+
+        (finding,) = inspect(log)
+
+        assert (finding.kind, finding.severity) == (Kind.TRUNCATED, ERROR)
+        assert finding.position == size - size % BATCH_BYTES
+
+
+def test_hundreds_of_damages_are_not_all_told(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    make_log(directory, 500, index_interval_bytes=0)
+    for batch in range(0, 500, 2):
+        flip(directory, file(0), at(batch) + 70)
+
+    findings = inspect(directory)
+
+    assert len(findings) == DAMAGES_MOST + 1
+    assert f"{DAMAGES_MOST} damages" in findings[-1].detail
+
+
+class MeasuringFiles(QuickFiles):
+    """The real disk, which counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.bytes_read = 0
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        self.bytes_read += len(data)
+        return data
+
+
+def test_bytes_that_look_like_large_batches_again_and_again_do_not_cost_their_square(tmp_path: Path) -> None:
+    """Goal: whoever may choose a value cannot make an inspection of the log go on for days."""
+    directory = tmp_path / "log"
+    make_log(directory, 1, index_interval_bytes=0)
+    path = directory / file(0)
+    size = 300_000
+    header = path.read_bytes()[:61]
+    header = header[:8] + (size // 2).to_bytes(4, "big") + header[12:]
+    path.write_bytes(path.read_bytes() + header * (size // len(header)))
+    files = MeasuringFiles()
+
+    findings = inspect_partition(str(directory), config=CONFIG, files=files)
+
+    assert "too much looks like the beginning of a batch" in findings[1].detail
+    assert [finding.position for finding in findings[:2]] == [BATCH_BYTES, BATCH_BYTES]
+    # Twice, because the entries of the indexes are then held against every batch.
+    assert files.bytes_read < 2 * (EFFORT_MOST + 4) * size
+
+
+def test_a_batch_that_is_larger_than_what_is_read_at_once_is_found_behind_damage(tmp_path: Path) -> None:
+    directory = tmp_path / "log"
+    with open_log(directory, segment_bytes=1 << 22) as log:
+        for value in (b"a" * 700_000, b"b" * 700_000, b"c" * 700_000):
+            log.append(value)
+    raw = (directory / file(0)).read_bytes()
+    second = raw.index(b"b" * 1000) - 61 - 8
+    patch(directory, file(0), second - 40, bytes(200))  # over the end of the first batch and the second one's header
+
+    (finding,) = inspect(directory)
+
+    assert (finding.kind, finding.position) == (Kind.CRC, 0)
+    assert "1 whole batches with 1 records follow" in finding.detail
+
+
+# ---------------------------------------------------------------- unfinished, unpromised, and in use
+
+
+def unsynced(tmp_path: Path) -> Path:
+    """A log as a crash leaves it: nothing of its second half was promised durable."""
+    with open_log(tmp_path / "running", index_interval_bytes=0, flush="os") as log:
+        log.append_many([Record(b"0123456789", timestamp_ms=START_MS)])
+        log.flush()
+        log._writing._write_checkpoint()  # type: ignore[union-attr]
+        for number in range(1, 10):
+            log.append(b"0123456789", timestamp_ms=START_MS + number)
+        return crashed_copy(tmp_path / "running", tmp_path / "crashed")
+
+
+def test_a_crashed_log_gives_no_finding(tmp_path: Path) -> None:
+    assert inspect(unsynced(tmp_path)) == []
+
+
+def test_an_unfinished_tail_above_the_recovery_point_is_a_note(tmp_path: Path) -> None:
+    log = unsynced(tmp_path)
+    for cut_bytes in range(1, BATCH_BYTES):
+        cut(log, file(0), at(10) - cut_bytes)
+
+        assert told(inspect(log)) == [("truncated", "note", file(0), at(9))]
+
+
+def test_zeros_behind_the_last_batch_are_a_note(tmp_path: Path) -> None:
+    log = unsynced(tmp_path)
+    with open(log / file(0), "ab") as tail:
+        tail.write(bytes(5000))
+
+    assert told(inspect(log)) == [("header", "note", file(0), at(10))]
+
+
+def test_damage_above_the_recovery_point_is_a_warning(tmp_path: Path) -> None:
+    log = unsynced(tmp_path)
+    flip(log, file(0), at(5) + 70)
+
+    (finding,) = inspect(log)
+
+    assert (finding.kind, finding.severity, finding.position) == (Kind.CRC, WARNING, at(5))
+    assert "never promised" in finding.detail
+
+
+def test_half_a_batch_of_a_log_that_is_being_written_is_no_finding(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", index_interval_bytes=0) as log:
+        for number in range(10):
+            log.append(b"0123456789", timestamp_ms=START_MS + number)
+        half = encode_batch([Record(b"half")], base_offset=10)[:40]
+        handle = log._writing._active.handle()  # type: ignore[union-attr]
+        os.pwrite(handle.number, half, at(10))
+
+        assert inspect_partition(str(tmp_path / "log"), config=CONFIG, files=FILES) == []
+        os.truncate(tmp_path / "log" / file(0), at(10))
+
+
+def test_a_log_that_grows_rolls_and_retains_meanwhile_gives_no_finding(tmp_path: Path) -> None:
+    """Goal: whatever the writer does between two of the inspection's steps, it is not taken for damage."""
+    directory = tmp_path / "log"
+    stop = threading.Event()
+    rounds = 0
+    with open_log(directory, index_interval_bytes=0, segment_bytes=20 * BATCH_BYTES) as log:
+
+        def write() -> None:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                log.append(b"0123456789", timestamp_ms=START_MS + number)
+                if number % 50 == 0:
+                    log.flush()
+                if number % 200 == 0:
+                    log.delete_before(log.log_end_offset - 150)
+
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            while rounds < 60 or log.log_start_offset < 1000:  # the writer must have had its turns, too
+                assert inspect_partition(str(directory), config=CONFIG, files=FILES) == []
+                rounds += 1
+        finally:
+            stop.set()
+            writer.join()
+
+
+def test_segments_that_were_deleted_since_the_plan_are_no_finding(log: Path) -> None:
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    with open_log(log, index_interval_bytes=0) as writer:
+        writer.delete_before(12)
+
+        inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
+        assert [inspection.is_gone for inspection in inspections] == [True, False, False]
+        assert conclude(plan, inspections, files=FILES) == []
+
+
+def test_the_last_segment_that_was_rolled_and_deleted_since_the_plan_is_no_finding(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log", index_interval_bytes=0, segment_bytes=10 * BATCH_BYTES) as writer:
+        fill(writer, 5)
+        plan = plan_inspection(str(tmp_path / "log"), config=CONFIG, files=FILES)
+        fill(writer, 20)
+        writer.delete_before(20)
+
+        inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
+        assert [inspection.is_gone for inspection in inspections] == [True]
+        assert [(gone.size, gone.batch_count, gone.record_count) for gone in inspections] == [(0, 0, 0)]
+        assert conclude(plan, inspections, files=FILES) == []
+
+
+class LateFiles(QuickFiles):
+    """A disk whose first listing of a directory misses a file that is being made."""
+
+    def __init__(self, missed: str) -> None:
+        self.missed = {missed}
+
+    def list(self, directory: str) -> list[str]:
+        missed, self.missed = self.missed, set()
+        return [name for name in super().list(directory) if name not in missed]
+
+
+def test_a_segment_that_a_listing_missed_is_no_gap(log: Path) -> None:
+    """While files are made, a listing may have a later one and not an earlier one."""
+    plan = plan_inspection(str(log), config=CONFIG, files=LateFiles(file(10)))
+
+    assert [subject.base_offset for subject in plan.subjects] == [0, 10, 20]
+
+
+def test_a_log_that_was_cut_since_the_plan_is_to_be_looked_at_again(log: Path) -> None:
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    with open_log(log, index_interval_bytes=0) as writer:
+        writer.truncate_to(15)
+
+    (finding,) = conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES)
+
+    assert (finding.kind, finding.severity) == (Kind.CHANGED, NOTE)
+
+
+def test_a_partition_that_was_deleted_since_the_plan_is_no_finding(log: Path) -> None:
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    shutil.rmtree(log)
+
+    assert conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES) == []
+
+
+def test_a_segment_that_cannot_be_read_is_a_finding_and_no_exception(log: Path) -> None:
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    (log / file(10)).unlink()
+    (log / file(10)).mkdir()
+
+    inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
+
+    assert Kind.UNREADABLE in {finding.kind for finding in inspections[1].findings}
+
+
+# ---------------------------------------------------------------- not ours
+
+
+def test_a_directory_without_a_checkpoint_is_read_as_a_brokers(log: Path) -> None:
+    """Nobody tells what was promised there, and gaps are lawful."""
+    for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
+        (log / name).unlink()
+    assert inspect(log) == []
+    raw = (log / file(10)).read_bytes()
+    (log / file(10)).write_bytes(raw[: at(3)] + raw[at(4) :])
+
+    findings = inspect(log)
+
+    assert told(findings)[0] == ("gap", "note", file(10), None)
+    assert {finding.kind for finding in findings[1:]} <= {Kind.INDEX, Kind.TIME_INDEX}
+
+
+def test_an_index_of_another_interval_is_as_good(log: Path) -> None:
+    assert inspect(log, config_of(index_interval_bytes=4096)) == []
+
+
+def test_the_zeros_that_a_broker_makes_room_with_are_no_finding(log: Path) -> None:
+    for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
+        (log / name).unlink()
+    for suffix in (".index", ".timeindex"):
+        with open(log / file(20, suffix), "ab") as index:
+            index.write(bytes(1200))
+
+    assert inspect(log) == []
+
+
+def test_an_inspection_takes_no_lock(log: Path) -> None:
+    with open_log(log, index_interval_bytes=0):
+        assert inspect_partition(str(log), config=CONFIG, files=FILES) == []
+        with pytest.raises(LogLocked):
+            open_log(log)
+
+
+def test_batches_of_an_older_format_in_a_brokers_directory_are_a_warning(log: Path) -> None:
+    for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
+        (log / name).unlink()
+    patch(log, file(10), at(3) + 16, b"\1")
+
+    first = inspect(log)[0]
+
+    assert told([first]) == [("format", "warning", file(10), at(3))]
+    assert "magic 1" in first.detail
+
+
+def test_a_damage_at_the_end_of_a_brokers_log_was_never_promised(log: Path) -> None:
+    """Nobody tells what was: only the very end is taken for unpromised."""
+    for name in ("seeklog-checkpoint", "seeklog-watermark", file(0, ".seal"), file(10, ".seal")):
+        (log / name).unlink()
+    cut(log, file(20), at(5) - 1)
+    flip(log, file(0), at(2) + 70)
+
+    found = {
+        (finding.path[-24:], finding.severity) for finding in inspect(log) if finding.kind in (Kind.CRC, Kind.TRUNCATED)
+    }
+
+    assert found == {(file(0), ERROR), (file(20), NOTE)}
+
+
+def test_a_segment_that_goes_on_into_the_next_one_is_told(log: Path) -> None:
+    (log / file(0, ".seal")).unlink()
+    raw = (log / file(10)).read_bytes()[: at(1)]
+    with open(log / file(0), "ab") as first:
+        first.write(raw)
+
+    findings = [finding for finding in inspect(log) if finding.kind is Kind.OVERLAP]
+
+    assert told(findings) == [("overlap", "error", file(0), at(11))]
+    assert findings[0].detail == "the segment ends with offset 10, but the next one starts at 10"
+
+
+def test_a_seal_that_says_other_than_the_log_has_is_told(log: Path) -> None:
+    seal = read_seal(FILES, str(log), 0)
+    assert seal is not None
+    write_seal(FILES, str(log), replace(seal, record_count=11, batch_count=9))
+
+    (finding,) = inspect(log)
+
+    assert told([finding]) == [("seal", "error", file(0, ".seal"), 0)]
+    assert finding.detail == "record count 11, but the log has 10; batch count 9, but the log has 10"
+
+
+def test_an_epoch_that_was_changed_is_told_to_the_byte_where_that_can_be_proved(log: Path) -> None:
+    patch(log, file(10), at(4) + 12, struct.pack(">i", 7))
+    # In the last segment what the clean close noted is the proof.
+    patch(log, file(20), at(2) + 12, struct.pack(">i", 7))
+
+    findings = [finding for finding in inspect(log) if finding.kind is Kind.SEAL]
+
+    assert told(findings) == [
+        ("seal", "error", file(10), at(4) + 15),
+        ("seal", "error", file(20), at(2) + 15),
+    ]
+    assert f"leader epoch 7 of the batch at byte {at(4)} should be 0" in findings[0].detail
+    assert "it was closed with" in findings[1].detail
+
+
+def test_epochs_that_were_all_changed_are_told_without_a_byte(log: Path) -> None:
+    for batch in range(SEGMENT_BATCHES):
+        patch(log, file(0), at(batch) + 12, struct.pack(">i", 7))
+
+    (finding,) = inspect(log)
+
+    assert told([finding]) == [("seal", "error", file(0), None)]
+    assert "such as one of a leader epoch" in finding.detail
+
+
+def test_wrong_entries_beyond_the_first_are_counted(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "ENTRIES_MOST", 3)
+    table = bytearray((log / file(0, ".index")).read_bytes())
+    for entry in range(len(table) // 8):
+        struct.pack_into(">i", table, 8 * entry + 4, 1)
+    (log / file(0, ".index")).write_bytes(table)
+
+    findings = inspect(log)
+
+    assert len(findings) == 3 + 1
+    assert findings[-1].detail == f"{len(table) // 8 - 3} more entries are wrong"
+
+
+def test_a_segment_that_vanished_since_the_plan_is_told(log: Path) -> None:
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    (log / file(10)).unlink()
+
+    findings = conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES)
+
+    assert ("unreadable", "error", file(10), None) in told(findings)
+    assert "the segment was there when the directory was listed, and is gone" in {each.detail for each in findings}
+
+
+def test_an_index_that_a_live_writer_has_not_made_yet_is_not_missing(tmp_path: Path) -> None:
+    """A new segment gets its log first."""
+    with open_log(tmp_path, index_interval_bytes=0) as log:
+        fill(log, 3)
+        for suffix in (".index", ".timeindex"):
+            (tmp_path / file(0, suffix)).unlink()
+        assert told(inspect(tmp_path)) == []
+    for suffix in (".index", ".timeindex"):
+        (tmp_path / file(0, suffix)).unlink()
+    assert [kind for kind, *_ in told(inspect(tmp_path))] == ["index-missing", "time-index-missing"]
+
+
+def test_an_entry_that_points_into_damage_is_not_told_beside_the_damage(log: Path) -> None:
+    """Its offset was read elsewhere; but where it points to nobody can say what was there."""
+    patch(log, file(0), 3 * BATCH_BYTES + 20, b"damaged")
+    damage = told(inspect(log))
+    whole = (log / file(0, ".index")).read_bytes()
+    number = next(at for at in range(0, len(whole), 8) if struct.unpack_from(">ii", whole, at)[0] == 6)
+    patch(log, file(0, ".index"), number, struct.pack(">ii", 6, 3 * BATCH_BYTES))
+
+    found = inspect(log)
+
+    assert [one for one in told(found) if one not in damage] == [("index", "error", file(0, ".index"), len(whole))]
+    assert not any("no batch starts" in one.detail for one in found)

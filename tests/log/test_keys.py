@@ -1,0 +1,720 @@
+"""The newest record of a key: found through side files, without them, and in spite of them."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import random
+import struct
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log, wait_until
+from record.batches import Row, Sketch, batch_of
+from record.test_key_table import TWINS
+from seeklog import Log, Record
+from seeklog.clients.log_writer import LogWriter
+from seeklog.errors import BatchTooLarge, CorruptBatch, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
+from seeklog.files import Buffer
+from seeklog.log.keys import lookup as keys_module
+from seeklog.log.keys.index import collect_keys, encode_key_index, open_key_index
+from seeklog.log.side.seal import read_seal
+from seeklog.record.batch import encode_batch
+from seeklog.record.kernel import KeyTable, crc32c, hash_key
+
+SEGMENT_BYTES = 700
+KEYS = [b"", b"a", b"b", b"c" * 40]
+
+
+def key_files(path: Path) -> list[Path]:
+    return sorted(path.glob("*.keyindex"))
+
+
+def fill(log: Log, count: int, *, keys: list[bytes] = KEYS) -> dict[bytes, Record]:
+    """Append records whose keys come by chance, a null one among them, and return the newest of each."""
+    chance = random.Random(count)
+    latest: dict[bytes, Record] = {}
+    for number in range(count):
+        key = chance.choice([None, *keys])
+        offset = log.append(b"%d" % number if number % 5 else None, key=key, timestamp_ms=number)
+        if key is not None:
+            latest[key] = next(log.read_uncommitted(offset, max_records=1))
+    return latest
+
+
+def make(path: Path, count: int = 60, **words: Any) -> dict[bytes, Record]:
+    with open_log(path, segment_bytes=SEGMENT_BYTES, **words) as log:
+        latest = fill(log, count)
+        log.flush()
+        # A key that is nowhere is looked for in every segment.
+        assert not log.contains_key(b"stranger")
+        assert len(key_files(path)) == (log.segment_count - 1 if words.get("key_index") != "none" else 0)
+    return latest
+
+
+def answers(path: Path, *, read_only: bool = False, **words: Any) -> dict[bytes, Record | None]:
+    with open_log(path, segment_bytes=SEGMENT_BYTES, read_only=read_only, **words) as log:
+        return {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
+
+
+# ---------------------------------------------------------------- what is found
+
+
+@pytest.mark.id("latest-for-key")
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("key_index", ["lazy", "seal", "none"])
+def test_the_newest_record_of_each_key_is_found(tmp_path: Path, compression: str, key_index: str) -> None:
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, compression_type=compression, key_index=key_index) as log:
+        latest: dict[bytes, Record] = {}
+        for _ in range(6):
+            latest.update(fill(log, 17))
+            for key in KEYS:
+                assert log.latest_for_key(key) == latest.get(key)
+                assert log.contains_key(key) == (key in latest)
+            assert log.latest_for_key(b"stranger") is None
+            assert not log.contains_key(b"stranger")
+            log.flush()
+        assert log.segment_count > 4
+
+
+def test_a_tombstone_is_found_as_a_record_without_a_value(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(b"value", key=b"k")
+        log.append(None, key=b"k")
+        found = log.latest_for_key(b"k")
+        assert found is not None
+        assert (found.offset, found.value) == (1, None)
+        assert log.contains_key(b"k")
+
+
+def test_a_record_without_a_key_has_no_key_not_an_empty_one(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(b"value")
+        assert not log.contains_key(b"")
+        log.append(b"value", key=b"")
+        assert log.contains_key(b"")
+
+
+def test_control_batches_hold_no_keys(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append_batches(Sketch([Row(key=b"marker")], attributes=0x20).encode())
+        assert not log.contains_key(b"marker")
+
+
+def test_nothing_is_found_in_an_empty_log(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        assert log.latest_for_key(b"k") is None
+
+
+def test_two_keys_with_one_hash_are_told_apart(tmp_path: Path) -> None:
+    """Goal: in the segment that grows, in side files, and for a key whose twin alone is there."""
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
+        for key in [TWINS[0], b"x", TWINS[1], b"y"]:
+            log.append(b"old " + key, key=key)
+        for _ in range(2):
+            assert [log.latest_for_key(key).offset for key in TWINS] == [0, 2]  # type: ignore[union-attr]
+            for _ in range(8):
+                log.append(b"filler" * 20)
+            log.flush()
+        assert key_files(tmp_path)
+    for twin, other in (TWINS, TWINS[::-1]):
+        with open_log(tmp_path / other.hex(), segment_bytes=SEGMENT_BYTES) as log:
+            log.append(b"alone", key=twin)
+            for _ in range(2):
+                assert log.contains_key(twin)
+                assert not log.contains_key(other)
+                for _ in range(8):
+                    log.append(b"filler" * 20)
+                log.flush()
+
+
+def test_keys_of_deleted_records_are_gone(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
+        latest = fill(log, 60)
+        log.flush()
+        for start in range(0, 61, 5):
+            log.delete_before(start)
+            for key, record in latest.items():
+                assert log.latest_for_key(key) == (record if record.offset >= start else None)
+
+
+def test_the_high_watermark_bounds_what_is_found(tmp_path: Path) -> None:
+    """Goal: at every watermark, also in the middle of a batch and of a sealed segment."""
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, high_watermark="manual") as log:
+        rows: list[tuple[int, bytes]] = []
+        chance = random.Random(3)
+        for _ in range(12):
+            batch = [Record(b"v", key=chance.choice(KEYS)) for _ in range(5)]
+            rows += zip(log.append_many(batch), (record.key for record in batch), strict=True)  # type: ignore[arg-type]
+        log.flush()
+        assert log.segment_count > 2
+        for watermark in range(61):
+            log.advance_high_watermark(watermark)
+            for key in KEYS:
+                expected = max((offset for offset, each in rows if each == key and offset < watermark), default=None)
+                found = log.latest_for_key(key)
+                assert (found and found.offset) == expected
+
+
+def test_a_range_bounds_what_is_found(tmp_path: Path) -> None:
+    make(tmp_path)
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
+        rows = list(log.scan())
+        for start in range(0, 61, 4):
+            for end in range(start, 61, 4):
+                for key in KEYS:
+                    expected = [row for row in rows if row.key == key and start <= row.offset < end]
+                    assert log.latest_for_key(key, start=start, end=end) == (expected[-1] if expected else None)
+        with pytest.raises(OffsetOutOfRange):
+            log.latest_for_key(b"a", start=61)
+
+
+def test_truncation_takes_the_index_along(tmp_path: Path) -> None:
+    latest = make(tmp_path)
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
+        rows = list(log.scan())
+        for end in (50, 33, 20, 1):
+            log.truncate_to(end)
+            assert {int(file.stem) for file in key_files(tmp_path)} <= {
+                int(file.stem) for file in tmp_path.glob("*.seal")
+            }
+            for key in latest:
+                expected = [row for row in rows if row.key == key and row.offset < end]
+                assert log.latest_for_key(key) == (expected[-1] if expected else None)
+        log.append(b"again", key=b"b")
+        found = log.latest_for_key(b"b")
+        assert found is not None
+        assert found.value == b"again"
+
+
+def test_retention_takes_the_index_along(tmp_path: Path) -> None:
+    make(tmp_path)
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, retention_bytes=0) as log:
+        log.retain()
+        assert key_files(tmp_path) == []
+
+
+def test_only_bytes_are_keys(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log, pytest.raises(UsageError, match="a key is bytes, not str"):
+        log.latest_for_key("k")  # type: ignore[arg-type]
+    with pytest.raises(LogClosed):
+        log.latest_for_key(b"k")
+
+
+# ---------------------------------------------------------------- when side files are made
+
+
+def test_appends_alone_make_no_index(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
+        fill(log, 60)
+        log.flush()
+        assert log.segment_count > 2
+        assert key_files(tmp_path) == []
+
+
+@pytest.mark.parametrize("words", [{"key_index": "seal"}, {"cleanup_policy": "compact"}])
+def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, words: dict[str, Any]) -> None:
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, **words) as log:
+        for number in range(60):
+            log.append(b"%d" % number, key=KEYS[number % 4])
+        log.flush()
+        assert len(key_files(tmp_path)) == log.segment_count - 1
+        written = {file.name: file.stat().st_mtime_ns for file in key_files(tmp_path)}
+        log.flush()
+        assert log.make_key_indexes() == 0
+        assert {file.name: file.stat().st_mtime_ns for file in key_files(tmp_path)} == written
+
+
+def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: Path) -> None:
+    class TickingClock(FakeClock):
+        def monotonic(self) -> float:
+            self.seconds += 0.4
+            return self.seconds
+
+    with open_log(
+        tmp_path, segment_bytes=SEGMENT_BYTES, flush="interval", key_index="seal", clock=TickingClock()
+    ) as log:
+        fill(log, 60)
+        partition = log._partition
+        partition._flush()  # type: ignore[union-attr]
+        log.append(b"meanwhile")
+        assert log.recovery_point < log.log_end_offset
+        log.make_key_indexes()
+        assert log.recovery_point == log.log_end_offset
+
+
+def append_unreadable(log: Log) -> None:
+    """Append a batch that expands past `max_decompressed_bytes`, of which no index can be made, and roll."""
+    log.append_batches(encode_batch([Record(bytes(300_000), key=b"big", timestamp_ms=1)], codec=1))
+    fill(log, 20)
+    assert log.segment_count > 1
+
+
+UNREADABLE = {"key_index": "seal", "max_decompressed_bytes": 100_000, "segment_bytes": SEGMENT_BYTES}
+
+
+@pytest.mark.id("key-index-impossible")
+def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Goal: what is wrong with one segment ends no sync; it is told once, and to whoever asks for a key."""
+    with open_log(tmp_path, flush="interval", flush_interval_ms=1, background=True, **UNREADABLE) as log:
+        append_unreadable(log)
+        for _ in range(3):
+            log.append(b"later")
+            wait_until(lambda: log.recovery_point == log.log_end_offset, "the background sync")
+        log.flush()
+        assert len(key_files(tmp_path)) == log.segment_count - 2
+        with pytest.raises(BatchTooLarge):
+            log.latest_for_key(b"stranger")
+    (told,) = caplog.messages
+    assert told.startswith(f"{tmp_path}/{0:020d}.log: there is no key index: ")
+
+
+def test_a_writer_acknowledges_what_was_synced_though_an_index_cannot_be_made(tmp_path: Path) -> None:
+    with open_log(tmp_path, flush="batch", **UNREADABLE) as log:
+        append_unreadable(log)
+        with LogWriter(log) as writer:
+            later = writer.append(b"later")
+        assert later.result() == log.recovery_point - 1 == log.log_end_offset - 1
+
+
+def test_a_table_kept_in_memory_becomes_the_side_file(tmp_path: Path) -> None:
+    """Goal: the same bytes as from a scan, and the segment is not read again for it."""
+
+    class ReadFiles(QuickFiles):
+        read_bytes = 0
+
+        def read(self, handle: int, size: int, position: int) -> bytes:
+            data = super().read(handle, size, position)
+            self.read_bytes += len(data)
+            return data
+
+    files = ReadFiles()
+    with open_log(tmp_path, segment_bytes=100_000, files=files) as log:
+        latest = fill(log, 400)
+        assert log.latest_for_key(b"a") == latest[b"a"]
+        while log.segment_count == 1:
+            log.append(b"filler" * 200)
+            log.latest_for_key(b"stranger")
+        log.flush()
+        files.read_bytes = 0
+        assert log.latest_for_key(b"stranger") is None
+        assert files.read_bytes < 5_000
+        (first,) = key_files(tmp_path)
+        from_table = first.read_bytes()
+    first.unlink()
+    with open_log(tmp_path, segment_bytes=100_000) as log:
+        assert log.latest_for_key(b"stranger") is None
+    assert first.read_bytes() == from_table
+
+
+def test_a_reader_uses_side_files_and_writes_none(tmp_path: Path) -> None:
+    latest = make(tmp_path)
+    expected = {**latest, b"stranger": None}
+    before = contents(tmp_path)
+    assert answers(tmp_path, read_only=True) == expected
+    for file in key_files(tmp_path):
+        file.unlink()
+        del before[file.name]
+    assert answers(tmp_path, read_only=True) == expected
+    assert contents(tmp_path) == before
+
+
+def test_a_reader_keeps_what_it_had_to_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    latest = make(tmp_path, key_index="none")
+    made = counted(monkeypatch)
+    with open_log(tmp_path, read_only=True) as log:
+        sealed = log.segment_count - 1
+        for _ in range(3):
+            assert {key: log.latest_for_key(key) for key in latest} == latest
+            assert log.latest_for_key(b"stranger") is None
+        assert len(made) == sealed
+        # Where there is no room for it, it is made again, and the answer is the same.
+        monkeypatch.setattr(keys_module, "MEMORY_MOST_BYTES", 0)
+    with open_log(tmp_path, read_only=True) as log:
+        assert {key: log.latest_for_key(key) for key in latest} == latest
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Note the base offsets of the segments that are read for an index."""
+    made: list[int] = []
+    collect: Callable[..., KeyTable] = keys_module.collect_keys
+
+    def noting(segment: Any, **words: Any) -> KeyTable:
+        made.append(segment.base_offset)
+        return collect(segment, **words)
+
+    monkeypatch.setattr(keys_module, "collect_keys", noting)
+    return made
+
+
+def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
+        log.append(b"first", key=b"k")
+        with open_log(tmp_path, read_only=True) as reader:
+            for number in range(80):
+                log.append(b"%d" % number, key=KEYS[number % 4])
+                if number % 7 == 0:
+                    log.flush()
+                for key in KEYS:
+                    assert reader.latest_for_key(key) == log.latest_for_key(key)
+            log.truncate_to(40)
+            for key in KEYS:
+                assert reader.latest_for_key(key) == log.latest_for_key(key)
+            log.delete_before(30)
+            assert reader.latest_for_key(b"k") is None
+
+
+def test_a_full_disk_costs_the_side_file_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class FullFiles(QuickFiles):
+        def write(self, handle: int, data: Buffer, position: int) -> None:
+            if bytes(data[:4]) == b"SLKI":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            super().write(handle, data, position)
+
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=FullFiles()) as log:
+        latest = fill(log, 60)
+        log.flush()
+        for _ in range(2):
+            assert {key: log.latest_for_key(key) for key in latest} == latest
+            assert not log.contains_key(b"stranger")
+        assert len([each for each in caplog.records if "is not kept" in each.message]) == log.segment_count - 1
+        log.append(b"goes on")
+    assert not list(tmp_path.glob("*.keyindex*"))
+
+
+def test_the_configuration_word_is_checked() -> None:
+    with pytest.raises(InvalidConfig, match="key_index must be one of auto, lazy, seal, none"):
+        open_log(Path("nowhere"), key_index="always")
+
+
+# ---------------------------------------------------------------- when side files are not what they should be
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[bytes, Record | None]]:
+    """A log of two sealed segments, each with its key index, and what is found in it."""
+    path = tmp_path_factory.mktemp("made")
+    with open_log(path, segment_bytes=SEGMENT_BYTES) as log:
+        while log.segment_count < 3:
+            log.append(b"value", key=KEYS[log.log_end_offset % 3])
+        log.flush()
+        found = {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
+    assert len(key_files(path)) == 2
+    return path, found
+
+
+def entries_or_reason(path: Path, data: bytes) -> object:
+    seal = read_seal(QuickFiles(), str(path), 0)
+    assert seal is not None
+    return open_key_index(data, seal)
+
+
+@pytest.mark.id("key-index-bits-flipped")
+def test_every_flipped_bit_of_a_side_file_is_noticed(made: tuple[Path, dict[bytes, Record | None]]) -> None:
+    path, _ = made
+    whole = key_files(path)[0].read_bytes()
+    assert not isinstance(entries_or_reason(path, whole), str)
+    for bit in range(8 * len(whole)):
+        damaged = bytearray(whole)
+        damaged[bit // 8] ^= 1 << bit % 8
+        assert isinstance(entries_or_reason(path, bytes(damaged)), str), f"bit {bit}"
+
+
+def test_every_cut_of_a_side_file_is_noticed(made: tuple[Path, dict[bytes, Record | None]]) -> None:
+    path, _ = made
+    whole = key_files(path)[0].read_bytes()
+    for size in range(len(whole)):
+        assert isinstance(entries_or_reason(path, whole[:size]), str), f"{size} bytes"
+    assert isinstance(entries_or_reason(path, whole + b"\0"), str)
+
+
+def damages(path: Path) -> dict[str, bytes]:
+    first, second = key_files(path)
+    whole = first.read_bytes()
+    flipped = bytearray(whole)
+    flipped[60] ^= 1
+    huge = bytearray(whole)
+    huge[36:48] = b"\xff" * 12
+    return {
+        "empty": b"",
+        "zeros": bytes(len(whole)),
+        "cut": whole[:-1],
+        "longer": whole + b"\0",
+        "flipped": bytes(flipped),
+        "another segment's": second.read_bytes(),
+        "huge counts": bytes(huge[:-4]) + crc32c(bytes(huge[:-4])).to_bytes(4, "big"),
+        "no key index": b"key index" * 20,
+    }
+
+
+@pytest.mark.id("key-index-damaged")
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize(
+    "damage",
+    ["empty", "zeros", "cut", "longer", "flipped", "another segment's", "huge counts", "no key index", "missing"],
+)
+def test_a_damaged_side_file_changes_no_answer_and_is_told_once(
+    made: tuple[Path, dict[bytes, Record | None]],
+    damage: str,
+    read_only: bool,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source, expected = made
+    for file in source.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    target = key_files(tmp_path)[0]
+    whole = target.read_bytes()
+    if damage == "missing":
+        target.unlink()
+    else:
+        target.write_bytes(damages(source)[damage])
+    with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=read_only) as log:
+        for _ in range(3):
+            assert {key: log.latest_for_key(key) for key in expected} == expected
+    told = [each for each in caplog.records if "key index anew" in each.message]
+    assert len(told) == (0 if damage == "missing" else 1)
+    if not read_only:
+        assert target.read_bytes() == whole
+
+
+def test_a_side_file_that_lies_with_a_right_crc_changes_no_answer_about_a_key_it_names(tmp_path: Path) -> None:
+    """Goal: a hint is followed, never believed."""
+    make(tmp_path)
+    expected = answers(tmp_path)
+    for file in key_files(tmp_path):
+        data = bytearray(file.read_bytes())
+        (count,) = struct.unpack_from(">q", data, 40)
+        for number in range(count):
+            at = len(data) - 8 - 4 * count + 4 * number  # before the CRC of its one page, and that of all
+            data[at : at + 4] = struct.pack(">I", number % 2)
+        data[-4:] = struct.pack(">I", crc32c(bytes(data[:-4])))
+        file.write_bytes(data)
+    with open_log(tmp_path) as log:
+        for key, record in expected.items():
+            found = log.latest_for_key(key)
+            # An entry that names an older record of the same key cannot be told from a true one.
+            assert found == record or (found is not None and found.key == key)
+
+
+def test_a_side_file_of_a_truncated_segment_that_came_back_is_not_believed(tmp_path: Path) -> None:
+    make(tmp_path)
+    before = {file.name: file.read_bytes() for file in key_files(tmp_path)}
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log:
+        log.truncate_to(2)
+        latest = fill(log, 60, keys=[b"other", b"keys"])
+        log.flush()
+        for name, data in before.items():
+            (tmp_path / name).write_bytes(data)
+        assert {key: log.latest_for_key(key) for key in latest} == latest
+        rows = list(log.scan())
+        for key in KEYS:
+            expected = [row for row in rows if row.key == key]
+            assert log.latest_for_key(key) == (expected[-1] if expected else None)
+
+
+def test_orphaned_side_files_go_at_the_next_open(tmp_path: Path) -> None:
+    make(tmp_path)
+    (tmp_path / "00000000000000009999.keyindex").write_bytes(b"orphan")
+    (tmp_path / "00000000000000000000.keyindex.tmp").write_bytes(b"half")
+    open_log(tmp_path).close()
+    assert not list(tmp_path.glob("*9999*"))
+    assert not list(tmp_path.glob("*.tmp"))
+
+
+def test_damage_in_the_log_is_named(tmp_path: Path) -> None:
+    make(tmp_path, key_index="none")
+    log_file = tmp_path / "00000000000000000000.log"
+    data = bytearray(log_file.read_bytes())
+    data[100] ^= 1
+    log_file.write_bytes(data)
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES) as log, pytest.raises(CorruptBatch) as caught:
+        log.latest_for_key(b"stranger")
+    assert caught.value.path == str(log_file)
+
+
+# ---------------------------------------------------------------- sizes, batches, threads
+
+
+def test_a_side_file_takes_at_most_sixteen_bytes_a_key(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=1 << 20) as log:
+        number = 0
+        while log.segment_count == 1:
+            log.append_many([Record(b"v", key=b"key-%d" % (number + each)) for each in range(500)])
+            number += 500
+        log.flush()
+        log.latest_for_key(b"stranger")
+        (file,) = key_files(tmp_path)
+        keys = int(file.stem) or int(sorted(tmp_path.glob("*.log"))[1].stem)
+        assert file.stat().st_size <= 16 * keys
+        passed = sum(log.contains_key(b"stranger-%d" % each) for each in range(200))
+        assert passed == 0
+
+
+def test_a_batch_larger_than_a_chunk_is_read_whole(tmp_path: Path) -> None:
+    with open_log(tmp_path, segment_bytes=1 << 21, max_message_bytes=1 << 21) as log:
+        log.append(b"before", key=b"a")
+        log.append_many([Record(b"x" * 900_000, key=b"large"), Record(b"y", key=b"b")])
+        log.append(b"behind", key=b"a")
+        for key, offset in [(b"a", 3), (b"b", 2), (b"large", 1)]:
+            found = log.latest_for_key(key)
+            assert found is not None
+            assert found.offset == offset
+
+
+def test_a_segment_that_became_shorter_gives_the_keys_that_are_left(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        for number in range(5):
+            log.append(b"v", key=b"%d" % number)
+        segment = log.view.segments[0]
+        size = segment.size // 5
+        with open(tmp_path / f"{0:020d}.log", "r+b") as file:
+            file.truncate(3 * size)
+        table = collect_keys(segment, limit=1 << 20)
+        found = [table.offset_of(*hash_key(b"%d" % number)) for number in range(5)]
+
+    assert found == [0, 1, 2, -1, -1]
+
+
+class UnmappableFiles(QuickFiles):
+    """A disk on which no key index can be mapped."""
+
+    def map(self, path: str) -> Any:
+        if path.endswith(".keyindex"):
+            raise OSError(errno.EIO, "on purpose", path)
+        return super().map(path)
+
+
+def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: neither one that was there, nor one that was made a moment ago."""
+    expected = make(tmp_path)
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=UnmappableFiles()) as log:
+        assert {key: log.latest_for_key(key) for key in KEYS} == {key: expected.get(key) for key in KEYS}
+    assert "making the key index anew: it cannot be read" in caplog.text
+
+
+def test_batches_without_records_are_passed_over(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(b"v", key=b"k")
+        log.append_batches(batch_of(b"", record_count=0, last_delta=3))
+        found = log.latest_for_key(b"k")
+        assert found is not None
+        assert found.offset == 0
+
+
+def test_threads_look_up_while_one_appends(tmp_path: Path) -> None:
+    """Goal: an answer is never older than one that was given before, and never invented."""
+    with open_log(tmp_path, segment_bytes=4000) as log:
+        log.append(b"0", key=b"k")
+        problems: list[str] = []
+        done = threading.Event()
+
+        def look() -> None:
+            newest = 0
+            while not done.is_set():
+                found = log.latest_for_key(b"k")
+                if found is None or found.key != b"k" or found.offset < newest:
+                    problems.append(f"{found} after {newest}")
+                    return
+                newest = found.offset
+                if log.contains_key(b"stranger"):
+                    problems.append("a stranger")
+
+        threads = [threading.Thread(target=look) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for number in range(1500):
+            log.append(b"%d" % number, key=b"k" if number % 3 == 0 else b"other")
+            if number % 100 == 0:
+                log.flush()
+        done.set()
+        for thread in threads:
+            thread.join()
+        assert problems == []
+
+
+def test_the_bytes_are_those_of_the_format(tmp_path: Path) -> None:
+    """Goal: the page that describes the file, spelt out without the module that writes it."""
+    make(tmp_path)
+    seal = read_seal(QuickFiles(), str(tmp_path), 0)
+    assert seal is not None
+    data = key_files(tmp_path)[0].read_bytes()
+    magic, version, reserved, base, behind, size, log_crc, blocks, count = struct.unpack_from(">4shhqqqIIq", data)
+    assert (magic, version, reserved) == (b"SLKI", 1, 0)
+    assert (base, behind, size, log_crc) == (0, seal.next_offset, seal.size, seal.log_crc)
+    assert blocks == max(1, -(-count * 20 // 256))
+    body = 48 + 32 * blocks + 12 * count
+    assert len(data) == body + 4 + 4  # one page
+    assert struct.unpack_from(">I", data, body)[0] == crc32c(data[:body])
+    assert struct.unpack(">I", data[-4:])[0] == crc32c(data[:-4])
+    with open_log(tmp_path) as log:
+        latest = {row.key: row.offset for row in log.scan(0, seal.next_offset) if row.key is not None}
+    offsets = struct.unpack_from(f">{count}I", data, 48 + 32 * blocks + 8 * count)
+    assert sorted(offsets) == sorted(latest.values())
+    table = KeyTable(0)
+    table.add((tmp_path / "00000000000000000000.log").read_bytes()[:size], 0, True, 2**62, 1 << 20)
+    assert encode_key_index(table, seal) == data
+
+
+def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
+    """Goal: the indexes of what was replaced are gone or not believed, those of the new segments are made."""
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, cleanup_policy="compact") as log:
+        for round_number in range(3):
+            for number in range(60):
+                log.append(b"%d %d" % (round_number, number), key=KEYS[number % 4])
+            log.flush()
+            before = {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
+            with open_log(tmp_path, read_only=True) as reader:
+                log.compact()
+                for _ in range(2):
+                    assert {key: log.latest_for_key(key) for key in before} == before
+                    assert {key: reader.latest_for_key(key) for key in before} == before
+                    log.make_key_indexes()
+    assert answers(tmp_path, cleanup_policy="compact") == before
+
+
+def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp_path: Path) -> None:
+    """Goal: it may be that of a file which was replaced a moment ago; in the end the log tells."""
+    words: dict[str, Any] = {"segment_bytes": SEGMENT_BYTES, "cleanup_policy": "compact", "key_index": "seal"}
+    with open_log(tmp_path, **words) as log:
+        log.append(b"alone", key=KEYS[0])
+        for number in range(120):
+            log.append(b"%d" % number, key=KEYS[1 + number % 3])
+        log.flush()
+        first = log.view.segments[0]
+        table, end = collect_keys(first, limit=1 << 20), first.next_offset
+        log.compact()
+        seal = log.view.segments[0].seal
+        left = {row.key: row.offset for row in log.scan(0, end)}
+    assert seal is not None
+    (tmp_path / "00000000000000000000.keyindex").write_bytes(encode_key_index(table, seal))
+
+    with open_log(tmp_path, **words) as log:
+        found = {key: log.latest_for_key(key, end=end) for key in KEYS}
+        assert {key: record.offset for key, record in found.items() if record is not None} == left
+        assert None in found.values()
+
+
+def test_a_segment_that_is_deleted_while_its_index_is_made_gets_none(tmp_path: Path) -> None:
+    """Goal: no index outlives its segment: another one may get its number."""
+    files = Meanwhile()
+    with open_log(tmp_path, files=files, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
+        fill(log, 60)
+        log.flush()
+        for path in key_files(tmp_path):
+            path.unlink()
+    with open_log(tmp_path, files=files, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
+        first, second, *_ = log.view.segments
+        files.after("read", Path(first.path).name, lambda: log.delete_before(second.base_offset))
+        log.make_key_indexes()
+
+        assert files.is_over
+        assert not (tmp_path / f"{first.base_offset:020d}.keyindex").exists()
+        assert (tmp_path / f"{second.base_offset:020d}.keyindex").exists()

@@ -1,0 +1,760 @@
+"""A log opened read-only beside its writer: it sees appends, rolls, deletes, truncations, crashes and recoveries,
+up to the published watermark, and changes nothing on disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    CountingFiles,
+    FakeClock,
+    Meanwhile,
+    QuickFiles,
+    contents,
+    crashed_copy,
+    fill,
+    make_log,
+    offsets,
+    open_log,
+    value_of,
+    values,
+    wait_until,
+)
+from record.batches import Row, Sketch
+from seeklog import Log, Record, names
+from seeklog.clock import SystemClock
+from seeklog.config import INT64_MAX
+from seeklog.errors import CorruptionError, LogClosed, LogFailed, NotALog, OffsetOutOfRange
+from seeklog.log.observer import Observer
+from seeklog.log.segment import SCAN_CHUNK
+
+SMALL: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+FIRST = f"{0:020d}.log"
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Log]:
+    with open_log(tmp_path / "log", **SMALL) as log:
+        yield log
+
+
+@pytest.fixture
+def reader(writer: Log) -> Iterator[Log]:
+    with open_log(writer.path, clock=SystemClock(), read_only=True, **SMALL) as log:
+        yield log
+
+
+def catch_up(reader: Log, writer: Log) -> None:
+    """Let the reader look until it has seen all that there is."""
+    wait_until(lambda: reader.log_end_offset == writer.log_end_offset, "the reader")
+    assert offsets(reader.scan()) == offsets(writer.scan())
+
+
+def assert_same(reader: Log, writer: Log) -> None:
+    """The reader answers every question as the writer does."""
+    assert reader.log_start_offset == writer.log_start_offset
+    assert reader.high_watermark == writer.high_watermark
+    records = list(writer.scan())
+    assert list(reader.scan()) == records
+    assert list(reader.scan_reverse()) == records[::-1]
+    assert reader.scan_arrow(columns=["offset"]).read_all()["offset"].to_pylist() == offsets(records)
+    for record in records:
+        assert list(reader.read(record.offset, max_records=1)) == [record]
+        assert reader.seek(record.offset).position == writer.seek(record.offset).position
+        assert reader.offset_at_time(record.timestamp_ms) == writer.offset_at_time(record.timestamp_ms)
+    assert [batch.raw for batch in reader.read_batches(reader.log_start_offset)] == [
+        batch.raw for batch in writer.read_batches(writer.log_start_offset)
+    ]
+
+
+# ---------------------------------------------------------------- what a reader sees
+
+
+def test_a_reader_sees_each_append(reader: Log, writer: Log) -> None:
+    for number in range(23):
+        fill(writer, 1)
+
+        assert reader.log_end_offset == reader.high_watermark == number + 1
+        assert values(reader.read(number)) == [value_of(number)]
+    assert_same(reader, writer)
+
+
+def test_a_reader_sees_what_was_there_before_it_came(writer: Log) -> None:
+    fill(writer, 23)
+
+    with open_log(writer.path, read_only=True, **SMALL) as reader:
+        assert_same(reader, writer)
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 5, 6])
+@pytest.mark.parametrize("count", [1, 4, 5, 6, 11, 33])
+def test_one_look_shows_a_reader_all_that_was_acknowledged(reader: Log, writer: Log, first: int, count: int) -> None:
+    """However many segments were rolled since it last looked."""
+    fill(writer, first)
+    assert offsets(reader.scan()) == list(range(first))
+    fill(writer, count)
+
+    assert offsets(reader.scan()) == list(range(first + count))
+
+
+def test_a_reader_sees_many_appends_and_rolls(reader: Log, writer: Log) -> None:
+    fill(writer, 33)
+    catch_up(reader, writer)
+
+    assert_same(reader, writer)
+
+
+def test_a_reader_sees_segments_being_sealed(reader: Log, writer: Log) -> None:
+    for _ in range(4):
+        fill(writer, 7)
+        list(reader.scan())
+        writer.flush()
+
+        assert_same(reader, writer)
+
+
+@pytest.mark.parametrize("offset", range(1, 24))
+def test_a_reader_sees_a_delete(reader: Log, writer: Log, offset: int) -> None:
+    fill(writer, 23)
+    catch_up(reader, writer)
+    writer.delete_before(offset)
+
+    assert_same(reader, writer)
+    with pytest.raises(OffsetOutOfRange, match=f"offset {offset - 1}"):
+        reader.read(offset - 1)
+
+
+@pytest.mark.parametrize("offset", range(23))
+def test_a_reader_sees_a_truncation(reader: Log, writer: Log, offset: int) -> None:
+    fill(writer, 23)
+    catch_up(reader, writer)
+    writer.truncate_to(offset)
+
+    assert reader.log_end_offset == offset
+    assert_same(reader, writer)
+
+
+@pytest.mark.parametrize("offset", [0, 3, 5, 12, 20, 22])
+@pytest.mark.parametrize("size", [10, 20, 3])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 30])
+def test_a_reader_that_slept_through_a_truncation_sees_what_came_after(
+    reader: Log, writer: Log, offset: int, size: int, count: int
+) -> None:
+    """The file may have grown past its old size before the reader looks again: sizes alone do not tell."""
+    fill(writer, 23)
+    catch_up(reader, writer)
+    writer.truncate_to(offset)
+    for _ in range(count):
+        writer.append(b"n" * size)
+
+    assert reader.log_end_offset == writer.log_end_offset
+    assert_same(reader, writer)
+
+
+def test_a_reader_that_follows_goes_on_behind_a_truncation(reader: Log, writer: Log) -> None:
+    """It has read up to 8; the log is cut back to 6 and grows past 8 with other records."""
+    fill(writer, 8)
+    catch_up(reader, writer)
+    follow = reader.follow(0, timeout_ms=1)
+    assert offsets(follow) == list(range(8))
+    writer.truncate_to(6)
+    for _ in range(5):
+        writer.append(b"a longer value than the one that was there before")
+
+    assert offsets(reader.follow(8, timeout_ms=1)) == [8, 9, 10]
+
+
+def test_a_reader_sees_a_log_that_begins_again_from_nothing(reader: Log, writer: Log) -> None:
+    fill(writer, 12)
+    catch_up(reader, writer)
+    writer.truncate_to(0)
+    writer.append(b"first")
+
+    assert_same(reader, writer)
+
+
+def test_a_reader_survives_the_close_and_reopen_of_the_writer(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    make_log(path, 7, **SMALL)
+    with open_log(path, read_only=True, **SMALL) as reader:
+        for count in (7, 14, 21):
+            assert offsets(reader.scan()) == list(range(count))
+            assert reader.recovery_point == count
+            with open_log(path, **SMALL) as writer:
+                fill(writer, 7)
+                assert_same(reader, writer)
+
+
+def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_log(tmp_path, 23, **SMALL)
+
+    with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=True, **SMALL) as reader:
+        for offset in range(23):
+            assert offsets(reader.read(offset, max_records=1)) == [offset]
+            assert reader.offset_at_time(START_MS + offset * 1000) == offset
+
+    assert caplog.records == []
+
+
+def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> None:
+    class Reads(QuickFiles):
+        total = 0
+
+        def read(self, handle: int, size: int, position: int) -> bytes:
+            data = super().read(handle, size, position)
+            self.total += len(data)
+            return data
+
+    make_log(tmp_path, 3000)
+    files = Reads()
+    with open_log(tmp_path, files=files, read_only=True) as reader:
+        assert reader.log_end_offset == 3000
+
+    assert files.total < 20 * BATCH_BYTES
+
+
+def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_path: Path) -> None:
+    """Both before recovery, which reads as much at once, and behind it."""
+    large = 3 * SCAN_CHUNK
+    words = {"max_message_bytes": 2 * large, "segment_bytes": 16 << 20}
+    with open_log(tmp_path / "writer", **words) as log:
+        log.append(bytes(large))
+        log.append(b"small")
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+
+    with open_log(path, read_only=True, **words) as reader:
+        assert [len(value or b"") for value in values(reader.scan())] == [large, 5]
+        with open_log(path, **words) as writer:
+            assert not writer.recovery.clean
+            writer.append(bytes(large))
+            assert reader.log_end_offset == 3
+            assert_same(reader, writer)
+
+
+def test_a_batch_that_no_index_entry_could_name_ends_what_is_seen(tmp_path: Path) -> None:
+    """Goal: in a broker's directory gaps are lawful, but a segment spans no more offsets than 31 bits count."""
+    batches = [Sketch([Row()], base_offset=base).encode() for base in (0, 7, 2**31 - 1, 2**31, 2**40)]
+    for count, seen in enumerate([[], [0], [0, 7], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1]]):
+        path = tmp_path / f"{count}"
+        path.mkdir()
+        (path / FIRST).write_bytes(b"".join(batches[:count]))
+        with open_log(path, read_only=True) as reader:
+            assert offsets(reader.scan()) == seen
+            assert reader.log_end_offset == (seen[-1] + 1 if seen else 0)
+
+
+def test_a_reader_tells_from_where_on_no_offset_may_be_missing(tmp_path: Path) -> None:
+    make_log(tmp_path, 7, **SMALL)
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        assert reader.contiguous_from == 0
+    # Without a checkpoint it is a broker's; whoever takes it over vouches for what it writes itself.
+    (tmp_path / names.CHECKPOINT).unlink()
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        assert reader.contiguous_from == INT64_MAX
+        with open_log(tmp_path, **SMALL) as writer:
+            fill(writer, 3)
+            assert reader.log_end_offset == 10
+            assert writer.contiguous_from == reader.contiguous_from == 7
+
+
+# ---------------------------------------------------------------- a writer that does not wait
+
+
+class Restless(QuickFiles):
+    """A disk on which a writer goes on with the next segment whenever the reader opens one."""
+
+    writer: Log | None = None
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        if self.writer is not None and path.endswith(names.LOG):
+            fill(self.writer, 5)
+        return super().open(path, write=write, create=create)
+
+
+def test_a_reader_follows_a_writer_that_keeps_rolling_a_few_times_and_not_for_ever(tmp_path: Path) -> None:
+    files = Restless()
+    with (
+        open_log(tmp_path, **SMALL) as writer,
+        open_log(tmp_path, files=files, read_only=True, **SMALL) as reader,
+    ):
+        fill(writer, 5)
+        files.writer = writer
+        seen = reader.log_end_offset
+        files.writer = None
+
+        assert 0 < seen < writer.log_end_offset
+        assert offsets(reader.scan(end=seen)) == list(range(seen))
+        catch_up(reader, writer)
+
+
+@pytest.mark.parametrize("is_own", [True, False])
+def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(tmp_path: Path, is_own: bool) -> None:
+    """The segment that begins at 5 is about to be opened, and by then the first one holds these offsets."""
+    files = Meanwhile()
+    words = {**SMALL, "max_open_segments": 2}
+    with open_log(tmp_path, files=files, **words) as writer:
+        fill(writer, 12)
+        writer.flush()
+        with open_log(tmp_path, files=files, read_only=True, **words) as other:
+            scan_over_a_truncation(writer if is_own else other, writer, files)
+            assert_same(other, writer)
+
+
+def scan_over_a_truncation(reader: Log, writer: Log, files: Meanwhile) -> None:
+
+    def rewrite() -> None:
+        writer.truncate_to(2)
+        writer.append_many([Record(b"n", timestamp_ms=START_MS)] * 3)
+        writer.append_many([Record(b"n", timestamp_ms=START_MS)] * 4)
+        assert writer.segment_count == 1
+
+    assert reader.log_end_offset == 12
+    files.before("open", f"{5:020d}.log", rewrite)
+
+    assert offsets(reader.scan()) == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    assert files.is_over
+
+
+def test_a_segment_that_was_written_anew_in_the_same_size_is_not_taken_for_damaged(tmp_path: Path) -> None:
+    """Its indexes are lost, so the log is read to make them, and has another CRC than the seal that was read."""
+    files = Meanwhile()
+    with (
+        open_log(tmp_path, **SMALL) as writer,
+        open_log(tmp_path, files=files, read_only=True, **SMALL) as reader,
+    ):
+        fill(writer, 7)
+        writer.flush()
+
+        def write_anew() -> None:
+            writer.truncate_to(0)
+            fill(writer, 7, start=100)
+            writer.flush()
+            for path in tmp_path.glob(f"{0:020d}.*index"):
+                path.unlink()
+
+        assert reader.log_end_offset == 7
+        files.before("read_file", f"{0:020d}.index", write_anew)
+
+        assert values(reader.read(3, max_records=1)) == [value_of(103)]
+        assert files.is_over
+
+
+def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp_path: Path) -> None:
+    """The log is cut back to 1, and a larger batch takes the place of two, between a look and the read."""
+    make_log(tmp_path, 3)
+    (tmp_path / names.CHECKPOINT).unlink()  # a log of a broker, in which gaps are lawful
+    files = Meanwhile()
+    with open_log(tmp_path) as writer, open_log(tmp_path, files=files, read_only=True) as reader:
+
+        def rewrite() -> None:
+            writer.truncate_to(1)
+            writer.append_many([Record(b"new", timestamp_ms=START_MS)] * 10)
+
+        assert reader.log_end_offset == 3
+        files.before("read", names.LOG, rewrite)
+
+        assert [(record.offset, record.value) for record in reader.read(1)] == [(1, b"new"), (2, b"new")]
+        assert files.is_over
+        assert_same(reader, writer)
+
+
+# ---------------------------------------------------------------- crash and recovery of the writer
+
+
+def test_a_reader_stops_before_a_torn_batch_and_goes_on_when_it_is_whole(tmp_path: Path) -> None:
+    with open_log(tmp_path / "writer", **SMALL) as log:
+        fill(log, 3)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+        fill(log, 1)
+        whole = (tmp_path / "writer" / FIRST).read_bytes()
+
+    with open_log(path, read_only=True, **SMALL) as reader:
+        for size in range(3 * BATCH_BYTES, 4 * BATCH_BYTES):
+            (path / FIRST).write_bytes(whole[:size])
+            assert offsets(reader.scan()) == [0, 1, 2]
+            assert reader.log_end_offset == 3
+        (path / FIRST).write_bytes(whole)
+        assert offsets(reader.scan()) == [0, 1, 2, 3]
+
+
+def test_a_reader_sees_what_a_crashed_writer_left_and_what_recovery_made_of_it(tmp_path: Path) -> None:
+    """The last batch is torn; recovery cuts it, and the next append takes its offset."""
+    with open_log(tmp_path / "writer", **SMALL) as log:
+        fill(log, 8)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+    last = path / f"{5:020d}.log"
+    last.write_bytes(last.read_bytes()[:-1])
+
+    with open_log(path, read_only=True, **SMALL) as reader:
+        assert offsets(reader.scan()) == list(range(7))
+        with open_log(path, **SMALL) as writer:
+            assert writer.recovery.cut_bytes == BATCH_BYTES - 1
+            assert_same(reader, writer)
+            writer.append(b"in its place")
+            assert_same(reader, writer)
+            assert values(reader.read(7)) == [b"in its place"]
+
+
+def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -> None:
+    """With flush="os" a reader may see records that a power loss takes back."""
+    clock = FakeClock()
+    with open_log(tmp_path / "writer", clock=clock, **SMALL) as log:
+        fill(log, 6)
+        clock.advance(2000)
+        log.flush()
+        fill(log, 3)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+
+    with open_log(path, read_only=True, **SMALL) as reader:
+        assert offsets(reader.scan()) == list(range(9))
+        last = path / f"{5:020d}.log"
+        last.write_bytes(last.read_bytes()[:BATCH_BYTES] + bytes(3 * BATCH_BYTES))  # what the disk had
+        with open_log(path, **SMALL) as writer:
+            assert writer.log_end_offset == 6
+            assert_same(reader, writer)
+            for _ in range(9):
+                writer.append(b"another")
+            assert_same(reader, writer)
+
+
+def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path: Path) -> None:
+    make_log(tmp_path, 12, **SMALL)
+    data = bytearray((tmp_path / FIRST).read_bytes())
+    data[2 * BATCH_BYTES + 70] ^= 1
+    (tmp_path / FIRST).write_bytes(data)
+
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        assert reader.log_end_offset == 12
+        assert offsets(reader.scan(5)) == list(range(5, 12))
+        with pytest.raises(CorruptionError) as caught:
+            list(reader.scan())
+    assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST), 2 * BATCH_BYTES)
+
+
+@pytest.mark.id("reader-asleep-during-merge")
+def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_loss(tmp_path: Path) -> None:
+    """Goal: at every step of a swap the segments behind the one it knew last are merged, not lost."""
+
+    class Watched(QuickFiles):
+        look: Callable[[], object] | None = None
+
+        def sync_directory(self, path: str) -> None:
+            if self.look is not None:
+                self.look()
+
+    words: dict[str, Any] = {"cleanup_policy": "compact", "key_index": "none", **SMALL}
+    files = Watched()
+    with open_log(tmp_path, files=files, **words) as log, contextlib.ExitStack() as stack:
+        for number in range(4):
+            log.append(b"v", key=b"%d" % number)
+        log.flush()
+        # One for each step: whoever has looked knows the segments that followed.
+        sleepers = [stack.enter_context(open_log(tmp_path, read_only=True, **words)) for _ in range(10)]
+        for number in range(20):
+            log.append(b"v%d" % number, key=b"%d" % (number % 4))
+        log.flush()
+        assert log.segment_count > 3
+        newest = {key: log.latest_for_key(key) for key in (b"0", b"1", b"2", b"3")}
+        steps: list[dict[bytes | None, Record]] = []
+        files.look = lambda: steps.append({record.key: record for record in sleepers.pop().scan()})
+        log.compact()
+        files.look = None
+
+    assert len(steps) > 3
+    assert all(step == newest for step in steps)
+
+
+def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_path: Path) -> None:
+    files = Meanwhile()
+    with open_log(tmp_path, **SMALL) as log, open_log(tmp_path, read_only=True, files=files, **SMALL) as reader:
+        fill(log, 12)
+        log.flush()
+        # The reader, whose segment has ended, has read the checkpoint anew, and not yet seen which others there are.
+        files.after("list", tmp_path.name, lambda: log.truncate_to(4))
+
+        assert offsets(reader.scan()) == [0, 1, 2, 3]
+        assert files.is_over
+
+
+@pytest.mark.id("reader-of-a-failed-truncation")
+@pytest.mark.parametrize("flush", ["os", "batch"])
+def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_next_writer_appends(
+    tmp_path: Path, flush: str
+) -> None:
+    """It knows what announced the cut, and not the cut itself; when it looks again the file is larger than before."""
+    readers: list[Log] = []
+
+    class Failing(Meanwhile):
+        def truncate(self, handle: int, size: int) -> None:
+            super().truncate(handle, size)
+            if readers:
+                raise OSError(5, "Input/output error")
+
+    def look() -> None:
+        readers.append(open_log(tmp_path, read_only=True))
+        assert offsets(readers[0].scan()) == list(range(10))
+
+    files = Failing()
+    with open_log(tmp_path, files=files, flush=flush) as log:
+        fill(log, 10)
+        log.flush()
+        files.after("rename", names.CHECKPOINT, look)
+        with pytest.raises(LogFailed):
+            log.truncate_to(5)
+    with open_log(tmp_path, flush=flush) as log, readers[0] as reader:
+        assert log.log_end_offset == 5
+        log.append_many([Record(bytes(200))] * 20)
+        assert values(reader.scan()) == values(log.scan())
+
+
+# ---------------------------------------------------------------- the published watermark
+
+
+def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> None:
+    class Failing(QuickFiles):
+        fails = False
+
+        def sync(self, handle: int) -> None:
+            if self.fails:
+                raise OSError(5, "Input/output error")
+
+    files = Failing()
+    log = open_log(tmp_path, files=files, flush="batch")
+    fill(log, 3)
+    with open_log(tmp_path, read_only=True) as reader:
+        assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
+        files.fails = True
+        with pytest.raises(Exception, match="sync"):
+            log.append(b"written, never synced")
+
+        assert (tmp_path / FIRST).stat().st_size > 3 * BATCH_BYTES
+        assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
+    log.close()
+
+
+@pytest.mark.id("reader-overtaken-by-truncation")
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was_synced(
+    tmp_path: Path, moment: str
+) -> None:
+    """Goal: neither a checkpoint nor a watermark from before a cut vouches for what was appended behind it."""
+    make_log(tmp_path, 10, flush="batch")
+    files = Meanwhile()
+    with (
+        open_log(tmp_path, flush="batch") as log,
+        open_log(tmp_path, read_only=True, files=files) as reader,
+    ):
+
+        def cut_and_append() -> None:
+            log.truncate_to(4)
+            # Past the end that the reader knew, so that the size of the file does not tell of the cut.
+            log._writing.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)  # type: ignore[union-attr]
+
+        getattr(files, moment)("read", "seeklog-watermark", cut_and_append)
+
+        assert reader.high_watermark == log.high_watermark == 4
+        assert files.is_over
+        assert offsets(reader.scan()) == [0, 1, 2, 3]
+        log.flush()
+        assert offsets(reader.scan()) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.id("reader-overtaken-once")
+def test_a_reader_that_a_compaction_overtakes_does_not_look_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: a compaction replaces thousands of segments, one by one; nobody who looks meanwhile waits for its end."""
+    words: dict[str, Any] = {"cleanup_policy": "compact", "flush": "batch", **SMALL}
+    files = Meanwhile()
+    with open_log(tmp_path, **words) as log, open_log(tmp_path, read_only=True, files=files, **words) as reader:
+        for number in range(12):
+            log.append(b"v%d" % number, key=b"%d" % (number % 2))
+        loads = 0
+        load = Observer._load
+
+        def load_and_count(observer: Observer, **words: bool) -> None:
+            nonlocal loads
+            loads += 1
+            load(observer, **words)
+
+        monkeypatch.setattr(Observer, "_load", load_and_count)
+        assert reader.high_watermark == 12
+        known = loads
+        files.after("read", "seeklog-watermark", log.compact)
+        log.append(b"more", key=b"0")
+
+        assert reader.high_watermark == 13
+        assert files.is_over
+        assert loads == known
+        assert values(reader.scan()) == values(log.scan())
+        assert loads == known + 1
+
+
+def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_path: Path) -> None:
+    with open_log(tmp_path, flush="batch", **SMALL) as log, open_log(tmp_path, read_only=True, **SMALL) as reader:
+        for number in range(12):
+            fill(log, 1)
+            assert reader.high_watermark == number + 1
+        assert_same(reader, log)
+
+
+def test_a_reader_stops_at_a_manual_watermark(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
+        fill(log, 12)
+        with open_log(tmp_path, read_only=True, **SMALL) as reader:
+            assert (reader.high_watermark, list(reader.scan())) == (0, [])
+            for offset in (1, 4, 5, 9, 12):
+                log.advance_high_watermark(offset)
+                assert reader.high_watermark == offset
+                assert_same(reader, log)
+
+
+def test_a_reader_reads_uncommitted_records_on_to_the_end(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
+        fill(log, 12)
+        log.advance_high_watermark(4)
+        with open_log(tmp_path, read_only=True, **SMALL) as reader:
+            assert reader.log_end_offset == 12
+            assert offsets(reader.read_uncommitted(0)) == list(range(12))
+            assert [batch.base_offset for batch in reader.read_batches(3, uncommitted=True)] == list(range(3, 12))
+
+
+def test_a_manual_watermark_inside_a_batch_hides_its_other_records(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual") as log:
+        log.append_many([Record(b"v", timestamp_ms=START_MS)] * 10)
+        log.advance_high_watermark(4)
+        with open_log(tmp_path, read_only=True) as reader:
+            assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
+
+
+def test_the_manual_watermark_is_still_there_after_the_close(tmp_path: Path) -> None:
+    with open_log(tmp_path, high_watermark="manual") as log:
+        fill(log, 5)
+        log.advance_high_watermark(3)
+
+    with open_log(tmp_path, read_only=True) as reader:
+        assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
+
+
+def test_a_reader_sees_the_manual_watermark_move_under_a_writer_that_has_only_reopened(tmp_path: Path) -> None:
+    """The checkpoint still speaks of the clean close; the published watermark is newer."""
+    with open_log(tmp_path, high_watermark="manual") as log:
+        fill(log, 5)
+        log.advance_high_watermark(2)
+    with open_log(tmp_path, high_watermark="manual") as log:
+        log.advance_high_watermark(4)
+
+        with open_log(tmp_path, read_only=True) as reader:
+            assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
+
+
+def test_where_the_published_watermark_is_damaged_the_checkpoint_counts(tmp_path: Path) -> None:
+    with open_log(tmp_path / "writer", high_watermark="manual") as log:
+        fill(log, 5)
+        log.advance_high_watermark(2)
+        log.delete_before(1)  # writes a checkpoint
+        log.advance_high_watermark(4)
+        path = crashed_copy(tmp_path / "writer", tmp_path / "log")
+    (path / names.WATERMARK).write_bytes(bytes(16))
+
+    with open_log(path, read_only=True) as reader:
+        assert (reader.high_watermark, offsets(reader.scan())) == (2, [1])
+
+
+# ---------------------------------------------------------------- nothing changes
+
+
+def test_a_reader_changes_nothing_on_disk(writer: Log) -> None:
+    fill(writer, 23)
+    writer.delete_before(7)
+    before = contents(writer.path)
+    files = CountingFiles()
+
+    with open_log(writer.path, clock=SystemClock(), files=files, read_only=True, **SMALL) as reader:
+        assert_same(reader, writer)
+        list(reader.follow(7, timeout_ms=1))
+        assert reader.last().offset == 22
+        assert reader.recovery_point >= 0
+        assert reader.leader_epoch == 0
+
+    assert files.diary == []
+    assert contents(writer.path) == before
+
+
+def test_a_reader_of_a_directory_that_may_not_be_written_reads(tmp_path: Path) -> None:
+    """As a snapshot or a read-only mount: every way to write is refused."""
+
+    class ReadOnlyFiles(QuickFiles):
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            assert not write
+            assert not create
+            return super().open(path)
+
+        def lock(self, path: str, owner: str) -> int:
+            raise AssertionError("a reader takes no lock")
+
+    make_log(tmp_path, 12, **SMALL)
+    with open_log(tmp_path, files=ReadOnlyFiles(), read_only=True, **SMALL) as reader:
+        assert offsets(reader.scan()) == list(range(12))
+
+
+def test_any_number_of_readers_stand_beside_a_writer(writer: Log) -> None:
+    fill(writer, 12)
+    readers = [open_log(writer.path, read_only=True, **SMALL) for _ in range(10)]
+    fill(writer, 3)
+
+    for reader in readers:
+        assert offsets(reader.scan()) == list(range(15))
+        reader.close()
+
+
+def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
+    make_log(tmp_path / "log", 3)
+    with open_log(tmp_path / "log", read_only=True) as reader:
+        (tmp_path / "log").rename(tmp_path / "moved")
+
+        with pytest.raises((NotALog, CorruptionError, OffsetOutOfRange, LogClosed)):
+            list(reader.scan())
+
+
+def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) -> None:
+    make_log(tmp_path, 7, **SMALL)
+    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        for path in tmp_path.glob("*.log"):
+            path.unlink()
+
+        with pytest.raises(NotALog, match="it holds no segment"):
+            list(reader.scan())
+
+
+class LateFiles(QuickFiles):
+    """A disk of which one listing misses a file that is being made: the first one after the directory was checked."""
+
+    def __init__(self, missed: str) -> None:
+        self.missed = missed
+        self.listings = 0
+
+    def list(self, directory: str) -> list[str]:
+        self.listings += 1
+        return [name for name in super().list(directory) if self.listings != 2 or name != self.missed]
+
+
+def test_a_segment_that_a_listing_misses_while_a_writer_rolls_is_no_gap(tmp_path: Path) -> None:
+    """Goal: a reader never skips a segment because the one behind it was seen first."""
+    make_log(tmp_path / "log", 15, **SMALL)
+    files = LateFiles(f"{5:020d}.log")
+
+    with open_log(tmp_path / "log", files=files, read_only=True, **SMALL) as reader:
+        assert files.listings > 2
+        assert offsets(reader.scan()) == list(range(15))

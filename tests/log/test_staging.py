@@ -1,0 +1,131 @@
+"""Staged files: what is written to them comes back piece by piece, and every refusal is told in our own words."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from log.workbench import START_MS, QuickFiles
+from record.batches import SMALL
+from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
+from seeklog.files import Buffer
+from seeklog.log.staging import STALE_MS, StagedFile, Stager, check_staged, is_stale, read_staged, remove_staged
+from seeklog.names import app_key
+from seeklog.record.kernel import crc32c
+
+BATCH = SMALL.encode()
+COUNT = 4
+KEY = app_key("app")
+
+
+def stage(path: Path, count: int, *, piece_bytes: int = 2 * len(BATCH), files: QuickFiles | None = None) -> StagedFile:
+    stager = Stager(files or QuickFiles(), str(path), key=KEY, now_ms=START_MS, piece_bytes=piece_bytes)
+    for _ in range(count):
+        stager.add(BATCH, record_count=COUNT)
+    return stager.finish()
+
+
+@pytest.mark.parametrize(
+    ("count", "piece_bytes", "pieces"),
+    [(0, 1000, []), (1, 1, [1]), (3, 1, [1, 1, 1]), (5, 2 * len(BATCH), [2, 2, 1]), (4, 2 * len(BATCH), [2, 2])],
+)
+def test_batches_come_back_in_pieces_of_whole_ones(
+    tmp_path: Path, count: int, piece_bytes: int, pieces: list[int]
+) -> None:
+    """Goal: a batch larger than a piece is a piece of its own."""
+    staged = stage(tmp_path, count, piece_bytes=piece_bytes)
+
+    assert list(read_staged(QuickFiles(), str(tmp_path), staged)) == [BATCH * number for number in pieces]
+    assert (staged.size, staged.record_count) == (count * len(BATCH), count * COUNT)
+    assert staged.crc == crc32c(BATCH * count)
+    check_staged(QuickFiles(), str(tmp_path), staged)
+
+
+def test_a_staged_file_that_is_gone_cut_or_changed_is_told(tmp_path: Path) -> None:
+    staged = stage(tmp_path, 3)
+    path = tmp_path / staged.name
+    data = path.read_bytes()
+    path.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    with pytest.raises(CorruptBatch, match=f"stored CRC {staged.crc:#010x}, computed"):
+        check_staged(QuickFiles(), str(tmp_path), staged)
+    path.write_bytes(data[:-1])
+    with pytest.raises(CorruptBatch, match=f"has {len(data) - 1} bytes, {len(data)} were staged"):
+        check_staged(QuickFiles(), str(tmp_path), staged)
+    path.unlink()
+    with pytest.raises(CorruptBatch, match="the staged file is gone"):
+        check_staged(QuickFiles(), str(tmp_path), staged)
+
+
+class Failing(QuickFiles):
+    """A disk that fails from some moment on."""
+
+    def __init__(self, error: int) -> None:
+        self.error = error
+        self.fails = ""
+
+    def fail_at(self, what: str) -> None:
+        if self.fails == what:
+            raise OSError(self.error, "on purpose")
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self.fail_at("open")
+        return super().open(path, write=write, create=create)
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        self.fail_at("write")
+        super().write(handle, data, position)
+
+    def sync(self, handle: int) -> None:
+        self.fail_at("sync")
+
+    def remove(self, path: str) -> None:
+        self.fail_at("remove")
+        super().remove(path)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (errno.ENOSPC, DiskFull, "the disk is full; stage again when there is room"),
+        (errno.EDQUOT, DiskFull, "the disk is full; stage again when there is room"),
+        (errno.EIO, NotAccessible, "cannot be staged: .*on purpose"),
+    ],
+)
+@pytest.mark.parametrize("what", ["open", "write", "sync"])
+def test_a_disk_that_fails_is_told_in_our_words(
+    tmp_path: Path, what: str, error: int, kind: type[Exception], words: str
+) -> None:
+    files = Failing(error)
+    files.fails = what
+    with pytest.raises(kind, match=words):
+        stage(tmp_path, 3, files=files)
+
+
+def test_what_is_discarded_is_gone_and_discarding_twice_is_nothing(tmp_path: Path) -> None:
+    files = Failing(errno.EIO)
+    stager = Stager(files, str(tmp_path), key=KEY, now_ms=START_MS)
+    stager.add(BATCH, record_count=COUNT)
+    assert len([*tmp_path.iterdir()]) == 1
+    files.fails = "remove"
+    with pytest.raises(NotAccessible, match="on purpose"):
+        stager.discard()
+    files.fails = ""
+    stager.discard()
+    assert [*tmp_path.iterdir()] == []
+    stager.discard()
+
+
+def test_files_that_are_gone_already_are_removed_as_well(tmp_path: Path) -> None:
+    staged = stage(tmp_path, 1)
+    for _ in range(2):
+        remove_staged(QuickFiles(), str(tmp_path), [staged.name])
+        assert [*tmp_path.iterdir()] == []
+
+
+def test_a_staged_file_is_stale_when_nobody_will_commit_it(tmp_path: Path) -> None:
+    name = stage(tmp_path, 1).name
+
+    assert [is_stale(name, now_ms=START_MS + later) for later in (0, STALE_MS, STALE_MS + 1)] == [False, False, True]
+    assert not is_stale("00000000000000000000.log", now_ms=START_MS + 2 * STALE_MS)

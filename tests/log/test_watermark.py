@@ -1,0 +1,101 @@
+"""The published high watermark: 16 bytes that another process reads while they are written."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from log.workbench import CountingFiles, QuickFiles
+from seeklog import names
+from seeklog.log.side.watermark import (
+    EXPLICIT,
+    FOLLOWS_WRITE,
+    SIZE,
+    Publisher,
+    decode_watermark,
+    encode_watermark,
+    read_watermark,
+)
+from seeklog.record.kernel import crc32c
+
+
+def test_a_watermark_is_a_crc_a_mode_and_an_offset() -> None:
+    body = struct.pack(">iq", 1, 2**62)
+
+    assert encode_watermark(EXPLICIT, 2**62) == struct.pack(">I", crc32c(body)) + body
+    assert len(encode_watermark(EXPLICIT, 0)) == SIZE == 16
+
+
+@pytest.mark.parametrize("mode", [FOLLOWS_WRITE, EXPLICIT])
+@pytest.mark.parametrize("high_watermark", [0, 1, 2**31, 2**63 - 1])
+def test_a_watermark_comes_back(mode: int, high_watermark: int) -> None:
+    assert decode_watermark(encode_watermark(mode, high_watermark)) == (mode, high_watermark)
+
+
+@pytest.mark.parametrize("size", [*range(SIZE), SIZE + 1])
+def test_a_watermark_of_another_length_is_none(size: int) -> None:
+    assert decode_watermark((encode_watermark(EXPLICIT, 5) + bytes(10))[:size]) is None
+
+
+def test_a_watermark_with_any_bit_turned_over_is_none() -> None:
+    for bit in range(8 * SIZE):
+        damaged = bytearray(encode_watermark(EXPLICIT, 5))
+        damaged[bit >> 3] ^= 1 << (bit & 7)
+        assert decode_watermark(bytes(damaged)) is None
+
+
+@pytest.mark.parametrize("cut", range(1, SIZE))
+def test_a_watermark_torn_between_two_values_is_none(cut: int) -> None:
+    """Unless both have the same bytes on one side, and the torn one is one of them."""
+    old, new = encode_watermark(EXPLICIT, 255), encode_watermark(EXPLICIT, 256)
+    torn = new[:cut] + old[cut:]
+
+    assert decode_watermark(torn) is None or torn in (old, new)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_one_that_may_have_fallen_is_synced(tmp_path: Path, durable: bool) -> None:
+    files = CountingFiles()
+    Publisher(files, str(tmp_path)).publish(EXPLICIT, 3, durable=durable)
+
+    assert files.diary == [("write", names.WATERMARK), ("sync", names.WATERMARK)][: 1 + durable]
+
+
+def test_what_was_published_is_read(tmp_path: Path) -> None:
+    files = QuickFiles()
+    publisher = Publisher(files, str(tmp_path))
+
+    for high_watermark in (5, 9, 2):
+        publisher.publish(EXPLICIT, high_watermark)
+        assert read_watermark(files, str(tmp_path), tell=pytest.fail) == (EXPLICIT, high_watermark)
+    assert (tmp_path / names.WATERMARK).stat().st_size == SIZE
+
+
+def test_where_nothing_was_published_there_is_none(tmp_path: Path) -> None:
+    assert read_watermark(QuickFiles(), str(tmp_path), tell=pytest.fail) is None
+
+
+def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
+    class TearingFiles(QuickFiles):
+        looks = 0
+
+        def read_file(self, path: str) -> bytes:
+            self.looks += 1
+            data = super().read_file(path)
+            return data[:7] + bytes(9) if self.looks < 3 else data
+
+    Publisher(QuickFiles(), str(tmp_path)).publish(EXPLICIT, 7)
+    files = TearingFiles()
+
+    assert read_watermark(files, str(tmp_path), tell=pytest.fail) == (EXPLICIT, 7)
+    assert files.looks == 3
+
+
+def test_a_value_that_stays_damaged_is_none_and_is_told(tmp_path: Path) -> None:
+    (tmp_path / names.WATERMARK).write_bytes(bytes(15) + b"x")
+    told: list[str] = []
+
+    assert read_watermark(QuickFiles(), str(tmp_path), tell=told.append) is None
+    assert [names.WATERMARK in what for what in told] == [True]

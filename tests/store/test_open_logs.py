@@ -1,0 +1,647 @@
+"""The logs that stand open: few files for many partitions, logs that are lent, and logs whose topic changes or goes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import gc
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from log.workbench import PATIENCE_S, QuickFiles, open_log, value_of, values, wait_until
+from seeklog import Store, TopicPartition, names
+from seeklog.clock import SystemClock
+from seeklog.errors import LogClosed, LogFailed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
+from seeklog.topics import open_logs
+from seeklog.topics.catalog import encode_catalog
+from store.workbench import Holder, TickingClock, append, open_file_count, open_store, read, send, snapshot
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def store(root: Path) -> Iterator[Store]:
+    with open_store(root) as store:
+        store.create_topic("t", partitions=2)
+        yield store
+
+
+# ---------------------------------------------------------------- few files
+
+PARTITIONS = 60
+MOST = 16
+# Beside the bound: the broker's lock, the partition that is just being opened or closed with a file in each hand.
+ROOM = 8
+
+
+def test_many_partitions_written_in_turn_keep_few_files_open_and_lose_nothing(root: Path) -> None:
+    with open_store(root, max_open_files=MOST) as store:
+        store.create_topic("t", partitions=PARTITIONS)
+        before = open_file_count()
+        most = 0
+        for number in range(4 * PARTITIONS):
+            append(store, "t", [value_of(number)], partition=number % PARTITIONS)
+            most = max(most, open_file_count())
+        assert most - before <= MOST + ROOM
+
+        for partition in range(PARTITIONS):
+            assert read(store, "t", partition) == [value_of(partition + turn * PARTITIONS) for turn in range(4)]
+            most = max(most, open_file_count())
+        assert most - before <= MOST + ROOM
+    with open_store(root) as store:
+        assert [read(store, "t", partition)[0] for partition in range(PARTITIONS)] == list(map(value_of, range(60)))
+
+
+def test_a_producer_over_many_partitions_keeps_few_files_open(root: Path) -> None:
+    with open_store(root, max_open_files=MOST) as store:
+        store.create_topic("t", partitions=PARTITIONS)
+        before = open_file_count()
+        most = 0
+        with store.producer(linger_ms=0) as producer:
+            for number in range(3 * PARTITIONS):
+                producer.send("t", value_of(number), partition=number % PARTITIONS)
+                if number % 10 == 0:
+                    producer.flush()
+                    most = max(most, open_file_count())
+        assert most - before <= MOST + ROOM
+        assert sum(len(read(store, "t", partition)) for partition in range(PARTITIONS)) == 3 * PARTITIONS
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_readers_of_many_partitions_and_segments_keep_few_files_open(root: Path, read_only: bool) -> None:
+    with open_store(root, segment_bytes=200) as store:
+        store.create_topic("t", partitions=20)
+        for number in range(100):
+            append(store, "t", [value_of(number)], partition=number % 20)
+
+    with open_store(root, max_open_files=MOST, read_only=read_only) as store:
+        before = open_file_count()
+        most = 0
+        for partition in [*range(20), *range(20)]:
+            assert len(read(store, "t", partition)) == 5
+            most = max(most, open_file_count())
+        assert most - before <= MOST + ROOM
+
+
+def test_indexes_count_as_files(root: Path) -> None:
+    """Python's map of a file keeps a descriptor of it."""
+    with open_store(root, segment_bytes=600, index_interval_bytes=0) as store:
+        store.create_topic("t", partitions=10)
+        for number in range(300):
+            append(store, "t", [value_of(number)], partition=number % 10)
+
+    with open_store(root, max_open_files=MOST, read_only=True) as store:
+        before = open_file_count()
+        for partition in range(10):
+            log = store.log("t", partition)
+            for offset in range(30):
+                assert next(log.read(offset, max_records=1)).offset == offset
+            assert open_file_count() - before <= MOST
+
+
+def test_a_close_lets_every_file_go(root: Path) -> None:
+    gc.collect()  # what other tests have left is not this test's
+    before = open_file_count()
+    with open_store(root, max_open_files=MOST) as store:
+        store.create_topic("t", partitions=10)
+        for partition in range(10):
+            append(store, "t", [b"x"], partition=partition)
+            read(store, "t", partition)
+
+    assert open_file_count() == before
+
+
+def test_fewer_files_than_a_store_needs_are_refused(root: Path) -> None:
+    with pytest.raises(UsageError, match="at least 8"):
+        open_store(root, max_open_files=7)
+    assert not root.exists()
+
+
+def test_a_log_asked_for_anew_is_never_closed(root: Path) -> None:
+    """Goal: whatever has been closed for room, `store.log` gives one that reads."""
+    with open_store(root, max_open_files=8) as store:
+        store.create_topic("t", partitions=10)
+        for number in range(100):
+            append(store, "t", [value_of(number)], partition=number % 10)
+            for partition in ((number * 7) % 10, number % 10):
+                assert values(store.log("t", partition).scan()) == [
+                    value_of(each) for each in range(partition, number + 1, 10)
+                ]
+
+
+def test_readers_and_writers_in_threads_over_few_files_lose_nothing(root: Path) -> None:
+    with open_store(root, max_open_files=8, clock=SystemClock()) as store, ThreadPoolExecutor(4) as pool:
+        store.create_topic("t", partitions=8)
+
+        def write(partition: int) -> None:
+            for number in range(20):
+                append(store, "t", [value_of(number)], partition=partition)
+
+        def look(partition: int) -> None:
+            for _ in range(20):
+                while True:
+                    try:
+                        seen = read(store, "t", partition)
+                        break
+                    except LogClosed:
+                        continue  # closed between the asking and the reading: ask again
+                assert seen == list(map(value_of, range(len(seen))))
+
+        jobs = [pool.submit(job, partition) for partition in range(8) for job in (write, look)]
+        for job in jobs:
+            job.result()
+        assert all(read(store, "t", partition) == list(map(value_of, range(20))) for partition in range(8))
+
+
+def test_an_index_that_is_read_through_few_files_is_the_same(root: Path) -> None:
+    with open_store(root, max_open_files=8, segment_bytes=500, index_interval_bytes=0) as store:
+        store.create_topic("t", partitions=3)
+        for number in range(90):
+            append(store, "t", [value_of(number)], partition=number % 3, timestamp_ms=1000 + number)
+        store.maintain()
+        for number in range(90):
+            log = store.log("t", number % 3)
+            assert next(log.read(number // 3, max_records=1)).value == value_of(number)
+            assert log.offset_at_time(1000 + number) == number // 3
+
+
+# ---------------------------------------------------------------- closing for room that fails
+
+
+def test_a_partition_that_cannot_be_synced_when_it_is_closed_does_not_fail_anothers_append(root: Path) -> None:
+    class Failing(QuickFiles):
+        fails = False
+
+        def __init__(self) -> None:
+            self._paths: dict[int, str] = {}
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            handle = super().open(path, write=write, create=create)
+            self._paths[handle] = path
+            return handle
+
+        def sync(self, handle: int) -> None:
+            if self.fails and "/t-0/" in self._paths.get(handle, ""):
+                raise OSError(errno.EIO, "broken")
+
+    files = Failing()
+    store = open_store(root, files=files, max_open_files=8)
+    store.create_topic("t", partitions=6)
+    append(store, "t", [b"doomed"])
+    files.fails = True
+    for partition in range(1, 6):
+        append(store, "t", [b"x"], partition=partition)
+    for partition in range(1, 6):
+        assert read(store, "t", partition) == [b"x"]
+
+
+# ---------------------------------------------------------------- one writer each
+
+
+def test_two_stores_write_different_partitions_and_each_reads_both(store: Store, root: Path) -> None:
+    with open_store(root) as other:
+        append(store, "t", [b"a"])
+        append(other, "t", [b"b"], partition=1)
+
+        for each in (store, other):
+            assert (read(each, "t", 0), read(each, "t", 1)) == ([b"a"], [b"b"])
+
+
+def test_a_partition_that_another_store_writes_is_refused_with_its_pid(store: Store, root: Path) -> None:
+    append(store, "t", [b"a"])
+    with open_store(root) as other:
+        with pytest.raises(LogLocked) as caught:
+            append(other, "t", [b"b"])
+        assert caught.value.owner_pid == os.getpid()
+        assert caught.value.path == str(root / "t-0")
+        store.close()
+        append(other, "t", [b"b"])
+        assert read(other, "t") == [b"a", b"b"]
+
+
+def test_a_partition_that_another_process_writes_is_refused_with_its_pid(store: Store, root: Path) -> None:
+    with Holder(root / "t-0" / names.LOCK) as holder:
+        before = snapshot(root)
+        with pytest.raises(LogLocked) as caught:
+            append(store, "t", [b"a"])
+        assert caught.value.owner_pid == holder.pid
+        with pytest.raises(LogLocked, match=str(holder.pid)):
+            send(store, "t", [b"a"])
+        assert snapshot(root) == before
+        append(store, "t", [b"free"], partition=1)
+    append(store, "t", [b"a"])
+    assert read(store, "t") == [b"a"]
+
+
+# ---------------------------------------------------------------- lending
+
+
+def test_a_lent_log_is_let_go_of_and_what_was_appended_is_durable(store: Store, root: Path) -> None:
+    with store._table.lent(T0, wait_s=0) as log:
+        log.append(b"commit")
+        with Holder(root / "t-0" / names.LOCK) as holder:
+            assert not holder.got_it
+
+    with Holder(root / "t-0" / names.LOCK) as holder:
+        assert holder.got_it
+    assert store.log("t", 0).recovery_point == 1
+    assert read(store, "t") == [b"commit"]
+
+
+def test_a_lent_log_ends_where_others_have_brought_it(store: Store, root: Path) -> None:
+    with open_store(root) as other:
+        for number in range(6):
+            with (store, other)[number % 2]._table.lent(T0, wait_s=0) as log:
+                assert log.append(value_of(number)) == number
+        assert read(store, "t") == read(other, "t") == list(map(value_of, range(6)))
+
+
+def test_a_log_that_is_open_for_writing_is_lent_as_it_is(store: Store) -> None:
+    append(store, "t", [b"a"])
+    with store._table.lent(T0, wait_s=0) as log:
+        assert log is store.log("t", 0)
+        log.append(b"b")
+
+    assert log.recovery_point == 2
+    append(store, "t", [b"c"])
+    assert read(store, "t") == [b"a", b"b", b"c"]
+
+
+def test_a_log_that_another_process_holds_is_waited_for_and_then_refused_with_its_pid(root: Path) -> None:
+    clock = TickingClock(0.1)
+    with open_store(root, clock=clock) as store:
+        store.create_topic("t", partitions=1)
+        with Holder(root / "t-0" / names.LOCK) as holder:
+            began = clock.seconds
+            with pytest.raises(LogLocked) as caught, store._table.lent(T0, wait_s=1.0):
+                pytest.fail("the log was lent")
+            assert caught.value.owner_pid == holder.pid
+            assert clock.seconds - began >= 1.0
+
+
+def test_a_log_that_is_let_go_of_meanwhile_is_lent(root: Path) -> None:
+    class Impatient(TickingClock):
+        """Lets the holder go when it has been asked a few times: that is, while it is waited for."""
+
+        asked = 0
+        holder: Holder | None = None
+
+        def monotonic(self) -> float:
+            if self.holder is not None:
+                self.asked += 1
+                if self.asked == 3:
+                    self.holder.let_go()
+            return super().monotonic()
+
+    clock = Impatient(0.01)
+    with open_store(root, clock=clock) as store:
+        store.create_topic("t", partitions=1)
+        with Holder(root / "t-0" / names.LOCK) as clock.holder, store._table.lent(T0, wait_s=60) as log:
+            log.append(b"x")
+        assert clock.asked >= 3
+        assert read(store, "t") == [b"x"]
+
+
+def test_an_error_inside_lets_a_lent_log_go(store: Store, root: Path) -> None:
+    with pytest.raises(KeyError), store._table.lent(T0, wait_s=0):
+        raise KeyError
+
+    with Holder(root / "t-0" / names.LOCK) as holder:
+        assert holder.got_it
+
+
+# ---------------------------------------------------------------- topics that change or go
+
+
+def test_an_altered_topic_is_written_with_its_new_configuration(store: Store) -> None:
+    append(store, "t", [b"x" * 50] * 3)
+    assert store.log("t", 0).config.segment_bytes == 1 << 30
+
+    store.alter_topic("t", {"segment.bytes": 500})
+
+    for _ in range(5):
+        append(store, "t", [b"x" * 50] * 3)
+    assert store.log("t", 0).config.segment_bytes == 500
+    assert store.describe_topic("t").partitions[0].segment_count > 1
+    assert len(read(store, "t")) == 18
+
+
+def test_who_appends_after_an_alteration_waits_for_those_who_began_before_it(store: Store) -> None:
+    """Goal: one behind the other, they would keep the log open with its older configuration for ever."""
+    found: list[int] = []
+
+    def write() -> None:
+        with store._table.writing(T0) as log:
+            found.append(log.config.segment_bytes)
+
+    other = threading.Thread(target=write)
+    with store._table.writing(T0):
+        store.alter_topic("t", {"segment.bytes": 500})
+        other.start()
+        other.join(0.2)  # it waits for us; if it did not, it would be through
+    other.join()
+    assert found == [500]
+
+
+def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_though_that_fails(root: Path) -> None:
+    class Failing(QuickFiles):
+        is_broken = False
+
+        def sync(self, handle: int) -> None:
+            if self.is_broken:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    files = Failing()
+    with open_store(root, files=files) as store, ThreadPoolExecutor(1) as another_thread:
+        store.create_topic("t", partitions=1)
+
+        def hold() -> int:
+            with store.hold("t", 0, wait_s=2 * PATIENCE_S) as log:
+                return log.config.segment_bytes
+
+        writing = contextlib.ExitStack()
+        writing.enter_context(store._table.writing(T0)).append(b"value")
+        store.alter_topic("t", {"segment.bytes": 500})
+        lent = another_thread.submit(hold)
+        wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
+        files.is_broken = True
+        with pytest.raises(LogFailed):
+            writing.close()
+        files.is_broken = False
+        assert lent.result(PATIENCE_S) == 500
+
+
+def test_who_waits_for_a_log_when_its_store_is_closed_is_not_lent_it(root: Path) -> None:
+    """Goal: from then on a broker may begin, and nobody writes here."""
+    with ThreadPoolExecutor(1) as another_thread:
+        store = open_store(root)
+        store.create_topic("t", partitions=1)
+
+        def hold() -> None:
+            with store.hold("t", 0, wait_s=2 * PATIENCE_S):
+                pass
+
+        with store._table.writing(T0) as log:
+            log.append(b"value")
+            store.alter_topic("t", {"segment.bytes": 500})
+            lent = another_thread.submit(hold)
+            wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
+            store.close()
+        with pytest.raises(LogClosed, match="is closed"):
+            lent.result(PATIENCE_S)
+
+
+def test_a_topic_is_dropped_though_somebody_opens_it_anew_meanwhile(store: Store) -> None:
+    entry = store._table._entry(T0)
+    with ThreadPoolExecutor(2) as other_threads:
+        with store._table.writing(T0):
+            dropped = other_threads.submit(store._table.drop, "t")
+            wait_until(lambda: bool(entry.unpinned._waiters), "somebody waits")
+            appended = other_threads.submit(append, store, "t", [b"value"])
+        appended.result(PATIENCE_S)
+        dropped.result(PATIENCE_S)
+    assert read(store, "t") == [b"value"]
+
+
+def test_an_alteration_reaches_a_producer_that_is_open(store: Store) -> None:
+    with store.producer(linger_ms=0) as producer:
+        producer.send("t", b"x", partition=0).result()
+        store.alter_topic("t", {"segment.bytes": 200})
+        for _ in range(5):
+            producer.send("t", b"x" * 50, partition=0).result()
+        assert store.describe_topic("t").partitions[0].segment_count > 1
+
+
+def test_an_alteration_that_changes_nothing_leaves_the_writer_open(store: Store) -> None:
+    append(store, "t", [b"x"])
+    log = store.log("t", 0)
+
+    store.alter_topic("t", {})
+
+    assert store.log("t", 0) is log
+
+
+def test_a_log_of_another_topic_is_left_open(store: Store) -> None:
+    store.create_topic("u", partitions=1)
+    append(store, "u", [b"x"])
+    log = store.log("u", 0)
+
+    store.alter_topic("t", {"retention.ms": 5})
+    store.delete_topic("t")
+
+    assert store.log("u", 0) is log
+
+
+def test_an_alteration_by_another_store_is_learnt(store: Store, root: Path) -> None:
+    append(store, "t", [b"x"])
+    with open_store(root) as other:
+        other.alter_topic("t", {"segment.bytes": 500})
+    store.maintain()
+    append(store, "t", [b"x"])
+
+    assert store.log("t", 0).config.segment_bytes == 500
+
+
+@pytest.mark.parametrize("look", ["topics", "describe", "create"])
+def test_an_alteration_by_another_store_is_learnt_though_the_topics_were_looked_at_before(
+    store: Store, root: Path, look: str
+) -> None:
+    append(store, "t", [b"x"])
+    with open_store(root) as other:
+        other.alter_topic("t", {"segment.bytes": 500})
+    {
+        "topics": store.topics,
+        "describe": lambda: store.describe_topic("t"),
+        "create": lambda: store.create_topic("u", partitions=1),
+    }[look]()
+    store.maintain()
+    append(store, "t", [b"x"])
+
+    assert store.log("t", 0).config.segment_bytes == 500
+
+
+def test_a_topic_is_deleted_while_it_is_open_here(store: Store, root: Path) -> None:
+    append(store, "t", [b"x"])
+    read(store, "t", 1)
+    reader = store.log("t", 1)
+
+    store.delete_topic("t")
+
+    assert store.topics() == []
+    with pytest.raises(TopicNotFound):
+        append(store, "t", [b"x"])
+    with pytest.raises(LogClosed):
+        list(reader.scan())
+    assert not list(root.glob("t-*"))
+
+
+def test_a_producer_of_a_deleted_topic_is_told(store: Store) -> None:
+    with store.producer(linger_ms=0) as producer:
+        producer.send("t", b"x", partition=0).result()
+        store.delete_topic("t")
+        with pytest.raises(TopicNotFound):
+            producer.send("t", b"x", partition=0).result()
+
+
+def test_a_producer_goes_on_in_a_topic_that_was_made_anew(store: Store) -> None:
+    with store.producer(linger_ms=0) as producer:
+        producer.send("t", b"old", partition=0).result()
+        store.delete_topic("t")
+        store.create_topic("t", partitions=2)
+        assert producer.send("t", b"new", partition=0).result().offset == 0
+    assert read(store, "t") == [b"new"]
+
+
+def test_a_topic_that_is_written_to_all_the_time_is_not_deleted(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_logs, "DROP_WAIT_S", 0.01)
+    with open_store(root) as store:
+        store.create_topic("t", partitions=2)
+        with store._table.writing(T1) as log:
+            with pytest.raises(UsageError, match="t-1 is being written to"):
+                store.delete_topic("t")
+            log.append(b"x")
+        assert read(store, "t", 1) == [b"x"]
+        store.delete_topic("t")
+
+
+def test_a_deletion_waits_for_an_append_that_is_just_made(root: Path) -> None:
+    store = open_store(root, clock=SystemClock())
+    store.create_topic("t", partitions=1)
+    started, may_end = threading.Event(), threading.Event()
+
+    def write() -> None:
+        with store._table.writing(T0) as log:
+            started.set()
+            may_end.wait()
+            log.append(b"x")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    started.wait()
+    deleter = threading.Thread(target=store.delete_topic, args=("t",))
+    deleter.start()
+    wait_until(lambda: store._table._entries[T0].is_stale, "the deletion to have come to the writer")
+    may_end.set()
+    writer.join()
+    deleter.join()
+
+    assert store.topics() == []
+    store.close()
+
+
+@pytest.mark.parametrize("asks", [False, True], ids=["by maintenance", "asked before"])
+def test_a_topic_that_another_store_deleted_is_closed_here(store: Store, root: Path, asks: bool) -> None:
+    append(store, "t", [b"x"])
+    store.close()
+    with open_store(root) as reader, open_store(root) as other:
+        assert read(reader, "t") == [b"x"]
+        other.delete_topic("t")
+        if asks:
+            assert reader.topics() == []
+        reader.maintain()
+        with pytest.raises((TopicNotFound, NotALog)):
+            read(reader, "t")
+
+
+@pytest.mark.parametrize("count", [2, 40], ids=["shorter", "longer"])
+def test_a_topic_that_another_store_made_anew_is_read_anew(root: Path, count: int) -> None:
+    with open_store(root) as reader, open_store(root) as other:
+        other.create_topic("t", partitions=1)
+        for number in range(10):
+            append(other, "t", [b"old" + value_of(number)])
+        assert len(read(reader, "t")) == 10
+        other.delete_topic("t")
+        other.create_topic("t", partitions=1)
+        for number in range(count):
+            append(other, "t", [value_of(number)])
+        reader.topics()
+        reader.maintain()
+
+        assert read(reader, "t") == list(map(value_of, range(count)))
+
+
+def test_a_partition_whose_directory_is_gone_is_told_as_such(store: Store, root: Path) -> None:
+    (root / "t-0").rename(root.parent / "elsewhere")
+
+    for call in (lambda: append(store, "t", [b"x"]), lambda: read(store, "t")):
+        with pytest.raises(NotALog):
+            call()
+    assert not (root / "t-0").exists()
+    (root.parent / "elsewhere").rename(root / "t-0")
+    append(store, "t", [b"x"])
+    assert read(store, "t") == [b"x"]
+
+
+@pytest.mark.parametrize("open_for", ["reading", "writing"])
+def test_a_log_that_a_caller_closed_is_opened_anew(store: Store, open_for: str) -> None:
+    """`with store.log(...) as log:` is an easy slip."""
+    if open_for == "writing":
+        append(store, "t", [b"x"])
+    with store.log("t", 0):
+        pass
+
+    append(store, "t", [b"y"])
+    assert read(store, "t")[-1] == b"y"
+
+
+def test_a_partition_that_was_being_read_goes_on_being_read_when_it_is_written(store: Store) -> None:
+    assert read(store, "t") == []
+    append(store, "t", [b"x"])
+
+    assert read(store, "t") == [b"x"]
+
+
+def test_records_say_where_they_come_from(store: Store, root: Path) -> None:
+    append(store, "t", [b"x"], partition=1)
+    for log in (store.log("t", 1), open_store(root, read_only=True).log("t", 1)):
+        for records in (log.scan(), log.read(0), log.scan_reverse(), [log.last()]):
+            assert [(record.topic, record.partition) for record in records] == [("t", 1)]
+
+
+def test_a_lone_log_says_nothing_of_where_its_records_come_from(tmp_path: Path) -> None:
+    with open_log(tmp_path / "t-1") as log:
+        log.append(b"x")
+        assert [(record.topic, record.partition) for record in log.scan()] == [(None, None)]
+
+
+def test_a_closed_table_opens_nothing(store: Store) -> None:
+    store.close()
+
+    for call in (lambda: append(store, "t", [b"x"]), lambda: store.log("t", 0)):
+        with pytest.raises(LogClosed, match="is closed"):
+            call()
+    with pytest.raises(SeeklogError), store._table.lent(T0, wait_s=0):
+        pass
+
+
+def test_a_log_is_lent_and_let_go_of_though_its_topic_goes_meanwhile(store: Store, root: Path) -> None:
+    """Goal: what is noted for the root's checkpoints asks nobody about a topic that is no more."""
+    with store._table.lent(T0, wait_s=0) as log:
+        log.append(b"x")
+        (root / names.TOPICS).write_bytes(encode_catalog({}))
+        store._topics.refresh()
+
+    assert log.is_closed
+    with pytest.raises(TopicNotFound), store._table.lent(T0, wait_s=0):
+        pass
+
+
+def test_logs_that_callers_closed_do_not_stand_for_open_ones(root: Path) -> None:
+    """Goal: the bound on open files goes by what is open."""
+    with open_store(root, max_open_files=12) as store:
+        store.create_topic("t", partitions=8)
+        for partition in range(8):
+            append(store, "t", [b"x"], partition=partition)
+            store.log("t", partition).close()
+            read(store, "t", partition)
+            assert len(store._table._writers) == len(store._table.open_writers())

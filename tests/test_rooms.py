@@ -1,0 +1,74 @@
+"""The rooms of the house: the documents draw what the import contracts hold, and the disk has one door."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+SOURCE: Final = ROOT / "src" / "seeklog"
+# Rooms of the engine. The command line and a local Spark session have files of their user's beside a store's.
+ENGINE: Final = ("record", "log", "topics", "archive", "groups", "clients", "store", "handover")
+# What the operating system does to a disk; reading its environment, or registering for a fork, is something else.
+DISK_CALLS: Final = frozenset(
+    {"access", "chmod", "close", "fdatasync", "fsync", "ftruncate", "link", "listdir", "lstat", "makedirs", "mkdir"}
+    | {"open", "pread", "pwrite", "read", "readlink", "remove", "rename", "replace", "rmdir", "scandir", "stat"}
+    | {"symlink", "truncate", "unlink", "utime", "walk", "write"}
+)
+
+
+def contracts() -> list[dict[str, object]]:
+    found: list[dict[str, object]] = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"][
+        "contracts"
+    ]
+    return found
+
+
+def test_the_drawn_direction_is_the_contract() -> None:
+    text = (ROOT / "docs" / "design" / "README.md").read_text()
+    drawn = re.search(r"^ground floor <- (.+)$", text, re.MULTILINE)
+    assert drawn is not None
+    layers = next(each["layers"] for each in contracts() if each["type"] == "layers" and "containers" not in each)
+    assert isinstance(layers, list)
+    rooms = [
+        frozenset(re.findall(r"seeklog\.(\w+)", layer)) for layer in reversed(layers) if layer != "pyspark_seeklog"
+    ]
+    ground = frozenset({"errors", "config", "names", "clock", "times"})
+    assert frozenset().union(*rooms[:2]) == ground
+    assert [frozenset(re.findall(r"\w+", each)) for each in drawn[1].split(" <- ")] == rooms[2:]
+
+
+def test_every_room_is_drawn() -> None:
+    text = (ROOT / "docs" / "design" / "README.md").read_text()
+    tree = text[text.index("```text\nsrc/seeklog/") :].partition("```\n")[0]
+    for package in SOURCE.rglob("__init__.py"):
+        room = package.parent.relative_to(SOURCE).parts
+        if room and room[0] not in ("spark", "cli"):
+            assert f"{room[-1]}/" in tree, f"{'/'.join(room)} is not in the tree of docs/design/README.md"
+
+
+@pytest.mark.parametrize("room", ENGINE)
+def test_the_engine_reaches_the_disk_through_files_alone(room: str) -> None:
+    found = [
+        f"{path.relative_to(SOURCE)}:{node.lineno}"
+        for path in (SOURCE / room).rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and is_disk_call(node.func)
+    ]
+    assert not found
+
+
+def is_disk_call(function: ast.expr) -> bool:
+    if isinstance(function, ast.Name):
+        return function.id == "open"
+    return (
+        isinstance(function, ast.Attribute)
+        and isinstance(function.value, ast.Name)
+        and function.value.id == "os"
+        and function.attr in DISK_CALLS
+    )
