@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from proof.edits import SOURCE
+from proof.equivalent_mutants import EQUIVALENTS
 from proof.part import Missing, Part, Run, load_parts
 from proof.seeded_bugs import BUGS
 
@@ -30,3 +32,10 @@ def test_every_seeded_bug_still_has_its_place() -> None:
     for bug in BUGS:
         assert bug.seeded()
         assert bug.tests
+
+
+def test_every_equivalent_mutant_still_has_its_line() -> None:
+    """Goal: one whose line was rewritten is not left out of the score any more; it must be judged again."""
+    lines = {line.strip() for path in SOURCE.rglob("*.py") for line in path.read_text().splitlines()}
+
+    assert [known.text for known in EQUIVALENTS if known.text not in lines] == []
