@@ -3,7 +3,8 @@
     @pytest.mark.id("torn-tail")
     def test_a_torn_last_batch_is_cut_whole_at_every_byte(cut: int) -> None: ...
 
-`python tests/ids.py torn-tail` prints where that test is, as pytest takes it; without an id, all that there are.
+`python tests/ids.py torn-tail` prints where that test is, as pytest takes it; without an id, all that there are; with
+`--check` what is wrong with them.
 """
 
 from __future__ import annotations
@@ -93,6 +94,11 @@ def _ids_of(function: ast.FunctionDef) -> Iterator[str]:
 
 
 def main() -> int:
+    if sys.argv[1:] == ["--check"]:
+        found = list(problems())
+        for problem in found:
+            print(problem, file=sys.stderr)
+        return 1 if found else 0
     wanted = sys.argv[1:] or sorted(named_tests())
     unknown = [name for name in wanted if name.partition("[")[0] not in named_tests()]
     if unknown:
