@@ -17,13 +17,13 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from seeklog import Log, LogConfig, LogWriter, Record
+from seeklog import Log, LogConfig, LogReader, LogWriter, Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from multiprocessing.connection import Connection
 
-    from seeklog import RecoveryReport
+    from seeklog.log import RecoveryReport
 
 DATA = Path("tour-data/engine")
 PAYMENTS = DATA / "payments-0"
@@ -87,7 +87,7 @@ def write_a_day_of_payments() -> None:
 def find_by_offset() -> None:
     chapter("2. Find one payment among them, by offset")
     say("A small index says where to start reading, and every entry is proved before it is used:")
-    with Log(PAYMENTS, read_only=True) as log:
+    with LogReader(PAYMENTS) as log:
         for offset in (27_182, 84_300, 314_159, 776_655):
             next(log.read(offset, max_records=1))  # warms the page cache, so that the next line measures us
             began = time.perf_counter()
@@ -102,7 +102,7 @@ def find_by_offset() -> None:
 
 def find_by_time() -> None:
     chapter("3. Find one by time")
-    with Log(PAYMENTS, read_only=True) as log:
+    with LogReader(PAYMENTS) as log:
         for hour in (9, 12, 21):
             log.offset_at_time(MORNING_MS + hour * HOUR_MS)
             began = time.perf_counter()
@@ -115,7 +115,7 @@ def find_by_time() -> None:
 
 def read_the_last_five() -> None:
     chapter("4. The last five, newest first")
-    with Log(PAYMENTS, read_only=True) as log:
+    with LogReader(PAYMENTS) as log:
         for record in islice(log.scan_reverse(), 5):
             say(f"offset {record.offset:>7,}   {describe(record)}")
 
@@ -125,7 +125,7 @@ def add_up_in_columns() -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    with Log(PAYMENTS, read_only=True) as log:
+    with LogReader(PAYMENTS) as log:
         began = time.perf_counter()
         table = log.scan_arrow(columns=["key", "value"]).read_all()
         took = time.perf_counter() - began
@@ -203,7 +203,7 @@ def tear_the_last_batch() -> None:
 def summarise(took: float) -> None:
     chapter("What you saw")
     size = sum(path.stat().st_size for path in PAYMENTS.iterdir())
-    with Log(PAYMENTS, read_only=True) as log:
+    with LogReader(PAYMENTS) as log:
         say(f"{log.log_end_offset:,} payments, {size / 1e6:.1f} MB in {PAYMENTS}, {took:.0f} seconds.")
     say("An ordered log that lives in a directory: append at its end, find anything in it by offset or by")
     say("time, read it as records or as columns, follow it from other processes, and pull the plug.")
@@ -216,7 +216,7 @@ def summarise(took: float) -> None:
 
 def follow(offset: int, count: int, parent: Connection) -> None:
     """Tell the parent which records appear, and when."""
-    with Log(PAYMENTS, read_only=True) as log:
+    with LogReader(PAYMENTS) as log:
         parent.send("ready")
         for record in islice(log.follow(offset), count):
             parent.send((record.offset, time.time_ns()))

@@ -23,7 +23,7 @@ from bench.workload import (
     random_offsets,
     whole_cycles,
 )
-from seeklog import Log
+from seeklog import Log, LogReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -92,7 +92,7 @@ def _cold(
     def seeklog(directory: Path) -> Trial:
         def trial() -> float:
             drop_page_cache(directory)
-            with Log(directory, read_only=True) as log:
+            with LogReader(directory) as log:
                 return _reading_log(log, offsets)()
 
         return trial
@@ -207,7 +207,7 @@ def _latency(
     )
 
 
-def _reading_log(log: Log, offsets: Sequence[int], *, a_turn: int = 0) -> Trial:
+def _reading_log(log: LogReader, offsets: Sequence[int], *, a_turn: int = 0) -> Trial:
     turns = _turns(offsets, a_turn)
 
     def trial() -> float:

@@ -33,7 +33,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         with seeklog.open(path, background=False) as store:
             for number in range(TOPICS):
                 store.create_topic(f"topic-{number}", partitions=1)
-                with store.hold(f"topic-{number}", 0) as log:
+                with store.writer(f"topic-{number}", 0) as log:
                     for _ in range(RECORDS):
                         log.append(bytes(100))
         starts = {

@@ -7,98 +7,48 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from seeklog import errors
-    from seeklog.clients.consumer import Consumer
-    from seeklog.clients.log_writer import AppendFuture, LogWriter
-    from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
+    from seeklog.clients import Consumer, LogWriter, Producer
     from seeklog.config import LogConfig
     from seeklog.errors import SeeklogError
-    from seeklog.groups.description import GroupDescription, PartitionLag
-    from seeklog.log import FileRange, Log, ProducerSequence, RecoveryReport, Seek
-    from seeklog.log.check import (
-        IndexProblem,
-        RepairPlan,
-        plan_repair,
-        rebuild_index,
-        recover_or_rebuild,
-        repair,
-        validate_index,
-    )
+    from seeklog.log import Log, LogReader, ProducerSequence
     from seeklog.names import TopicPartition
-    from seeklog.record.batch import Batch, BatchHeader
     from seeklog.record.kernel import Record
-    from seeklog.store import Store
+    from seeklog.store import Store, Topic
     from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
-    from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendFuture",
-    "Archived",
-    "Batch",
-    "BatchHeader",
     "Consumer",
-    "FileRange",
-    "GroupDescription",
-    "IndexProblem",
     "Log",
     "LogConfig",
+    "LogReader",
     "LogWriter",
-    "PartitionDescription",
-    "PartitionLag",
     "Producer",
     "ProducerSequence",
     "Record",
-    "RecordMetadata",
-    "RecoveryReport",
-    "RepairPlan",
-    "Seek",
     "SeeklogError",
-    "SendFuture",
     "Store",
-    "TopicDescription",
+    "Topic",
     "TopicPartition",
     "errors",
     "open",
-    "plan_repair",
-    "rebuild_index",
-    "recover_or_rebuild",
-    "repair",
-    "validate_index",
 ]
 
-# Loaded when first asked for: whoever wants a part, above all the command line, does not wait for the whole.
+# Loaded when first asked for: the command line, above all, needs a part and does not wait for the whole.
 _HOMES = {
-    "AppendFuture": "clients.log_writer",
-    "Archived": "topics.description",
-    "Batch": "record.batch",
-    "BatchHeader": "record.batch",
-    "Consumer": "clients.consumer",
-    "FileRange": "log",
-    "GroupDescription": "groups.description",
-    "IndexProblem": "log.check",
+    "Consumer": "clients",
     "Log": "log",
     "LogConfig": "config",
-    "LogWriter": "clients.log_writer",
-    "PartitionDescription": "topics.description",
-    "PartitionLag": "groups.description",
-    "Producer": "clients.producer",
+    "LogReader": "log",
+    "LogWriter": "clients",
+    "Producer": "clients",
     "ProducerSequence": "log",
     "Record": "record.kernel",
-    "RecordMetadata": "clients.producer",
-    "RecoveryReport": "log",
-    "RepairPlan": "log.check",
-    "Seek": "log",
     "SeeklogError": "errors",
-    "SendFuture": "clients.producer",
     "Store": "store",
-    "TopicDescription": "topics.description",
+    "Topic": "store",
     "TopicPartition": "names",
-    "plan_repair": "log.check",
-    "rebuild_index": "log.check",
-    "recover_or_rebuild": "log.check",
-    "repair": "log.check",
-    "validate_index": "log.check",
 }
 
 

@@ -102,7 +102,7 @@ def store(tmp_path: Path) -> Path:
         made.create_topic("orders", partitions=2)
         made.create_topic("refunds", partitions=1)
         for number in range(20):
-            with made.hold("orders", number % 2) as log:
+            with made.writer("orders", number % 2) as log:
                 log.append(
                     b'{"id": %d, "paise": %d}' % (number, 100 * number),
                     key=b"customer_%d" % (number % 5),

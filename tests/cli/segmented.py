@@ -16,7 +16,7 @@ def make_segments(path: Path, *, records: int = RECORDS) -> Path:
     """Make a store at `path` with one partition `orders-0` of three segments; return the partition's directory."""
     with seeklog.open(path, background=False) as made:
         made.create_topic("orders", partitions=1, config=SMALL)
-        with made.hold("orders", 0) as log:
+        with made.writer("orders", 0) as log:
             for number in range(records):
                 log.append(
                     b"order %d" % number, key=b"customer %d" % (number % 7), timestamp_ms=MORNING_MS + number * 60_000

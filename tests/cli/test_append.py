@@ -51,7 +51,7 @@ def test_what_cat_writes_as_json_lines_append_writes_again(run: Run, tmp_path: P
         store.create_topic("nasty", partitions=3)
         store.create_topic("again", partitions=3)
         for number, (value, key, headers, timestamp_ms) in enumerate(NASTY):
-            with store.hold("nasty", number % 3) as log:
+            with store.writer("nasty", number % 3) as log:
                 log.append(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
 
     lines = run("cat", "data", "nasty").out
@@ -116,7 +116,7 @@ def test_keys_go_where_kafka_puts_them(run: Run, store: Path) -> None:
     assert run("append", store, "orders", "--key-sep", ":", stdin="customer_7:x\n" * 3).code == 0
 
     with seeklog.open(store, read_only=True) as made:
-        latest = made.latest_for_key("orders", b"customer_7")
+        latest = made.topic("orders").latest(b"customer_7")
     assert latest is not None
     assert latest.value == b"x"
 
@@ -253,7 +253,7 @@ def test_compression_is_what_was_asked_for(run: Run, store: Path) -> None:
 
 
 def test_a_log_that_another_process_writes_is_told(run: Run, store: Path) -> None:
-    with seeklog.open(store, background=False) as made, made.hold("refunds", 0):
+    with seeklog.open(store, background=False) as made, made.writer("refunds", 0):
         ran = run("append", store, "refunds", stdin=b"a\n")
 
     assert (ran.code, ran.err.count("\n")) == (5, 1)

@@ -16,7 +16,7 @@ def long(tmp_path: Path) -> Path:
     path = tmp_path / "data"
     with seeklog.open(path, background=False) as made:
         made.create_topic("orders", partitions=1, config={"segment.bytes": 1000, "retention.ms": -1})
-        with made.hold("orders", 0) as log:
+        with made.writer("orders", 0) as log:
             for number in range(50):
                 log.append(b"x" * 80, key=b"k%d" % (number % 6), timestamp_ms=MORNING_MS + number * 60_000)
     return path

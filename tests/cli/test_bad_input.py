@@ -113,7 +113,7 @@ def test_an_escape_in_a_name_does_not_reach_the_terminal(run_on_terminal: Run, s
 
 @pytest.mark.parametrize("name", READS)
 def test_readers_do_not_mind_a_writer(run: Run, store: Path, name: str) -> None:
-    with seeklog.open(store, background=False) as opened, opened.hold("orders", 0) as log:
+    with seeklog.open(store, background=False) as opened, opened.writer("orders", 0) as log:
         log.append(b'{"id": 99}', key=b"customer_1")
 
         ran = run(*called(name))
@@ -123,7 +123,7 @@ def test_readers_do_not_mind_a_writer(run: Run, store: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["delete", "retain", "truncate", "append"])
 def test_a_partition_that_another_process_writes_is_locked(run: Run, store: Path, name: str) -> None:
-    with seeklog.open(store, background=False) as opened, opened.hold("orders", 0):
+    with seeklog.open(store, background=False) as opened, opened.writer("orders", 0):
         words = [*called(name), "--partition", "0"] if name == "append" else called(name)
         ran = run(*words, stdin="x\n")
 

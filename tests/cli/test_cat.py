@@ -78,7 +78,7 @@ def test_ranges_and_filters(run: Run, store: Path, words: list[Any], found: list
 
 
 def test_an_offset_that_some_partitions_have_is_enough(run: Run, store: Path) -> None:
-    with seeklog.open(store, background=False) as made, made.hold("orders", 1) as log:
+    with seeklog.open(store, background=False) as made, made.writer("orders", 1) as log:
         log.append(b'{"id": 20}')
 
     assert ids(run("cat", store, "orders", "--from", 10)) == [20]
@@ -177,7 +177,7 @@ def hostile(tmp_path: Path) -> Path:
     path = tmp_path / "hostile"
     with seeklog.open(path, background=False) as made:
         made.create_topic("odd", partitions=1)
-        with made.hold("odd", 0) as log:
+        with made.writer("odd", 0) as log:
             log.append(
                 b"\x1b[2J\xff\r\n", key=b"\x1b]0;x\x07", headers=[("\x1b[31m", b"\x9b")], timestamp_ms=MORNING_MS
             )
@@ -226,7 +226,7 @@ def test_hex_shows_every_byte(run: Run, hostile: Path) -> None:
 def test_a_long_value_is_cut_to_the_line_of_a_terminal(run_on_terminal: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "wide", background=False) as made:
         made.create_topic("wide", partitions=1)
-        with made.hold("wide", 0) as log:
+        with made.writer("wide", 0) as log:
             log.append("日本語".encode() * 100, key=b"k" * 200, timestamp_ms=MORNING_MS)
 
     lines = run_on_terminal("cat", "wide", "wide", "--no-color").lines
@@ -239,7 +239,7 @@ def test_a_long_value_is_cut_to_the_line_of_a_terminal(run_on_terminal: Run, tmp
 def test_a_reader_that_has_seen_enough_ends_it_quietly(tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "big", background=False) as made:
         made.create_topic("big", partitions=1)
-        with made.hold("big", 0) as log:
+        with made.writer("big", 0) as log:
             for _ in range(20):
                 log.append_many([seeklog.Record(b"x" * 1000) for _ in range(500)])
     command = f"'{sys.executable}' -m seeklog.cli cat big big | head -n 1; echo ${{PIPESTATUS[0]}}"
@@ -263,5 +263,5 @@ def test_an_archive_is_read_as_a_store(run: Run, store: Path, tmp_path: Path) ->
 
 
 def test_a_log_that_another_process_writes_is_read(run: Run, store: Path) -> None:
-    with seeklog.open(store, background=False) as made, made.hold("orders", 0):
+    with seeklog.open(store, background=False) as made, made.writer("orders", 0):
         assert len(run("cat", store, "orders").lines) == 20

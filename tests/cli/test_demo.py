@@ -155,7 +155,7 @@ def test_the_doomed_writer_stands_still_in_mid_batch(tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "store", background=False) as store:
         reports = []
         for number in range(2):
-            with store.hold("payments", number) as log:
+            with store.writer("payments", number) as log:
                 reports.append(log.recovery)
         assert sum(report.cut_bytes for report in reports) == told[-1]["written"]
         assert store.describe_topic("payments").record_count >= told[-2]["acknowledged"]

@@ -116,7 +116,7 @@ def test_a_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
 
     with seeklog.open(tmp_path / "data", background=False) as made:
         made.create_topic("big", partitions=1)
-        with made.hold("big", 0) as log:
+        with made.writer("big", 0) as log:
             log.append_many([seeklog.Record(os.urandom(500)) for _ in range(1000)])
 
     def limit() -> None:

@@ -24,11 +24,11 @@ UNCLEAN = """
 import os, sys, seeklog
 with seeklog.open(sys.argv[1], background=False) as store:
     store.create_topic("fresh", partitions=1)
-    with store.hold("fresh", 0) as log:
+    with store.writer("fresh", 0) as log:
         for number in range(20):
             log.append(b"x%d" % number)
 store = seeklog.open(sys.argv[1], background=False)
-with store.hold("fresh", 0) as log:
+with store.writer("fresh", 0) as log:
     log.append(b"y")
     os._exit(0)
 """
@@ -64,7 +64,7 @@ def make_store(path: Path) -> None:
     with seeklog.open(path, background=False) as made:
         config = {"segment.bytes": 20_000, "retention.ms": -1, "cleanup.policy": "compact"}
         made.create_topic("orders", partitions=1, config=config)
-        with made.hold("orders", 0) as log:
+        with made.writer("orders", 0) as log:
             for number in range(1000):
                 log.append(b"x" * 100, key=b"k%d" % (number % 900), timestamp_ms=MORNING_MS + number)
 

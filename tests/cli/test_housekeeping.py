@@ -21,9 +21,9 @@ def many(tmp_path: Path) -> Path:
         made.create_topic("orders", partitions=2, config={"segment.bytes": 300, "retention.ms": 3_600_000})
         made.create_topic("fresh", partitions=1)
         for number in range(40):
-            with made.hold("orders", number % 2) as log:
+            with made.writer("orders", number % 2) as log:
                 log.append(b"x" * 80, key=b"k%d" % (number % 6), timestamp_ms=MORNING_MS + number * 60_000)
-        with made.hold("fresh", 0) as log:
+        with made.writer("fresh", 0) as log:
             log.append(b"new")
     return path
 
@@ -146,7 +146,7 @@ def test_a_cut_that_cannot_be_changes_nothing(run: Run, many: Path, words: list[
 
 
 def test_a_partition_that_somebody_writes_is_left_to_them(run: Run, many: Path) -> None:
-    with seeklog.open(many, background=False) as opened, opened.hold("orders", 1):
+    with seeklog.open(many, background=False) as opened, opened.writer("orders", 1):
         cut = run("truncate", many, "orders", "--before", "end", "--yes")
         assert cut.code == 5
         assert cut.err.endswith("; close it there, then run it again\n")

@@ -18,7 +18,7 @@ def keyed(store: Path) -> Path:
                 producer.send("orders", b"%d" % number, key=b"k%d" % (number % 3))
             producer.send("orders", b"odd", key=b"\xff\0")
             producer.send("orders", None, key=b"k2")
-        with made.hold("orders", 0) as log:
+        with made.writer("orders", 0) as log:
             log.append(b"elsewhere", key=b"placed by hand")
     return store
 

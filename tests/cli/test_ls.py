@@ -67,7 +67,7 @@ def test_a_damaged_topic_does_not_hide_the_others(run: Run, store: Path) -> None
 def test_records_that_compaction_has_dropped_are_not_counted(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.create_topic("customers", partitions=1, config={"cleanup.policy": "compact", "segment.bytes": 2000})
-        with store.hold("customers", 0) as log:
+        with store.writer("customers", 0) as log:
             for number in range(300):
                 log.append(b"x", key=b"k%d" % (number % 7))
     assert run("compact", "data", "--yes").code == 0

@@ -19,7 +19,7 @@ def indexed(tmp_path: Path) -> Path:
         config = {"segment.bytes": 1000, "index.interval.bytes": 200, "retention.ms": -1}
         made.create_topic("orders", partitions=2, config=config)
         for number in range(80):
-            with made.hold("orders", number % 2) as log:
+            with made.writer("orders", number % 2) as log:
                 log.append(b"x" * 80, timestamp_ms=MORNING_MS + number * 60_000)
     return path
 
@@ -96,7 +96,7 @@ def test_a_damaged_log_is_left_and_told(run: Run, indexed: Path) -> None:
 
 def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> None:
     hurt(indexed)
-    with seeklog.open(indexed, background=False) as opened, opened.hold("orders", 0):
+    with seeklog.open(indexed, background=False) as opened, opened.writer("orders", 0):
         before = bytes_of(indexed)
 
         ran = run("reindex", indexed)

@@ -72,7 +72,7 @@ def test_what_recovery_refuses_opens_after_a_repair(run: Run, tmp_path: Path) ->
 
     assert run("repair", partition, "--yes").code == 0
 
-    with seeklog.open(tmp_path / "data", background=False) as store, store.hold("orders", 0) as log:
+    with seeklog.open(tmp_path / "data", background=False) as store, store.writer("orders", 0) as log:
         assert log.append(b"next", key=b"k") == RECORDS
     assert "lost 48 50 " in (partition / "seeklog-losses").read_text()
     assert run("verify", "data").code == 0
@@ -117,7 +117,7 @@ def test_what_a_broker_wrote_is_mended_and_stays_a_brokers(run: Run, tmp_path: P
 
 def test_a_log_that_is_written_is_locked(run: Run, tmp_path: Path) -> None:
     partition = make_segments(tmp_path / "data")
-    with seeklog.open(tmp_path / "data", background=False) as store, store.hold("orders", 0):
+    with seeklog.open(tmp_path / "data", background=False) as store, store.writer("orders", 0):
         flip(logs_of(partition)[0], 750)
         ran = run("repair", "data", "--yes")
 

@@ -48,7 +48,7 @@ def rich(tmp_path: Path) -> Path:
         made.create_topic("nothing", partitions=1)
         made.create_topic("single", partitions=1)
         for number in range(120):
-            with made.hold("orders", number % 2) as log:
+            with made.writer("orders", number % 2) as log:
                 log.append_many(
                     Record(
                         json.dumps({"order": number * 20 + each, "text": "x" * (each * 7)}).encode(),
@@ -58,7 +58,7 @@ def rich(tmp_path: Path) -> Path:
                     )
                     for each in range(20)
                 )
-        with made.hold("single", 0) as log:
+        with made.writer("single", 0) as log:
             log.append(b"<b>value</b>", key=HOSTILE.encode(), timestamp_ms=MORNING_MS)
         made.commit_offsets("<i>group</i>", {seeklog.TopicPartition("orders", 0): 100})
     return path
@@ -173,7 +173,7 @@ def test_damage_is_drawn_told_and_ends_it_with_three(run: Run, rich: Path, tmp_p
 
 
 def test_a_log_that_a_writer_has_locked_is_read_all_the_same(run: Run, rich: Path) -> None:
-    with seeklog.open(rich, background=False) as store, store.hold("orders", 0) as log:
+    with seeklog.open(rich, background=False) as store, store.writer("orders", 0) as log:
         log.append(b"more")
         assert run("report", rich, "-o", "out.html").code == 0
 
@@ -289,7 +289,7 @@ def test_a_browser_shows_every_plot_without_a_word_of_complaint(
 def test_a_thousand_segments_are_few_bars(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as made:
         made.create_topic("many", partitions=1, config={"segment.bytes": 100})
-        with made.hold("many", 0) as log:
+        with made.writer("many", 0) as log:
             for number in range(1000):
                 log.append(b"x" * 20, timestamp_ms=MORNING_MS + number)
             assert log.segment_count == 1000

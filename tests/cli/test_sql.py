@@ -100,7 +100,7 @@ def test_only_what_is_in_range_is_read(
 def test_records_out_of_order_are_found_behind_later_ones(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as made:
         made.create_topic("late", partitions=1)
-        with made.hold("late", 0) as log:
+        with made.writer("late", 0) as log:
             for minute in (0, 5, 9, 1, 8, 2):
                 log.append(b"%d" % minute, timestamp_ms=MORNING_MS + minute * 60_000)
 

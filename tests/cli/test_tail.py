@@ -67,7 +67,7 @@ class Followed:
 def append(store: Path, *numbers: int) -> None:
     with seeklog.open(store, background=False) as made:
         for number in numbers:
-            with made.hold("orders", number % 2) as log:
+            with made.writer("orders", number % 2) as log:
                 log.append(b'{"id": %d}' % number)
 
 

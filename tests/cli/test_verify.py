@@ -180,6 +180,6 @@ def test_what_cannot_be_read_is_a_finding(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_log_that_is_written_meanwhile_is_not_damaged(run: Run, store: Path) -> None:
-    with seeklog.open(store, background=False) as writer, writer.hold("orders", 0) as log:
+    with seeklog.open(store, background=False) as writer, writer.writer("orders", 0) as log:
         log.append(b"another")
         assert run("verify", "data").code == 0

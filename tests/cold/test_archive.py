@@ -347,7 +347,7 @@ def compacted(root: Path, *, keep: int) -> None:
     """
     directory = root / "orders-0"
     first, second, third = segment_bases(directory)[:3]
-    with seeklog.Log(directory, read_only=True) as log:
+    with seeklog.LogReader(directory) as log:
         kept = [batch for batch in log.read_batches(first, max_bytes=10**9) if batch.header.base_offset < third]
     data = b"".join(bytes(batch.raw) for number, batch in enumerate(kept) if number % keep == 0)
     for base in (first, second):

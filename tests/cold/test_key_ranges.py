@@ -15,7 +15,7 @@ import pytest
 import seeklog
 from cold.s3_server import BUCKET, S3Server
 from log.workbench import START_MS
-from seeklog import Log, Record, Store, TopicPartition, names
+from seeklog import LogReader, Record, Store, TopicPartition, names
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.keys import ranges
 from seeklog.log.keys.index import PAGE_SIZE, encode_key_index, open_key_index
@@ -222,7 +222,7 @@ def test_a_small_index_at_a_url_is_read_and_one_that_cannot_be_is_made_anew(
 ) -> None:
     with open_store(tmp_path / "store", segment_bytes=20_000, key_index="seal") as store:
         store.create_topic("customers", partitions=1)
-        with store.hold("customers", 0) as log:
+        with store.writer("customers", 0) as log:
             for number in range(1000):
                 log.append(b"v", key=key_of(number))
             log.flush()
@@ -232,7 +232,7 @@ def test_a_small_index_at_a_url_is_read_and_one_that_cannot_be_is_made_anew(
     for is_down in (True, False):
         files.is_down = is_down
         caplog.clear()
-        with Log(f"{memory}/customers-0", files=files, read_only=True) as log:
+        with LogReader(f"{memory}/customers-0", files=files) as log:
             for number in (0, 1, 500):
                 found = log.latest_for_key(key_of(number))
                 assert found is not None

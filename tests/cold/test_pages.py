@@ -72,7 +72,7 @@ def test_what_has_gaps_is_archived_and_reads_the_same(store: Store, place: tuple
             log = cold.log(*TOPIC)
             expected = list(store.log(*TOPIC).scan(0, log.log_end_offset))
             assert read_all(cold) == expected
-            assert all(segment.pages is not None for segment in log.view.segments)
+            assert all(segment.pages is not None for segment in log._source.view.segments)
             some = expected[:: len(expected) // 20]
             assert [next(log.read(record.offset)) for record in some] == some
             found = inspect_partition(f"{cold.location}/{TOPIC}", files=cold._files)
@@ -107,7 +107,7 @@ def test_a_batch_that_was_moved_in_an_archive_is_never_shown(store: Store, tmp_p
             read_all(cold)
         assert raised.value.path is not None
         assert raised.value.path.endswith(victim.name)
-        pin = make_pin(log.view, 0, log.log_end_offset)
+        pin = make_pin(log._source.view, 0, log.log_end_offset)
         view = pinned_view(cold._files, f"{cold.location}/{TOPIC}", pin)
         with pytest.raises(CorruptBatch, match="not those that were sealed"):
             list(reading.scan_chunks(view, 0, log.log_end_offset, limit=1 << 20))

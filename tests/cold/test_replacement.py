@@ -16,6 +16,7 @@ from seeklog import Record, Store, TopicPartition, names
 from seeklog.archive import copying as archiving
 from seeklog.archive.replacement import records_in
 from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError, ManifestMismatch
+from seeklog.log.check import repair
 from store.workbench import open_store, snapshot
 
 PARTITION = TopicPartition("orders", 0)
@@ -98,7 +99,7 @@ def repaired(store: Store, root: Path) -> range:
     """What a repair has given up of a segment that is whole in the archive."""
     store.close()
     rotten(root)
-    (loss,) = seeklog.repair(root / "orders-0").losses
+    (loss,) = repair(root / "orders-0").losses
     return range(loss.first_offset, loss.next_offset)
 
 

@@ -34,7 +34,7 @@ def archived(files: Files) -> list[int] | None:
     try:
         with Store(ARCHIVE, files=files, read_only=True, background=False) as cold:
             # Where no segment was full yet there is a topic without partitions, or none.
-            is_there = "orders" in cold.topics() and 0 in cold.partitions("orders")
+            is_there = "orders" in cold.topics() and 0 in cold.topic("orders").partitions
             return [record.offset for record in cold.log("orders", 0).scan()] if is_there else []
     except (NotALog, ArchiveIncomplete):
         return None

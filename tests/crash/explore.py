@@ -9,7 +9,7 @@ import traceback
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
-from crash.recorder import PATH, Content, Outcome, Recorder, open_log, reopen
+from crash.recorder import PATH, Content, Outcome, Recorder, open_reader, reopen
 from crash.sim import Detail, SimFiles
 from seeklog.errors import SeeklogError
 
@@ -247,7 +247,7 @@ class LogExplorer(Explorer[Recorder, Outcome]):
         follows the sync no record that power loss can take back: every state of this moment keeps `end`.
         """
         try:
-            with open_log(SimFiles(seen), recorder.config, read_only=True) as reader:
+            with open_reader(SimFiles(seen), recorder.config) as reader:
                 start, watermark = reader.log_start_offset, reader.high_watermark
                 records = {record.offset: Content.of(record) for record in reader.scan()}
         except SeeklogError as error:

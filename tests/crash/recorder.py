@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
-from seeklog import Log, LogConfig, ProducerSequence, Record, names
+from seeklog import Log, LogConfig, LogReader, ProducerSequence, Record, names
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
 from seeklog.record.batch import encode_batch
@@ -286,7 +286,7 @@ class Recorder:
 
     def append_numbered(self, count: int = 2, *, producer_id: int = 7) -> None:
         """Append as a producer that goes on where the log says, as one does after a crash."""
-        place = self.log.place_of(producer_id) or ProducerSequence(producer_id=producer_id)
+        place = self.log.next_sequence(producer_id) or ProducerSequence(producer_id=producer_id)
         records = [self._record(self.chance.randbytes(60)) for _ in range(count)]
         self._intend(records)
         with self._appending():
@@ -297,7 +297,7 @@ class Recorder:
 
     def append_transaction(self, *keys: bytes, commits: bool, producer_id: int = 7) -> None:
         """Append a batch of a producer's transaction and the marker that ends it, as they come from a broker."""
-        place = self.log.place_of(producer_id) or ProducerSequence(producer_id=producer_id)
+        place = self.log.next_sequence(producer_id) or ProducerSequence(producer_id=producer_id)
         records = [self._record(self.chance.randbytes(150), key=key) for key in keys]
         whose = {"producer_id": producer_id, "producer_epoch": place.epoch}
         raw = encode_batch(records, transactional=True, base_sequence=place.sequence, **whose)
@@ -314,7 +314,7 @@ class Recorder:
     def repeat(self, producer_id: int = 7) -> None:
         """Append a producer's last batch again, if it is there: it has the offsets that it had."""
         records, place, offsets = self._last_numbered.get(producer_id, ([], None, range(0)))
-        if place is not None and self.log.place_of(producer_id) == place.behind(len(records)):
+        if place is not None and self.log.next_sequence(producer_id) == place.behind(len(records)):
             with self._appending():
                 assert self.log.append_many(records, producer=place) == offsets
 
@@ -606,21 +606,21 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
 
 def producers_of(log: Log) -> dict[int, int]:
     """Return the last offset of each producer that a log knows; a reader knows none."""
-    if log._writing is None:
+    if log._partition is None:
         return {}
-    return {entry.producer_id: entry.last_offset for entry in log._writing.producers.state}
+    return {entry.producer_id: entry.last_offset for entry in log._partition.producers.state}
 
 
 def producer_problem(log: Log, producers: dict[int, int]) -> str:
     """Hold what is known of producers against the batches that are there."""
-    if log.read_only:
+    if not isinstance(log, Log):
         return ""
     found: dict[int, BatchHeader] = {}
     for batch in read_batches(log):
         if batch.header.producer_id >= 0 and not batch.header.is_control:
             found[batch.header.producer_id] = batch.header
     for producer_id, header in found.items():
-        place = log.place_of(producer_id)
+        place = log.next_sequence(producer_id)
         expected = (header.producer_epoch, (header.base_sequence + header.last_offset_delta + 1) % 2**31)
         if place is None or (place.epoch, place.sequence) != expected or producers[producer_id] != header.last_offset:
             return f"producer {producer_id} is to go on with {expected}, the log says {place}"
@@ -632,9 +632,9 @@ def producer_problem(log: Log, producers: dict[int, int]) -> str:
 
 def _index_problem(log: Log) -> str:
     """Hold entries for aborted transactions against their markers: one without would hide what is committed later."""
-    if log._writing is None or not log.config.compacts:
+    if log._partition is None or not log.config.compacts:
         return ""
-    files, directory = log._writing.files, log._writing.directory
+    files, directory = log._partition.files, log._partition.directory
     markers = {batch.last_offset for batch in read_batches(log) if batch.header.is_control}
     try:
         listing = [name for name in files.list(directory) if name.endswith(names.TRANSACTION_INDEX)]
@@ -680,7 +680,7 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
     read_only: dict[int, Content] = {}
     if any(path.startswith(PATH) for path in disk.files):
         try:
-            with open_log(SimFiles(disk), config, read_only=True, now_ms=now_ms) as reader:
+            with open_reader(SimFiles(disk), config, now_ms=now_ms) as reader:
                 read_only = {record.offset: Content.of(record) for record in reader.scan()}
         except SeeklogError:
             pass  # A reader may refuse what recovery has not seen yet; it may not invent.
@@ -728,9 +728,14 @@ def reopen(disk: Disk, config: LogConfig, *, epochs: Sequence[int] = (), now_ms:
     )
 
 
-def open_log(files: Files, config: LogConfig, *, read_only: bool = False, now_ms: int = START_MS) -> Log:
+def open_log(files: Files, config: LogConfig, *, now_ms: int = START_MS) -> Log:
     """Open the log of a simulated disk."""
-    return Log(PATH, config=config, read_only=read_only, files=files, clock=FakeClock(now_ms), background=False)
+    return Log(PATH, config=config, files=files, clock=FakeClock(now_ms), background=False)
+
+
+def open_reader(files: Files, config: LogConfig, *, now_ms: int = START_MS) -> LogReader:
+    """Open the log of a simulated disk to read from."""
+    return LogReader(PATH, config=config, files=files, clock=FakeClock(now_ms))
 
 
 def _evidence(disk: Disk) -> dict[str, bytes]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from crash.recorder import START_MS, Content, FakeClock, Outcome, PowerLoss, Promise, look
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from crash.transaction_promise import Replayed, TransactionPromise, replay, replayable
-from seeklog import Log, LogConfig, Record, names
+from seeklog import Log, LogConfig, LogReader, Record, names
 from seeklog.errors import GroupNotFound, SeeklogError, TopicNotFound
 from seeklog.log.transaction import read_transaction
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
@@ -518,7 +518,7 @@ class StoreRecorder:
             promise.possible.setdefault(log.log_end_offset, []).append(content)
             log.append(value, key=b"key", timestamp_ms=self.clock.now_ms())
         log.close()
-        with Log(f"{ROOT}/{topic}-{number}", files=self.files, clock=self.clock, read_only=True) as closed:
+        with LogReader(f"{ROOT}/{topic}-{number}", files=self.files, clock=self.clock) as closed:
             found = look(closed)
         assert not found.problem, found.problem
         _learn_log(promise, found)
@@ -562,14 +562,14 @@ class StoreRecorder:
 
     def commit_of(self, group: str, consumer: Consumer) -> None:
         """Commit where a consumer stands."""
-        offsets = {partition: consumer.position(*partition) for partition in consumer.assignment}
+        offsets = {partition: consumer.position(partition) for partition in consumer.assignment}
         with self._group_changing(group, offsets):
             consumer.commit()
 
     def leave(self, group: str, consumer: Consumer, *, commits: bool = False) -> None:
         """Close a consumer; with `commits` it does so automatically before."""
         member_id = consumer.member_id
-        offsets = {partition: consumer.position(*partition) for partition in consumer.assignment} if commits else {}
+        offsets = {partition: consumer.position(partition) for partition in consumer.assignment} if commits else {}
         with self._group_changing(group, offsets):
             consumer.close()
         assert member_id not in look_at_groups(self.store)[group].members

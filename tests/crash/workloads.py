@@ -591,12 +591,12 @@ def producers_of_deleted_segments(on: Recorder) -> None:
     on.is_observed = False
     on.open()
     on.append_numbered(3)
-    while len(on.log.view.segments) == 1:
+    while len(on.log._source.view.segments) == 1:
         on.append(on.chance.randbytes(300))
     on.kill()
     on.open()
     on.is_observed = True
-    on.delete_before(on.log.view.segments[-1].base_offset)
+    on.delete_before(on.log._source.view.segments[-1].base_offset)
     on.append_numbered()
     on.close()
 

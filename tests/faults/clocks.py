@@ -52,7 +52,7 @@ def run_with_jumping_clock(seed: int) -> Iterator[str]:
         log.append(b"value %03d" % step, timestamp_ms=None if stamped == "LogAppendTime" else own)
         act = chance.random()
         if act < 0.15:
-            active = max(segment.base_offset for segment in log.view.segments)
+            active = max(segment.base_offset for segment in log._source.view.segments)
             log.retain()
             if log.log_start_offset > active:
                 yield f"step {step}: the active segment, from {active} on, was deleted up to {log.log_start_offset}"
@@ -88,7 +88,10 @@ def outlived(log: Log, clock: FakeClock, retention_ms: int) -> Iterator[str]:
     """Let the log go on under a clock that is right: what it holds from before goes in time, whatever its stamps."""
     clock.advance(START_MS + 100 * DAY_MS - clock.now_ms())
     end = log.log_end_offset
-    while len(log.view.segments) < 2 or max(segment.base_offset for segment in log.view.segments) < end + 2:
+    while (
+        len(log._source.view.segments) < 2
+        or max(segment.base_offset for segment in log._source.view.segments) < end + 2
+    ):
         log.append(b"under a clock that is right")
     log.flush()
     clock.advance(retention_ms + 2 * DAY_MS)
@@ -141,7 +144,7 @@ def run_under_faketime(path: Path, chance: random.Random) -> Iterator[str]:
         if not {2001, 2026, 2044} <= stamps:
             yield f"{dates}: the clocks were not wrong: {stamps}"
         yield from (f"{dates}: {what}" for what in differences(log))
-        active = max(segment.base_offset for segment in log.view.segments)
+        active = max(segment.base_offset for segment in log._source.view.segments)
         log.retain()
         if log.log_start_offset > active:
             yield f"{dates}: the active segment was deleted"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crash.recorder import read_everything
 from faults.children import kill_config, value_at
-from seeklog import Log, Store, names
+from seeklog import Log, LogReader, Store, names
 from seeklog.errors import DiskFull, LogFailed, SeeklogError
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], Non
     for offset in range(100):
         log.append(value_at(offset))
     log.flush()
-    with Log(disk / "log", config=kill_config(flush), read_only=True) as reader:
+    with LogReader(disk / "log", config=kill_config(flush)) as reader:
         make_read_only()
         for _ in range(3):
             try:
@@ -179,7 +179,7 @@ def become_read_only(disk: Path, *, flush: str, make_read_only: Callable[[], Non
         for who, opened in (("a reader that was there", reader), ("the writer", log)):
             if [record.value for record in opened.scan()] != [value_at(offset) for offset in range(100)]:
                 said.append(f"{who} does not see the records any more")
-        with Log(disk / "log", config=kill_config(flush), read_only=True) as late:
+        with LogReader(disk / "log", config=kill_config(flush)) as late:
             if [record.value for record in late.scan()] != [value_at(offset) for offset in range(100)]:
                 said.append("a new reader does not see the records")
         try:

@@ -8,7 +8,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from faults.children import Child, kill_config, value_at
-from seeklog import Log, Store
+from seeklog import Log, LogReader, Store
 from seeklog.errors import LogClosed, LogLocked
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def _two_writers(
             yield f"{refusal} does not name process {child.pid}"
         if elapsed > LOCKED_WITHIN_SECONDS * 10:  # ten times the promise: the machine may be busy
             yield f"refused after {elapsed:.2f} s"
-    with Log(path, read_only=True) as reader:
+    with LogReader(path) as reader:
         if len(list(reader.scan())) != acknowledged:
             yield f"a reader sees {len(list(reader.scan()))} of {acknowledged} records"
     if store is not None:

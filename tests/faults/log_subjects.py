@@ -13,7 +13,8 @@ from faults.damage import Harm, Verdict, changes, difference
 from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk, without_lock
 from faults.flips import flipped
 from faults.peer_flips import BATCH
-from seeklog import Log, LogConfig, ProducerSequence, Record, names, repair
+from seeklog import Log, LogConfig, ProducerSequence, Record, names
+from seeklog.log.check import repair
 from seeklog.log.side.checkpoint import decode_checkpoint
 from seeklog.record.batch import encode_batch
 
@@ -138,7 +139,7 @@ def fill_rich(log: Log, clock: FakeClock) -> None:
 
 def append_tail(log: Log, clock: FakeClock) -> None:
     """Two batches that are not synced, one of them a producer's."""
-    place = log.place_of(PRODUCER_ID)
+    place = log.next_sequence(PRODUCER_ID)
     log.append_many(batch_of(20, clock, 2), producer=place)
     log.append_many(batch_of(21, clock, 1))
 

@@ -115,7 +115,7 @@ def _topics_of(store: Store) -> Iterator[tuple[str, TopicFound]]:
         for number in [found.partition for found in described.partitions]:
             holding: Any = contextlib.nullcontext(store.log(name, number))
             if not store.read_only:
-                holding = store.hold(name, number)
+                holding = store.writer(name, number)
             with holding as log:
                 logs.append(_look(log))
         yield name, TopicFound(described.topic_id, dict(described.configured), tuple(logs))

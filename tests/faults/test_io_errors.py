@@ -402,7 +402,7 @@ def test_a_disk_that_fails_in_a_change_stops_the_log_and_leaves_no_hole_and_no_h
             else:
                 done = (4, APPENDS, 0) if call == "delete_before" else (0, APPENDS, 4)
                 assert (start, end, epoch) in {(0, APPENDS, 0), done}, number
-            place = log.place_of(PRODUCER.producer_id)
+            place = log.next_sequence(PRODUCER.producer_id)
             assert place is not None, number
             assert place.sequence == 1, number
         if failures == 0:

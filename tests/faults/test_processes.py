@@ -14,7 +14,7 @@ import pytest
 
 from crash.recorder import read_everything
 from faults.children import Child, kill_config, value_at
-from seeklog import Log, LogConfig
+from seeklog import Log, LogConfig, LogReader
 from seeklog.errors import LogClosed, LogLocked, OffsetOutOfRange
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def test_a_closed_log_holds_no_file_open(tmp_path: Path) -> None:
     log = Log(tmp_path / "log", config=CONFIG)
     for _ in range(50):
         log.append(b"value" * 20)
-    reader = Log(tmp_path / "log", config=CONFIG, read_only=True)
+    reader = LogReader(tmp_path / "log", config=CONFIG)
     assert len(list(reader.scan())) == 50
 
     log.close()
@@ -124,8 +124,8 @@ def test_a_forked_child_closes_the_log_though_the_background_thread_held_a_lock_
             log.close()
             report("closed")
 
-        assert log._writing is not None
-        flusher = log._writing._background
+        assert log._partition is not None
+        flusher = log._partition._background
         assert flusher is not None
         with flusher._work._cond:
             child = Child(close)
@@ -161,13 +161,13 @@ def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
     with Log(path, config=CONFIG) as log:
         log.append(b"value")
         with (
-            Log(path, config=CONFIG, read_only=True) as first,
-            Log(path, config=CONFIG, read_only=True) as second,
+            LogReader(path, config=CONFIG) as first,
+            LogReader(path, config=CONFIG) as second,
         ):
             log.append(b"more")
             for reader in (first, second):
                 assert next(iter(reader.read(0))).value == b"value"
-    with Log(path, config=CONFIG, read_only=True), Log(path, config=CONFIG) as log:
+    with LogReader(path, config=CONFIG), Log(path, config=CONFIG) as log:
         assert log.append(b"even more") == 2
 
 
@@ -181,7 +181,7 @@ def test_a_reader_that_was_open_sees_what_follows_a_truncation(flush: str, sizes
     with Log(path, config=config) as log:
         for _ in range(5):
             log.append(b"a" * 60)
-        with Log(path, config=config, read_only=True) as reader:
+        with LogReader(path, config=config) as reader:
             assert len(list(reader.scan())) == 5
             log.truncate_to(3)
             for size in sizes:
@@ -237,7 +237,7 @@ def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(f
         log.append(value_at(0))
 
         def in_process(report: Callable[[str], None]) -> None:
-            with Log(path, config=config, read_only=True) as reader:
+            with LogReader(path, config=config) as reader:
                 seen, overtaken = read_until(reader, is_over)
             report(f"{seen} {overtaken}")
 
@@ -281,7 +281,7 @@ def test_a_reader_that_follows_a_writer_in_another_process_sees_every_record_onc
         log.append(value_at(0))
 
         def follow(report: Callable[[str], None]) -> None:
-            with Log(path, config=config, read_only=True) as reader:
+            with LogReader(path, config=config) as reader:
                 report("open")
                 for expected, record in enumerate(reader.follow(0, timeout_ms=10_000)):
                     assert record.offset == expected

@@ -64,7 +64,7 @@ def write_cluster(root: Path, config: dict[str, dict[str, str]], *, without: tup
                         leader=1,
                         leader_epoch=9,
                     )
-                    for number in store.partitions(name)
+                    for number in store.topic(name).partitions
                 ]
                 records += [
                     ConfigRecord(resource_name=name, name=word, value=value)
@@ -169,10 +169,10 @@ def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root
         assert store.topics() == ["customers", "new", "payments"]
         assert store.describe_topic("customers").topic_id == ids["customers"]
         assert store.describe_topic("new").topic_id == ids["new"]
-        assert store.partitions("payments") == (0, 1, 2)
+        assert store.topic("payments").partitions == (0, 1, 2)
         # It is another topic, and what the cluster's broker does with it is not known: nothing is deleted by age.
-        assert store.describe_config("customers").cleanup_policy == "delete"
-        assert store.describe_config("customers").retention_ms == -1
+        assert store.topic("customers").config.cleanup_policy == "delete"
+        assert store.topic("customers").config.retention_ms == -1
     assert {step.action for step in plan_back(str(root)).steps} <= {"keep"}
 
 
@@ -217,13 +217,13 @@ def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path
     }
     take_back(str(root))
     with open_store(root) as store:
-        assert store.describe_config("payments").retention_ms == 5000
+        assert store.topic("payments").config.retention_ms == 5000
         # A broker had the least that it takes, and seeklog's is not raised to that.
-        assert store.describe_config("payments").segment_bytes == 600
-        assert store.describe_config("payments").key_index == "none"
-        assert store.describe_config("customers").cleanup_policy == "compact"
-        assert store.describe_config("customers").retention_bytes == 77
-        assert store.describe_config("empty").flush == "batch"
+        assert store.topic("payments").config.segment_bytes == 600
+        assert store.topic("payments").config.key_index == "none"
+        assert store.topic("customers").config.cleanup_policy == "compact"
+        assert store.topic("customers").config.retention_bytes == 77
+        assert store.topic("empty").config.flush == "batch"
     assert {line for line in settings(plan_back(str(root))) if line[0] == "set"} == set()
 
 

@@ -120,10 +120,10 @@ def test_the_offsets_of_groups_are_a_file_for_kafkas_tool(root: Path, data: Path
 
 def test_a_log_that_begins_later_leaves_no_empty_segment_before_it(tmp_path: Path) -> None:
     fill(tmp_path / "store", with_groups=False)
-    with open_store(tmp_path / "store") as store, store.hold("payments", 1) as log:
+    with open_store(tmp_path / "store") as store, store.writer("payments", 1) as log:
         log.delete_before(11)
-        assert log.view.bases[0] > 0
-        first = log.view.bases[0]
+        assert log._source.view.bases[0] > 0
+        first = log._source.view.bases[0]
     make_cluster(tmp_path / "data", ALL)
 
     into(tmp_path / "store", tmp_path / "data")

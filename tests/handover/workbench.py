@@ -29,12 +29,12 @@ def fill(root: Path | str, files: Files | None = None, *, with_groups: bool = Tr
         for name, (count, config) in TOPICS.items():
             store.create_topic(name, partitions=count, config=config)
         for topic, number in (("payments", 0), ("payments", 1), ("customers", 0)):
-            with store.hold(topic, number) as log:
+            with store.writer(topic, number) as log:
                 for value in range(12):
                     log.append(b"%s-%d" % (topic.encode(), value), key=b"k%d" % (value % 3))
                     if value == 8 and topic == "payments":
                         log.begin_epoch(6)
-        with store.hold("payments", 0) as log:
+        with store.writer("payments", 0) as log:
             log.delete_before(3)
         if with_groups:
             for group in ("fraud", "a, b"):
@@ -48,7 +48,7 @@ def rows_in(root: Path | str, files: Files | None = None) -> dict[str, list[tupl
         return {
             f"{topic}-{number}": [(record.offset, record.value) for record in store.log(topic, number).scan()]
             for topic in store.topics()
-            for number in store.partitions(topic)
+            for number in store.topic(topic).partitions
         }
 
 
@@ -120,7 +120,7 @@ def lead(root: Path, *, append: Mapping[str, Sequence[bytes]] | None = None) -> 
     for directory in sorted(root.iterdir()):
         if not directory.is_dir():
             continue
-        with seeklog.Log(directory, read_only=True, background=False) as log:
+        with seeklog.LogReader(directory) as log:
             ends[directory.name], starts[directory.name] = log.log_end_offset, log.log_start_offset
             epoch = log.leader_epoch + 1
         checkpoint = directory / "leader-epoch-checkpoint"

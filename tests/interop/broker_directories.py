@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from seeklog import Log, LogConfig
+from seeklog import Log, LogConfig, LogReader
 
 GOLDEN = Path(__file__).parent / "golden" / "broker"
 NAMES = sorted(path.stem for path in GOLDEN.glob("*.json"))
@@ -36,10 +36,14 @@ def unpack(root: Path) -> None:
             archive.extractall(root, filter="data")
 
 
-def open_log(path: Path, *, read_only: bool = False, index_interval_bytes: int = 300) -> Log:
+def open_log(path: Path, *, index_interval_bytes: int = 300) -> Log:
     # The broker's own settings for these topics; retention would find the records years old.
     config = LogConfig(segment_bytes=12_000, index_interval_bytes=index_interval_bytes, retention_ms=-1, flush="os")
-    return Log(path, config=config, read_only=read_only, background=False)
+    return Log(path, config=config, background=False)
+
+
+def open_reader(path: Path) -> LogReader:
+    return LogReader(path, config=LogConfig(retention_ms=-1))
 
 
 def told(data: bytes | None, *, whole: bool) -> Any:

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from interop.kafka_jars import VERSIONS, Jars, find_jars
 from interop.make_broker_golden import T, config, create_topics, read_all, send, some_records
 from interop.real_broker import RealBroker
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, LogReader, Record
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 TOPICS: dict[str, tuple[int, dict[str, str]]] = {
@@ -93,7 +93,7 @@ def as_record(words: dict[str, Any]) -> Record:
 
 
 def read_with_seeklog(directory: Path) -> list[Row]:
-    with Log(directory, read_only=True) as log:
+    with LogReader(directory) as log:
         return [Row(r.offset, r.timestamp_ms, r.key, r.value, tuple(r.headers)) for r in log.scan()]
 
 

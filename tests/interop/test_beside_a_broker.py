@@ -31,7 +31,7 @@ from interop.broker_steps import (
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from log.workbench import QuickFiles
-from seeklog import Log, names
+from seeklog import Log, LogReader, names
 from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
 from seeklog.files import Buffer
 from store.workbench import Holder, append, open_store, snapshot
@@ -60,7 +60,7 @@ def make_partition(root: Path, *, segments: int = 4, index_bytes: int = 4096) ->
 def opened(root: Path, through: str) -> Iterator[Log]:
     """Open the partition read-only, in a store or alone."""
     if through == "log":
-        with Log(root / PLACE, read_only=True, files=QuickFiles()) as log:
+        with LogReader(root / PLACE, files=QuickFiles()) as log:
             yield log
     else:
         with open_store(root, read_only=True) as store:
@@ -84,7 +84,7 @@ from seeklog import Log
 directory, rounds, last_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
 for _ in range(rounds):
-    with Log(directory, read_only=True) as log:
+    with LogReader(directory) as log:
         assert log.offset_at_time(last_ms) is not None
         assert next(log.read(log.log_end_offset - 1)).offset == log.log_end_offset - 1
 """
@@ -149,7 +149,7 @@ class MeteredFiles(QuickFiles):
 def test_a_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
     made = make_partition(root, index_bytes=PREALLOCATED)
     files = MeteredFiles()
-    with Log(root / PLACE, read_only=True, files=files) as log:
+    with LogReader(root / PLACE, files=files) as log:
         assert log.log_end_offset == made.next_offset
         assert log.offset_at_time(made.rows[-1].timestamp_ms) == made.rows[-1].offset
         assert rows_of(log.read(made.next_offset - 2)) == made.rows[-2:]
@@ -160,7 +160,7 @@ def test_a_preallocated_index_is_read_up_to_its_first_zeros(root: Path) -> None:
 def test_no_index_that_a_broker_may_trim_is_mapped(root: Path) -> None:
     made = make_partition(root)
     files = MeteredFiles()
-    with Log(root / PLACE, read_only=True, files=files) as log:
+    with LogReader(root / PLACE, files=files) as log:
         assert rows_of(log.scan()) == made.rows
         for row in made.rows:
             assert log.offset_at_time(row.timestamp_ms) == row.offset
@@ -622,8 +622,8 @@ def test_an_adopted_topic_of_offsets_stays_compacted(tmp_path: Path, name: str) 
     unpack(tmp_path)
     for read_only in (True, False):
         with seeklog.open(tmp_path / name, read_only=read_only) as store:
-            assert store.describe_config("__consumer_offsets").cleanup_policy == "compact"
-            assert store.describe_config("plain").cleanup_policy == "delete"
+            assert store.topic("__consumer_offsets").config.cleanup_policy == "compact"
+            assert store.topic("plain").config.cleanup_policy == "delete"
 
 
 # ---------------------------------------------------------------- one partition, where a broker runs
@@ -701,7 +701,7 @@ def test_a_log_may_be_open_for_writing_beside_a_store_of_another_process(root: P
 
 def test_a_reader_of_one_partition_does_not_keep_a_broker_from_starting(root: Path) -> None:
     make_partition(root)
-    with Log(root / PLACE, read_only=True), Holder(root / names.LOCK, "broker") as broker:
+    with LogReader(root / PLACE), Holder(root / names.LOCK, "broker") as broker:
         assert broker.got_it
 
 

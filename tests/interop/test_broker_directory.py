@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pytest
 from fastcrc import crc32
 
-from seeklog import Log, LogConfig
+from seeklog import Log, LogConfig, LogReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -237,9 +237,12 @@ def make_broker(version: str) -> Broker:
 
 
 def open_log(directory: Path, **words: Any) -> Log:
-    read_only = words.pop("read_only", False)
     config = LogConfig(segment_bytes=SEGMENT_BYTES, index_interval_bytes=INTERVAL, retention_ms=-1, flush="os", **words)
-    return Log(directory, config=config, read_only=read_only, background=False)
+    return Log(directory, config=config, background=False)
+
+
+def open_reader(directory: Path) -> LogReader:
+    return LogReader(directory, config=LogConfig(retention_ms=-1))
 
 
 def rows_of(records: Any) -> list[Row]:
@@ -302,7 +305,7 @@ def test_reading_only_changes_nothing(version: str, stop: str, partition: Path) 
     broker.write(partition, stop=stop)
     before = contents(partition)
 
-    with open_log(partition, read_only=True) as log:
+    with open_reader(partition) as log:
         assert rows_of(log.scan()) == broker.rows
 
     assert contents(partition) == before
@@ -539,7 +542,7 @@ def test_a_segment_that_compaction_took_whole_batches_from_is_read_on(
     broker.rows = kept + [row for row in broker.rows if row.offset >= first_end]
     broker.write(partition, stop=stop)
 
-    with open_log(partition, read_only=True) as log:
+    with open_reader(partition) as log:
         assert rows_of(log.scan()) == broker.rows
     for _ in range(2):
         with open_log(partition) as log:

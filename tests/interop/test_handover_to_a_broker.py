@@ -86,7 +86,7 @@ def fill(root: Path) -> None:
             for topic, count in (("customers", 300), ("many", 300), ("trimmed", 150)):
                 for number in range(count):
                     producer.send(topic, b"%s-%d" % (topic.encode(), number), key=b"k%d" % (number % 50))
-        with store.hold("trimmed", 0) as log:
+        with store.writer("trimmed", 0) as log:
             log.delete_before(DELETED)
         for group in ("fraud", "reports, daily"):
             words: dict[str, Any] = {"auto_offset_reset": "earliest", "enable_auto_commit": False}
@@ -100,7 +100,7 @@ def rows_in(root: Path) -> Rows:
         return {
             f"{topic}-{number}": [(r.offset, r.key, r.value) for r in store.log(topic, number).scan()]
             for topic in store.topics()
-            for number in store.partitions(topic)
+            for number in store.topic(topic).partitions
         }
 
 
@@ -242,19 +242,19 @@ def test_a_store_comes_back_with_what_the_broker_changed_and_goes_out_again(
 
     with seeklog.open(root, background=False) as store:
         assert store.topics() == ["empty", "made-there", "many", "payments", "trimmed"]
-        assert store.describe_config("payments").retention_ms == 86_400_000_000
-        assert store.describe_config("payments").segment_bytes == 4096
-        assert store.describe_config("made-there").cleanup_policy == "compact"
-        assert store.partitions("many") == (0,)
-        assert store.partitions("empty") == (0, 1)
+        assert store.topic("payments").config.retention_ms == 86_400_000_000
+        assert store.topic("payments").config.segment_bytes == 4096
+        assert store.topic("made-there").config.cleanup_policy == "compact"
+        assert store.topic("many").partitions == (0,)
+        assert store.topic("empty").partitions == (0, 1)
         assert store.log("trimmed", 0).log_start_offset == 100
         for topic in ("payments", "made-there", "many", "empty"):
-            with store.hold(topic, 0) as log:
+            with store.writer(topic, 0) as log:
                 log.append(b"after", key=b"k")
         rows = {
             f"{topic}-{number}": [(r.offset, r.key, r.value) for r in store.log(topic, number).scan()]
             for topic in store.topics()
-            for number in store.partitions(topic)
+            for number in store.topic(topic).partitions
         }
         assert [value for _, _, value in rows["payments-1"]][-1] == b"there"
     code, _, told = seeklog_says(capfd, "handover", root, "--to-kafka", "--yes")
@@ -308,7 +308,7 @@ def tool(broker: RealBroker, command: str) -> str:
 def test_a_store_is_copied_into_a_cluster_with_epochs_that_it_knows(
     jars: Jars, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with seeklog.open(root, background=False) as store, store.hold("payments", 0) as log:
+    with seeklog.open(root, background=False) as store, store.writer("payments", 0) as log:
         for epoch in (5, 9):  # above any that a new cluster has reached
             log.begin_epoch(epoch)
             log.append(b"epoch %d" % epoch, key=b"k")

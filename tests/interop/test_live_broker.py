@@ -19,7 +19,7 @@ from interop.kafka_jars import VERSIONS, jars_or_skip
 from interop.make_broker_golden import TIMEOUT_S, config, wait_until
 from interop.real_broker import RealBroker
 from log.workbench import FakeClock
-from seeklog import Log, names
+from seeklog import Log, LogReader, names
 from seeklog.errors import LogLocked, TopicNotFound
 from soak.ledger import Ledger
 from soak.traffic import PROPERTIES, Readers, Traffic, create, running
@@ -136,5 +136,5 @@ def test_a_partition_of_a_running_broker_is_not_opened_for_writing(broker: RealB
         seeklog.open(broker.data)
     assert {path.name for path in directory.iterdir()} == before
     produce(broker, "locked", 1)
-    with Log(directory, read_only=True) as log:
+    with LogReader(directory) as log:
         assert values(log) == [b"0", b"1", b"2", b"0"]

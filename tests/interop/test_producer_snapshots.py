@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from seeklog import Log
+from seeklog import LogReader
 from seeklog.log.producers import ProducerBatch, ProducerEntry, ProducerState
 from seeklog.log.side.producer_snapshot import decode_snapshot, encode_snapshot
 from seeklog.record.control import decode_end_marker
@@ -57,7 +57,7 @@ def test_the_log_tells_what_the_brokers_snapshot_tells(broker: Path) -> None:
         snapshots = snapshots_of(directory)
         if not any(snapshots.values()):
             continue
-        with Log(directory, read_only=True) as log:
+        with LogReader(directory) as log:
             if log.log_start_offset:
                 continue  # what wrote before that was in the log once, and is in the snapshot still
             batches = list(log.read_batches(0, max_bytes=1 << 30, uncommitted=True))

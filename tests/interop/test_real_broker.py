@@ -22,6 +22,7 @@ from interop.broker_directories import (
     expected_rows,
     facts,
     open_log,
+    open_reader,
     rows,
     unpack,
 )
@@ -62,7 +63,7 @@ def test_a_look_sees_what_a_client_saw(name: str, partition: str, unpacked: Path
     told = facts(name, partition)
     before = contents(unpacked / name / partition)
 
-    with open_log(unpacked / name / partition, read_only=True) as log:
+    with open_reader(unpacked / name / partition) as log:
         assert log.high_watermark == log.log_end_offset == told["high_watermark"]
         assert log.log_start_offset <= told["log_start_offset"]
         assert rows(log.scan(told["log_start_offset"]), partition) == expected_rows(name, partition)
@@ -85,7 +86,7 @@ def test_every_offset_is_a_place_to_start(name: str, partition: str, unpacked: P
     """Goal: the broker's own index entries lead to the right batch, and zeros behind them to none."""
     told = facts(name, partition)
     expected = expected_rows(name, partition)
-    with open_log(unpacked / name / partition, read_only=True) as log:
+    with open_reader(unpacked / name / partition) as log:
         for offset in range(told["log_start_offset"], told["high_watermark"]):
             following = [row for row in expected if row[0] >= offset][:1]
             assert rows(log.read(offset, max_records=1), partition) == following, offset
@@ -95,7 +96,7 @@ def test_every_offset_is_a_place_to_start(name: str, partition: str, unpacked: P
 def test_the_kind_of_every_timestamp_is_seen(name: str, partition: str, unpacked: Path) -> None:
     told = facts(name, partition)
     kinds = {}
-    with open_log(unpacked / name / partition, read_only=True) as log:
+    with open_reader(unpacked / name / partition) as log:
         for batch in log.read_batches(told["log_start_offset"], max_bytes=1 << 24):
             for record in batch.records():
                 kinds[record.offset] = "append" if batch.header.is_log_append_time else "create"
@@ -126,7 +127,7 @@ def test_a_time_has_the_offset_that_the_broker_found(name: str, partition: str, 
 @every_partition
 def test_a_time_is_found_through_the_brokers_own_index(name: str, partition: str, unpacked: Path) -> None:
     told = facts(name, partition)
-    with open_log(unpacked / name / partition, read_only=True) as log:
+    with open_reader(unpacked / name / partition) as log:
         if log.log_start_offset < told["log_start_offset"]:
             return  # the records that DeleteRecords hid have times, too
         for time_ms, _ in told["times"]:
@@ -171,7 +172,7 @@ def test_the_indexes_are_the_brokers_byte_for_byte(name: str, partition: str, di
 
 @pytest.mark.parametrize("name", NAMES)
 def test_control_batches_hold_offsets_but_no_records(name: str, unpacked: Path) -> None:
-    with open_log(unpacked / name / "txn-0", read_only=True) as log:
+    with open_reader(unpacked / name / "txn-0") as log:
         markers = [batch for batch in log.read_batches(0, max_bytes=1 << 24) if batch.header.is_control]
         offsets = {record.offset for record in log.scan()}
 
@@ -182,10 +183,10 @@ def test_control_batches_hold_offsets_but_no_records(name: str, unpacked: Path) 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_cleaner_has_left_what_only_it_writes(name: str, unpacked: Path) -> None:
     """Goal: the directories hold empty segments, batches without records, and delete horizons."""
-    with open_log(unpacked / name / "emptied-0", read_only=True) as log:
+    with open_reader(unpacked / name / "emptied-0") as log:
         batches = list(log.read_batches(0, max_bytes=1 << 24))
     assert any(batch.record_count == 0 for batch in batches)
-    with open_log(unpacked / name / "compacted-0", read_only=True) as log:
+    with open_reader(unpacked / name / "compacted-0") as log:
         batches = list(log.read_batches(0, max_bytes=1 << 24))
     assert any(batch.header.delete_horizon_ms for batch in batches)
     assert any(batch.record_count <= batch.header.last_offset_delta for batch in batches)
@@ -195,9 +196,9 @@ def test_the_cleaner_has_left_what_only_it_writes(name: str, unpacked: Path) -> 
 @pytest.mark.parametrize("name", NAMES)
 def test_codecs_are_the_brokers(name: str, unpacked: Path) -> None:
     for codec in ("gzip", "snappy", "lz4", "zstd"):
-        with open_log(unpacked / name / f"{codec}-0", read_only=True) as log:
+        with open_reader(unpacked / name / f"{codec}-0") as log:
             assert {batch.codec for batch in log.read_batches(0, max_bytes=1 << 24)} == {codec}
-    with open_log(unpacked / name / "mixed-0", read_only=True) as log:
+    with open_reader(unpacked / name / "mixed-0") as log:
         codecs = {batch.codec for batch in log.read_batches(0, max_bytes=1 << 24)}
     assert codecs == {"none", "gzip", "snappy", "lz4", "zstd"}
 
@@ -207,7 +208,7 @@ def test_committed_offsets_are_read_from_the_brokers_own_topic(name: str, unpack
     """Goal: the last record of a key tells a group's offset; a tombstone, that there is none."""
     committed: dict[str, dict[str, list[Any]]] = {}
     for partition in ("__consumer_offsets-0", "__consumer_offsets-1"):
-        with open_log(unpacked / name / partition, read_only=True) as log:
+        with open_reader(unpacked / name / partition) as log:
             for record in log.scan():
                 version, *words = decode_key(record.key or b"")
                 if version > 1:

@@ -21,7 +21,7 @@ from interop.test_beside_a_broker import QUESTIONS, Answers, complaints
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from log.workbench import QuickFiles, config_of
-from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
+from seeklog import Log, LogConfig, LogReader, Record, Store, TopicPartition, names
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.log.broker_visit import known_checkpoint
 from store.workbench import open_store, snapshot
@@ -465,13 +465,13 @@ def test_a_reader_goes_on_behind_a_segment_whose_end_the_broker_compacted_away(t
     made.append()
     made.stop(root, clean=True)
     first, second = made.bases[:2]
-    with Log(root / PLACE, read_only=True, config=LogConfig(max_open_segments=1)) as reader:
+    with LogReader(root / PLACE, config=LogConfig(max_open_segments=1)) as reader:
         items = reader.read_batches(0, max_bytes=1 << 30)
         found = [next(items)]
         for _ in made.clean(first):
             pass
         made.stop(root, clean=True)
-        with open_ours(root) as store, store.hold("orders", 0):
+        with open_ours(root) as store, store.writer("orders", 0):
             pass
         assert next(reader.read(second)).offset >= second  # opens another file, and so releases the first
         found += items
@@ -506,7 +506,7 @@ def test_an_epoch_that_our_writer_begins_during_a_look_is_not_a_visit(tmp_path: 
         writer.advance_high_watermark(2)
         files = Interrupted(names.CHECKPOINT)
         files.interrupt(number, lambda: writer.begin_epoch(3))
-        with Log(place, config=manual, files=files, read_only=True) as reader:
+        with LogReader(place, config=manual, files=files) as reader:
             assert reader.high_watermark == 2
         files.interrupt(1, lambda: writer.begin_epoch(4))
         found = known_checkpoint(files, str(place), inherited=None)
@@ -541,7 +541,7 @@ def test_damage_in_the_last_segment_ends_the_log_for_no_reader_that_met_it(tmp_p
         writer.flush()
         for n in range(40):
             writer.append(b"value %d" % n)
-        with Log(place, config=config, files=QuickFiles(), read_only=True) as reader:
+        with LogReader(place, config=config, files=QuickFiles()) as reader:
             assert reader.high_watermark == 40
             path = place / f"{0:020d}.log"
             at = sum(map(len, itertools.islice(split_batches(path.read_bytes()), 20)))

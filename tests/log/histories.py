@@ -37,8 +37,8 @@ class Coordinator:
 
     @property
     def clock(self) -> Clock:
-        assert self.log._writing is not None
-        return self.log._writing.clock
+        assert self.log._partition is not None
+        return self.log._partition.clock
 
     def put(self, *rows: tuple[str, bytes | None], producer: int = NO_PRODUCER, epoch: int = 0) -> None:
         """Append one batch: of a producer's transaction, or of nobody's."""
@@ -46,7 +46,7 @@ class Coordinator:
         if producer == NO_PRODUCER:
             self.log.append_batches(encode_batch(records))
             return
-        place = self.log.place_of(producer)
+        place = self.log.next_sequence(producer)
         sequence = self.sequences.get(producer, 0) if place is None else place.sequence
         self.sequences[producer] = sequence + len(records)
         words = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
@@ -59,7 +59,7 @@ class Coordinator:
         first = self.starts.pop(producer, None)
         if first is not None and not commits:
             stable = min(self.starts.values(), default=offset + 1)
-            segment = self.log.view.segments[-1]
+            segment = self.log._source.view.segments[-1]
             with Path(segment.path.removesuffix(".log") + ".txnindex").open("ab") as index:
                 index.write(ENTRY.pack(0, producer, first, offset, stable))
 
@@ -74,7 +74,7 @@ class Coordinator:
         """
         for word in script.split():
             if word == "|":
-                writing = self.log._writing
+                writing = self.log._partition
                 assert writing is not None
                 with writing._lock:
                     if writing._active.size:

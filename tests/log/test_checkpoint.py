@@ -12,11 +12,13 @@ from seeklog.errors import CorruptionError
 from seeklog.files import replace_file
 from seeklog.log.side.checkpoint import (
     Checkpoint,
+    SavedState,
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
     write_checkpoint,
 )
+from seeklog.record.framed import encode_framed
 from seeklog.record.kernel import crc32c
 
 PLAIN = Checkpoint(recovery_point=1000, log_start_offset=7, high_watermark=900, contiguous_from=3)
@@ -26,7 +28,7 @@ FULL = Checkpoint(
     high_watermark=2**62,
     contiguous_from=0,
     epochs=((0, 0), (3, 700)),
-    active=(5, -1, 2**62),
+    active=SavedState(5, -1, 2**62, *range(13)),
 )
 
 
@@ -44,8 +46,14 @@ def test_a_checkpoint_is_lines_of_words_and_numbers() -> None:
         "contiguous_from 0\n"
         "generation 0\n"
         "epochs 0 0 3 700\n"
-        f"active 5 -1 {2**62}\n"
+        f"active 5 -1 {2**62} 0 1 2 3 4 5 6 7 8 9 10 11 12\n"
     )
+
+
+def test_a_saved_state_of_another_version_is_not_believed() -> None:
+    lines = encode_checkpoint(PLAIN).decode().splitlines()[1:-1]
+    data = encode_framed("seeklog-checkpoint 1", [*lines, "active 5 -1 7"])
+    assert decode_checkpoint(data, path="p") == PLAIN
 
 
 def test_without_a_clean_close_nothing_is_said_of_the_active_segment() -> None:

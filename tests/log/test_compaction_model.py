@@ -22,7 +22,7 @@ from log.histories import NO_PRODUCER, Coordinator
 from log.test_compaction import Died, DyingFiles
 from log.test_compaction_transactions import compact_as_the_model, look
 from log.workbench import START_MS, FakeClock, crashed_copy, open_log, segment_bases
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, LogReader, Record
 
 EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 60
 DAY_MS = 24 * 3600 * 1000
@@ -111,7 +111,7 @@ class CompactedMachine(RuleBasedStateMachine):
     @rule()
     def look_on(self) -> None:
         if self.reader is None:
-            self.reader = Log(self.path, config=self.config, clock=self.clock, read_only=True)
+            self.reader = LogReader(self.path, config=self.config, clock=self.clock)
         assert list(self.reader.scan()) == list(self.log.scan())
 
     @invariant()

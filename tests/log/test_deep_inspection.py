@@ -29,7 +29,7 @@ def test_a_batch_that_begins_before_the_end_of_a_chunk_is_read_whole(tmp_path: P
         log.append_batches(first)
         log.append_many([Record(bytes(30)) for _ in range(3)])
         log.append(b"last")
-        segment = log._partition.view.segments[0]
+        segment = log._source.view.segments[0]
 
         batches = list(read_batches(segment, 0, segment.size))
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crash.sim import FaultyFiles
-from log.workbench import QuickFiles, crashed_copy, fill, open_log
+from log.workbench import QuickFiles, crashed_copy, fill, open_log, open_reader
 from seeklog import names
 from seeklog.errors import LogFailed, UsageError
 from seeklog.log.side.epochs import LeaderEpochs, decode_epochs, encode_epochs
@@ -230,8 +230,6 @@ def test_a_reader_knows_the_epochs_too(tmp_path: Path) -> None:
         fill(log, 3)
         log.begin_epoch(2)
         fill(log, 1)
-        with open_log(tmp_path, read_only=True) as reader:
+        with open_reader(tmp_path) as reader:
             assert reader.leader_epoch == 2
             assert reader.end_offset_for_epoch(0) == (0, 3)
-            with pytest.raises(UsageError, match="read-only"):
-                reader.begin_epoch(3)

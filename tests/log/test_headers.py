@@ -20,7 +20,7 @@ def test_every_range_of_a_batch_has_the_records_that_lie_in_it(tmp_path: Path, h
     raw = Sketch(tuple(Row(delta=delta) for delta in held)).encode()
     with open_log(tmp_path / "log") as log:
         log.append_batches(raw)
-        segment = log._partition.view.segments[0]
+        segment = log._source.view.segments[0]
         for start in range(5):
             for stop in range(start + 1, 7):
                 census = take_census(segment, start, stop, limit=LIMIT)
@@ -39,7 +39,7 @@ def test_only_batches_of_records_count_and_the_first_of_them_tells_the_first_tim
         for raw in batches:
             log.append_batches(raw)
 
-        census = take_census(log.view.segments[0], 0, log.log_end_offset, limit=LIMIT)
+        census = take_census(log._source.view.segments[0], 0, log.log_end_offset, limit=LIMIT)
 
     assert census == Census(batch_count=4, record_count=3, first_timestamp_ms=T + 3, max_timestamp_ms=T + 3)
 
@@ -47,7 +47,7 @@ def test_only_batches_of_records_count_and_the_first_of_them_tells_the_first_tim
 def test_a_file_that_was_cut_since_it_was_listed_is_told_with_the_place(tmp_path: Path) -> None:
     with open_log(tmp_path / "log") as log:
         fill(log, 3)
-        segment = log.view.segments[0]
+        segment = log._source.view.segments[0]
         os.truncate(segment.path, 2 * BATCH_BYTES + 10)
 
         with pytest.raises(LostRecords, match=f"ends after {2 * BATCH_BYTES + 10} bytes") as caught:
@@ -60,7 +60,7 @@ def test_a_batch_that_must_be_counted_and_cannot_be_read_is_named(tmp_path: Path
     """Its header is whole: only who asks for a part of it finds out."""
     with open_log(tmp_path / "log") as log:
         log.append_batches(Sketch([Row(), Row(delta=4)]).encode())
-        segment = log.view.segments[0]
+        segment = log._source.view.segments[0]
         path = Path(segment.path)
         path.write_bytes(path.read_bytes()[:-1] + b"\xff")
 

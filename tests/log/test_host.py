@@ -21,10 +21,11 @@ from log.workbench import (
     make_log,
     offsets,
     open_log,
+    open_reader,
     value_of,
     values,
 )
-from seeklog import Log, LogConfig, TopicPartition, names
+from seeklog import Log, LogConfig, LogReader, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import LostRecords, NotALog, UnsupportedMagic
 from seeklog.log.host import MAX_INDEX_BYTES, BackgroundOf, Flushes, Host, OpenSegments
@@ -46,16 +47,11 @@ def host_of(
     )
 
 
-def open_hosted(path: Path, host: Host, *, read_only: bool = False, background: bool = False, **words: Any) -> Log:
-    return Log(
-        path,
-        config=config_of(**words),
-        clock=FakeClock(),
-        files=QuickFiles(),
-        read_only=read_only,
-        background=background,
-        host=host,
-    )
+def open_hosted(path: Path, host: Host, *, read_only: bool = False, background: bool = False, **words: Any) -> Any:
+    config, clock, files = config_of(**words), FakeClock(), QuickFiles()
+    if read_only:
+        return LogReader(path, config=config, clock=clock, files=files, host=host)
+    return Log(path, config=config, clock=clock, files=files, background=background, host=host)
 
 
 # ---------------------------------------------------------------- files that are shared
@@ -163,7 +159,7 @@ def test_a_scan_that_runs_goes_on_though_others_need_the_files(tmp_path: Path) -
 
 def test_a_log_alone_has_a_bound_of_its_own(tmp_path: Path) -> None:
     make_log(tmp_path, 6, segment_bytes=BATCH_BYTES)
-    with open_log(tmp_path, read_only=True, max_open_segments=2) as log:
+    with open_reader(tmp_path, max_open_segments=2) as log:
         assert len(list(log.scan())) == 6
         assert open_files(tmp_path) <= FILES_OF_A_SEGMENT * 2
 
@@ -254,7 +250,7 @@ class Partition:
         self.end = self.broker.next_offset
         self.active = path / f"{self.broker.segments[-1].base_offset:020d}.log"
 
-    def open(self, checkpoint: Checkpoint | None, *, read_only: bool = False) -> Log:
+    def open(self, checkpoint: Checkpoint | None, *, read_only: bool = False) -> Any:
         return open_hosted(self.path, host_of(inherited=checkpoint), read_only=read_only, segment_bytes=SEGMENT_BYTES)
 
     def cut(self, size: int) -> None:
@@ -417,13 +413,11 @@ def test_a_file_is_not_closed_under_whoever_just_uses_it(tmp_path: Path, read_on
     """Threads that read other partitions need the room at any moment: what is in use stays open for its user."""
     make_log(tmp_path, 9, segment_bytes=4 * BATCH_BYTES, index_interval_bytes=0)
     bound = OpenSegments(1)
-    with Log(
+    with (LogReader if read_only else Log)(
         tmp_path,
         config=config_of(segment_bytes=4 * BATCH_BYTES),
         clock=FakeClock(),
         files=EvictingFiles(bound),
-        read_only=read_only,
-        background=False,
         host=host_of(open_segments=bound),
     ) as log:
         for _ in range(2):

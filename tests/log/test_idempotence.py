@@ -150,9 +150,9 @@ def test_what_is_refused_changes_nothing(tmp_path: Path, sequence: int, epoch: i
 def test_batches_of_many_producers_come_in_one_append(log: Log) -> None:
     raw = raw_of(0) + raw_of(0, 3, producer_id=8) + raw_of(2) + encode_batch(records(0))
     assert log.append_batches(raw) == range(9)
-    assert log.place_of(7) == place(4)
-    assert log.place_of(8) == place(3, producer_id=8)
-    assert log.place_of(9) is None
+    assert log.next_sequence(7) == place(4)
+    assert log.next_sequence(8) == place(3, producer_id=8)
+    assert log.next_sequence(9) is None
     with pytest.raises(DuplicateSequence):
         log.append_batches(raw)
 
@@ -173,18 +173,8 @@ def test_a_batch_that_is_too_large_is_not_noted(tmp_path: Path) -> None:
     with open_log(tmp_path, max_message_bytes=200) as log:
         with pytest.raises(UsageError, match="200"):
             append(log, 0, count=20)
-        assert log.place_of(7) is None
+        assert log.next_sequence(7) is None
         append(log, 0)
-
-
-def test_a_reader_numbers_nothing(tmp_path: Path) -> None:
-    with open_log(tmp_path) as log:
-        append(log, 0)
-        with open_log(tmp_path, read_only=True) as reader:
-            with pytest.raises(UsageError):
-                append(reader, 2)
-            with pytest.raises(UsageError):
-                reader.place_of(7)
 
 
 def test_the_time_of_the_append_counts_where_the_log_stamps(tmp_path: Path) -> None:
@@ -238,7 +228,7 @@ def test_a_clean_open_reads_one_snapshot_and_no_batch(tmp_path: Path) -> None:
 
     files = Watching()
     with open_log(tmp_path, files=files, **SEGMENT) as log:
-        assert log.place_of(7) == place(16)
+        assert log.next_sequence(7) == place(16)
         assert append(log, 14) == range(14, 16), "the last batch is in the snapshot"
         assert ".log" not in files.seen
         assert ".snapshot" in files.seen
@@ -285,12 +275,12 @@ def test_a_damaged_snapshot_is_passed_over_and_told_once(
         path.write_bytes(damage)
     with caplog.at_level(logging.WARNING), open_log(tmp_path, **SEGMENT) as log:
         assert log.recovery.clean
-        assert log.place_of(7) == place(16)
+        assert log.next_sequence(7) == place(16)
         assert append(log, 8) == range(8, 10), "more is known than a snapshot tells"
         append(log, 16)
     caplog.clear()
     with caplog.at_level(logging.WARNING), open_log(tmp_path, **SEGMENT) as log:
-        assert log.place_of(7) == place(18)
+        assert log.next_sequence(7) == place(18)
     assert not caplog.records
 
 
@@ -333,7 +323,7 @@ def test_an_idle_producer_is_forgotten_and_so_is_its_snapshot(tmp_path: Path) ->
             append(log, 8)
     clock.advance(1)
     with open_log(tmp_path, clock=clock) as log:
-        assert log.place_of(7) is None
+        assert log.next_sequence(7) is None
         log.append(b"on")
     checkpoint = read_checkpoint(QuickFiles(), str(tmp_path))
     assert checkpoint is not None
@@ -361,14 +351,14 @@ def test_a_truncated_log_knows_what_it_knew_at_that_end(tmp_path: Path, end: int
             append(log, sequence)
         log.flush()
         assert log.truncate_to(end) == end
-        assert log.place_of(7) == (place(end) if end else None)
+        assert log.next_sequence(7) == (place(end) if end else None)
         assert [offset for offset in snapshots(home) if offset > end] == []
         if end:
             assert append(log, end - 2) == range(end - 2, end)
         assert append(log, end, epoch=1 if end == 0 else 0) == range(end, end + 2)
         left = crashed_copy(home, tmp_path / "left")
     with open_log(left, **SEGMENT) as log:
-        assert log.place_of(7) == place(end + 2, epoch=1 if end == 0 else 0)
+        assert log.next_sequence(7) == place(end + 2, epoch=1 if end == 0 else 0)
 
 
 def test_producers_outlive_their_records(tmp_path: Path) -> None:
@@ -442,9 +432,9 @@ def test_snapshots_of_deleted_segments_go_but_never_the_newest(tmp_path: Path) -
         assert segment_bases(home)[0] > first
         left = crashed_copy(home, tmp_path / "left")
     with open_log(left, **SEGMENT) as log:
-        assert log.place_of(7) == place(first), "as far as the disk had room for it"
+        assert log.next_sequence(7) == place(first), "as far as the disk had room for it"
     with open_log(home, **SEGMENT) as log:
-        assert log.place_of(7) is not None
+        assert log.next_sequence(7) is not None
 
 
 def test_a_failed_log_is_opened_anew_and_the_batch_repeated(tmp_path: Path) -> None:
@@ -464,8 +454,8 @@ def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
     append(log, 0)
     append(log, 0, producer_id=8)
     append(log, 2)
-    assert log._writing is not None
-    assert log._writing.producers.last_offsets() == {7: 5, 8: 3}
+    assert log._partition is not None
+    assert log._partition.producers.last_offsets() == {7: 5, 8: 3}
 
 
 def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothing(tmp_path: Path) -> None:
@@ -483,11 +473,11 @@ def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothi
             log.delete_before(8)
         files.is_full = False
     with open_log(tmp_path, files=files, **words) as log:
-        assert (log.log_start_offset, log.place_of(7)) == (0, place(1))
+        assert (log.log_start_offset, log.next_sequence(7)) == (0, place(1))
         assert log.delete_before(8) == 2
-        assert log.place_of(7) == place(1)
+        assert log.next_sequence(7) == place(1)
     with open_log(tmp_path, files=files, **words) as log:
-        assert log.place_of(7) == place(1)
+        assert log.next_sequence(7) == place(1)
 
 
 def test_an_emptied_log_rolls_without_a_look_at_what_was_deleted(tmp_path: Path) -> None:

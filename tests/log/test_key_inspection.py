@@ -126,7 +126,7 @@ def test_a_damaged_log_that_lost_its_seal_says_nothing_about_its_key_index(log: 
 def test_a_key_index_of_records_that_cannot_be_read_is_damage(tmp_path: Path) -> None:
     with open_log(tmp_path) as log:
         log.append_batches(batch_of(varint(100) + b"a record that is shorter"))
-        state = log.view.segments[0].scan_all()
+        state = log._source.view.segments[0].scan_all()
     index = tmp_path / f"{0:020d}.keyindex"
     index.write_bytes(encode_key_index(KeyTable(0), seal_of(state, sealed_at_ms=0)))
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from log.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log, wait_until
+from log.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log, open_reader, wait_until
 from record.batches import Row, Sketch, batch_of
 from record.test_key_table import TWINS
 from seeklog import Log, Record
@@ -240,7 +240,7 @@ def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: P
         tmp_path, segment_bytes=SEGMENT_BYTES, flush="interval", key_index="seal", clock=TickingClock()
     ) as log:
         fill(log, 60)
-        partition = log._partition
+        partition = log._source
         partition._flush()  # type: ignore[union-attr]
         log.append(b"meanwhile")
         assert log.recovery_point < log.log_end_offset
@@ -329,7 +329,7 @@ def test_a_reader_uses_side_files_and_writes_none(tmp_path: Path) -> None:
 def test_a_reader_keeps_what_it_had_to_make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     latest = make(tmp_path, key_index="none")
     made = counted(monkeypatch)
-    with open_log(tmp_path, read_only=True) as log:
+    with open_reader(tmp_path) as log:
         sealed = log.segment_count - 1
         for _ in range(3):
             assert {key: log.latest_for_key(key) for key in latest} == latest
@@ -337,7 +337,7 @@ def test_a_reader_keeps_what_it_had_to_make(tmp_path: Path, monkeypatch: pytest.
         assert len(made) == sealed
         # Where there is no room for it, it is made again, and the answer is the same.
         monkeypatch.setattr(keys_module, "MEMORY_MOST_BYTES", 0)
-    with open_log(tmp_path, read_only=True) as log:
+    with open_reader(tmp_path) as log:
         assert {key: log.latest_for_key(key) for key in latest} == latest
 
 
@@ -357,7 +357,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
         log.append(b"first", key=b"k")
-        with open_log(tmp_path, read_only=True) as reader:
+        with open_reader(tmp_path) as reader:
             for number in range(80):
                 log.append(b"%d" % number, key=KEYS[number % 4])
                 if number % 7 == 0:
@@ -573,7 +573,7 @@ def test_a_segment_that_became_shorter_gives_the_keys_that_are_left(tmp_path: Pa
     with open_log(tmp_path) as log:
         for number in range(5):
             log.append(b"v", key=b"%d" % number)
-        segment = log.view.segments[0]
+        segment = log._source.view.segments[0]
         size = segment.size // 5
         with open(tmp_path / f"{0:020d}.log", "r+b") as file:
             file.truncate(3 * size)
@@ -671,7 +671,7 @@ def test_keys_are_found_after_a_compaction(tmp_path: Path) -> None:
                 log.append(b"%d %d" % (round_number, number), key=KEYS[number % 4])
             log.flush()
             before = {key: log.latest_for_key(key) for key in [*KEYS, b"stranger"]}
-            with open_log(tmp_path, read_only=True) as reader:
+            with open_reader(tmp_path) as reader:
                 log.compact()
                 for _ in range(2):
                     assert {key: log.latest_for_key(key) for key in before} == before
@@ -688,10 +688,10 @@ def test_an_index_that_names_a_record_which_compaction_took_leads_to_the_log(tmp
         for number in range(120):
             log.append(b"%d" % number, key=KEYS[1 + number % 3])
         log.flush()
-        first = log.view.segments[0]
+        first = log._source.view.segments[0]
         table, end = collect_keys(first, limit=1 << 20), first.next_offset
         log.compact()
-        seal = log.view.segments[0].seal
+        seal = log._source.view.segments[0].seal
         left = {row.key: row.offset for row in log.scan(0, end)}
     assert seal is not None
     (tmp_path / "00000000000000000000.keyindex").write_bytes(encode_key_index(table, seal))
@@ -711,7 +711,7 @@ def test_a_segment_that_is_deleted_while_its_index_is_made_gets_none(tmp_path: P
         for path in key_files(tmp_path):
             path.unlink()
     with open_log(tmp_path, files=files, segment_bytes=SEGMENT_BYTES, key_index="seal") as log:
-        first, second, *_ = log.view.segments
+        first, second, *_ = log._source.view.segments
         files.after("read", Path(first.path).name, lambda: log.delete_before(second.base_offset))
         log.make_key_indexes()
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from seeklog import Log, LogConfig, Record, rebuild_index, recover_or_rebuild, validate_index
+from seeklog import Log, LogConfig, LogReader, Record
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import (
     CorruptBatch,
@@ -28,6 +28,7 @@ from seeklog.errors import (
     SeeklogError,
 )
 from seeklog.files import Buffer, OsFiles
+from seeklog.log.check import rebuild_index, recover_or_rebuild, validate_index
 from seeklog.log.index import OffsetIndex
 from seeklog.record.batch import encode_batch
 
@@ -185,7 +186,7 @@ def open_in_this_process(path: Path) -> int:
 def test_s0_old_indexes_are_let_go_when_many_segments_are_read(tmp_path: Path) -> None:
     make_log(tmp_path, 300, config=LogConfig(flush="os", segment_bytes=3 * BATCH_BYTES))
 
-    with Log(tmp_path, read_only=True, config=LogConfig(max_open_segments=4)) as log:
+    with LogReader(tmp_path, config=LogConfig(max_open_segments=4)) as log:
         before = open_in_this_process(tmp_path)
         for offset in range(300):
             assert next(log.read(offset, max_records=1)).offset == offset
@@ -236,7 +237,7 @@ def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog:
     struct.pack_into(">i", index, 50 * 8 + 4, 7)
     (tmp_path / FIRST_INDEX).write_bytes(index)
 
-    with caplog.at_level(logging.DEBUG, logger="seeklog"), Log(tmp_path, read_only=True) as log:
+    with caplog.at_level(logging.DEBUG, logger="seeklog"), LogReader(tmp_path) as log:
         for offset in range(200):
             assert next(log.read(offset)).value == value_of(offset)
 
@@ -316,7 +317,7 @@ def test_s1_a_torn_tail_does_not_swallow_the_next_append(tmp_path: Path) -> None
 
     with Log(tmp_path) as log:
         offset = log.append(b"after")
-    with Log(tmp_path, read_only=True) as log:
+    with LogReader(tmp_path) as log:
         assert offset == 5
         assert [record.value for record in log.scan()] == [*(value_of(n) for n in range(5)), b"after"]
 
@@ -329,7 +330,7 @@ def test_s1_a_first_entry_of_zeros_does_not_make_an_index_read_as_empty(tmp_path
     for path in tmp_path.glob("seeklog-*"):
         path.unlink()  # as the broker left it
 
-    with Log(tmp_path, read_only=True) as log:
+    with LogReader(tmp_path) as log:
         for offset in range(100):
             assert next(log.read(offset)).value == value_of(offset)
         assert log.seek(99).scanned_bytes <= 2 * BATCH_BYTES
@@ -341,7 +342,7 @@ def test_s1_a_read_uses_the_index(tmp_path: Path) -> None:
     make_log(tmp_path, 10_000)
     files = WatchedFiles()
 
-    with Log(tmp_path, read_only=True, files=files) as log:
+    with LogReader(tmp_path, files=files) as log:
         next(log.read(5_000, max_records=1))
         files.reads.clear()
         next(log.read(7_000, max_records=1, max_bytes=4096))
@@ -402,7 +403,7 @@ def test_s2_with_flush_batch_a_record_is_synced_before_append_returns(tmp_path: 
 def test_s2_reading_streams_across_segments(tmp_path: Path) -> None:
     make_log(tmp_path, 95, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES))
 
-    with Log(tmp_path, read_only=True) as log:
+    with LogReader(tmp_path) as log:
         for start in range(95):
             assert [record.offset for record in log.scan(start)] == list(range(start, 95))
 
@@ -502,7 +503,7 @@ def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(t
     for path in tmp_path.glob("seeklog-*"):
         path.unlink()
 
-    with Log(tmp_path, read_only=True) as log:
+    with LogReader(tmp_path) as log:
         for offset in range(200):
             assert next(log.read(offset)).value == value_of(offset)
         assert log.offset_at_time(STAMP_MS + 150_000) == 150
@@ -520,7 +521,7 @@ def test_s3_a_full_index_rolls_the_segment(tmp_path: Path, limit: int) -> None:
     assert len(segment_files(tmp_path)) > 1
     assert all(path.stat().st_size <= limit for path in segment_files(tmp_path, ".index"))
     assert all(path.stat().st_size <= limit for path in segment_files(tmp_path, ".timeindex"))
-    with Log(tmp_path, read_only=True) as log:
+    with LogReader(tmp_path) as log:
         assert [record.offset for record in log.scan()] == list(range(100))
 
 
@@ -557,7 +558,7 @@ def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.Monke
     with Log(tmp_path, config=LogConfig(flush="os")) as log:
         fill(log, 20)
 
-    with Log(tmp_path, read_only=True) as log:
+    with LogReader(tmp_path) as log:
         assert [record.value for record in log.scan()] == [value_of(number) for number in range(20)]
 
 
@@ -703,7 +704,7 @@ def test_s4_every_error_is_typed_and_says_where(tmp_path: Path) -> None:
     raw = bytearray((tmp_path / "log" / FIRST_LOG).read_bytes())
     raw[BATCH_BYTES + 70] ^= 1
     (tmp_path / "log" / FIRST_LOG).write_bytes(raw)
-    with Log(tmp_path / "log", read_only=True) as log, pytest.raises(CorruptBatch) as caught:
+    with LogReader(tmp_path / "log") as log, pytest.raises(CorruptBatch) as caught:
         list(log.scan())
     assert caught.value.position == BATCH_BYTES
     assert str(caught.value.path).endswith(FIRST_LOG)

@@ -32,7 +32,7 @@ from log.workbench import START_MS, FakeClock, QuickFiles, crashed_copy, offsets
 from record.batches import CODECS, Sketch, batch_of
 from record.batches import Row as HandMade
 from record.test_key_table import TWINS
-from seeklog import Log, LogConfig, ProducerSequence, Record
+from seeklog import Log, LogConfig, LogReader, ProducerSequence, Record
 from seeklog.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
 from seeklog.record.batch import encode_batch
 
@@ -185,9 +185,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def open_reader(self) -> Log:
         if self.reader is None:
-            self.reader = Log(
-                self.path, config=self.config, clock=self.clock, files=self.files, read_only=True, background=False
-            )
+            self.reader = LogReader(self.path, config=self.config, clock=self.clock, files=self.files)
         return self.reader
 
     def teardown(self) -> None:
@@ -312,7 +310,7 @@ class LogMachine(RuleBasedStateMachine):
     def producers_agree(self) -> None:
         if hasattr(self, "log"):
             for producer_id in PRODUCERS:
-                known = self.log.place_of(producer_id)
+                known = self.log.next_sequence(producer_id)
                 last = self.model.last_of(producer_id)
                 assert known == (last.place.behind(len(last.records)) if last is not None else None)
 

@@ -25,6 +25,7 @@ from log.workbench import (
     make_log,
     offsets,
     open_log,
+    open_reader,
     value_of,
     values,
     wait_until,
@@ -49,7 +50,7 @@ def writer(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def reader(writer: Log) -> Iterator[Log]:
-    with open_log(writer.path, clock=SystemClock(), read_only=True, **SMALL) as log:
+    with open_reader(writer.path, clock=SystemClock(), **SMALL) as log:
         yield log
 
 
@@ -91,7 +92,7 @@ def test_a_reader_sees_each_append(reader: Log, writer: Log) -> None:
 def test_a_reader_sees_what_was_there_before_it_came(writer: Log) -> None:
     fill(writer, 23)
 
-    with open_log(writer.path, read_only=True, **SMALL) as reader:
+    with open_reader(writer.path, **SMALL) as reader:
         assert_same(reader, writer)
 
 
@@ -185,7 +186,7 @@ def test_a_reader_sees_a_log_that_begins_again_from_nothing(reader: Log, writer:
 def test_a_reader_survives_the_close_and_reopen_of_the_writer(tmp_path: Path) -> None:
     path = tmp_path / "log"
     make_log(path, 7, **SMALL)
-    with open_log(path, read_only=True, **SMALL) as reader:
+    with open_reader(path, **SMALL) as reader:
         for count in (7, 14, 21):
             assert offsets(reader.scan()) == list(range(count))
             assert reader.recovery_point == count
@@ -199,7 +200,7 @@ def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
 ) -> None:
     make_log(tmp_path, 23, **SMALL)
 
-    with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=True, **SMALL) as reader:
+    with caplog.at_level(logging.WARNING, "seeklog"), open_reader(tmp_path, **SMALL) as reader:
         for offset in range(23):
             assert offsets(reader.read(offset, max_records=1)) == [offset]
             assert reader.offset_at_time(START_MS + offset * 1000) == offset
@@ -218,7 +219,7 @@ def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> No
 
     make_log(tmp_path, 3000)
     files = Reads()
-    with open_log(tmp_path, files=files, read_only=True) as reader:
+    with open_reader(tmp_path, files=files) as reader:
         assert reader.log_end_offset == 3000
 
     assert files.total < 20 * BATCH_BYTES
@@ -233,7 +234,7 @@ def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_pat
         log.append(b"small")
         path = crashed_copy(tmp_path / "writer", tmp_path / "log")
 
-    with open_log(path, read_only=True, **words) as reader:
+    with open_reader(path, **words) as reader:
         assert [len(value or b"") for value in values(reader.scan())] == [large, 5]
         with open_log(path, **words) as writer:
             assert not writer.recovery.clean
@@ -249,23 +250,23 @@ def test_a_batch_that_no_index_entry_could_name_ends_what_is_seen(tmp_path: Path
         path = tmp_path / f"{count}"
         path.mkdir()
         (path / FIRST).write_bytes(b"".join(batches[:count]))
-        with open_log(path, read_only=True) as reader:
+        with open_reader(path) as reader:
             assert offsets(reader.scan()) == seen
             assert reader.log_end_offset == (seen[-1] + 1 if seen else 0)
 
 
 def test_a_reader_tells_from_where_on_no_offset_may_be_missing(tmp_path: Path) -> None:
     make_log(tmp_path, 7, **SMALL)
-    with open_log(tmp_path, read_only=True, **SMALL) as reader:
-        assert reader.contiguous_from == 0
+    with open_reader(tmp_path, **SMALL) as reader:
+        assert reader._source.contiguous_from == 0
     # Without a checkpoint it is a broker's; whoever takes it over vouches for what it writes itself.
     (tmp_path / names.CHECKPOINT).unlink()
-    with open_log(tmp_path, read_only=True, **SMALL) as reader:
-        assert reader.contiguous_from == INT64_MAX
+    with open_reader(tmp_path, **SMALL) as reader:
+        assert reader._source.contiguous_from == INT64_MAX
         with open_log(tmp_path, **SMALL) as writer:
             fill(writer, 3)
             assert reader.log_end_offset == 10
-            assert writer.contiguous_from == reader.contiguous_from == 7
+            assert writer._source.contiguous_from == reader._source.contiguous_from == 7
 
 
 # ---------------------------------------------------------------- a writer that does not wait
@@ -286,7 +287,7 @@ def test_a_reader_follows_a_writer_that_keeps_rolling_a_few_times_and_not_for_ev
     files = Restless()
     with (
         open_log(tmp_path, **SMALL) as writer,
-        open_log(tmp_path, files=files, read_only=True, **SMALL) as reader,
+        open_reader(tmp_path, files=files, **SMALL) as reader,
     ):
         fill(writer, 5)
         files.writer = writer
@@ -306,7 +307,7 @@ def test_a_scan_goes_on_in_the_segment_that_a_truncation_has_made_the_last(tmp_p
     with open_log(tmp_path, files=files, **words) as writer:
         fill(writer, 12)
         writer.flush()
-        with open_log(tmp_path, files=files, read_only=True, **words) as other:
+        with open_reader(tmp_path, files=files, **words) as other:
             scan_over_a_truncation(writer if is_own else other, writer, files)
             assert_same(other, writer)
 
@@ -331,7 +332,7 @@ def test_a_segment_that_was_written_anew_in_the_same_size_is_not_taken_for_damag
     files = Meanwhile()
     with (
         open_log(tmp_path, **SMALL) as writer,
-        open_log(tmp_path, files=files, read_only=True, **SMALL) as reader,
+        open_reader(tmp_path, files=files, **SMALL) as reader,
     ):
         fill(writer, 7)
         writer.flush()
@@ -355,7 +356,7 @@ def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp
     make_log(tmp_path, 3)
     (tmp_path / names.CHECKPOINT).unlink()  # a log of a broker, in which gaps are lawful
     files = Meanwhile()
-    with open_log(tmp_path) as writer, open_log(tmp_path, files=files, read_only=True) as reader:
+    with open_log(tmp_path) as writer, open_reader(tmp_path, files=files) as reader:
 
         def rewrite() -> None:
             writer.truncate_to(1)
@@ -379,7 +380,7 @@ def test_a_reader_stops_before_a_torn_batch_and_goes_on_when_it_is_whole(tmp_pat
         fill(log, 1)
         whole = (tmp_path / "writer" / FIRST).read_bytes()
 
-    with open_log(path, read_only=True, **SMALL) as reader:
+    with open_reader(path, **SMALL) as reader:
         for size in range(3 * BATCH_BYTES, 4 * BATCH_BYTES):
             (path / FIRST).write_bytes(whole[:size])
             assert offsets(reader.scan()) == [0, 1, 2]
@@ -396,7 +397,7 @@ def test_a_reader_sees_what_a_crashed_writer_left_and_what_recovery_made_of_it(t
     last = path / f"{5:020d}.log"
     last.write_bytes(last.read_bytes()[:-1])
 
-    with open_log(path, read_only=True, **SMALL) as reader:
+    with open_reader(path, **SMALL) as reader:
         assert offsets(reader.scan()) == list(range(7))
         with open_log(path, **SMALL) as writer:
             assert writer.recovery.cut_bytes == BATCH_BYTES - 1
@@ -416,7 +417,7 @@ def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -
         fill(log, 3)
         path = crashed_copy(tmp_path / "writer", tmp_path / "log")
 
-    with open_log(path, read_only=True, **SMALL) as reader:
+    with open_reader(path, **SMALL) as reader:
         assert offsets(reader.scan()) == list(range(9))
         last = path / f"{5:020d}.log"
         last.write_bytes(last.read_bytes()[:BATCH_BYTES] + bytes(3 * BATCH_BYTES))  # what the disk had
@@ -434,7 +435,7 @@ def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path
     data[2 * BATCH_BYTES + 70] ^= 1
     (tmp_path / FIRST).write_bytes(data)
 
-    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+    with open_reader(tmp_path, **SMALL) as reader:
         assert reader.log_end_offset == 12
         assert offsets(reader.scan(5)) == list(range(5, 12))
         with pytest.raises(CorruptionError) as caught:
@@ -460,7 +461,7 @@ def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_los
             log.append(b"v", key=b"%d" % number)
         log.flush()
         # One for each step: whoever has looked knows the segments that followed.
-        sleepers = [stack.enter_context(open_log(tmp_path, read_only=True, **words)) for _ in range(10)]
+        sleepers = [stack.enter_context(open_reader(tmp_path, **words)) for _ in range(10)]
         for number in range(20):
             log.append(b"v%d" % number, key=b"%d" % (number % 4))
         log.flush()
@@ -477,7 +478,7 @@ def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_los
 
 def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_path: Path) -> None:
     files = Meanwhile()
-    with open_log(tmp_path, **SMALL) as log, open_log(tmp_path, read_only=True, files=files, **SMALL) as reader:
+    with open_log(tmp_path, **SMALL) as log, open_reader(tmp_path, files=files, **SMALL) as reader:
         fill(log, 12)
         log.flush()
         # The reader, whose segment has ended, has read the checkpoint anew, and not yet seen which others there are.
@@ -502,7 +503,7 @@ def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_ne
                 raise OSError(5, "Input/output error")
 
     def look() -> None:
-        readers.append(open_log(tmp_path, read_only=True))
+        readers.append(open_reader(tmp_path))
         assert offsets(readers[0].scan()) == list(range(10))
 
     files = Failing()
@@ -532,7 +533,7 @@ def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> N
     files = Failing()
     log = open_log(tmp_path, files=files, flush="batch")
     fill(log, 3)
-    with open_log(tmp_path, read_only=True) as reader:
+    with open_reader(tmp_path) as reader:
         assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
         files.fails = True
         with pytest.raises(Exception, match="sync"):
@@ -553,13 +554,13 @@ def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was
     files = Meanwhile()
     with (
         open_log(tmp_path, flush="batch") as log,
-        open_log(tmp_path, read_only=True, files=files) as reader,
+        open_reader(tmp_path, files=files) as reader,
     ):
 
         def cut_and_append() -> None:
             log.truncate_to(4)
             # Past the end that the reader knew, so that the size of the file does not tell of the cut.
-            log._writing.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)  # type: ignore[union-attr]
+            log._partition.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)  # type: ignore[union-attr]
 
         getattr(files, moment)("read", "seeklog-watermark", cut_and_append)
 
@@ -577,7 +578,7 @@ def test_a_reader_that_a_compaction_overtakes_does_not_look_again_and_again(
     """Goal: a compaction replaces thousands of segments, one by one; nobody who looks meanwhile waits for its end."""
     words: dict[str, Any] = {"cleanup_policy": "compact", "flush": "batch", **SMALL}
     files = Meanwhile()
-    with open_log(tmp_path, **words) as log, open_log(tmp_path, read_only=True, files=files, **words) as reader:
+    with open_log(tmp_path, **words) as log, open_reader(tmp_path, files=files, **words) as reader:
         for number in range(12):
             log.append(b"v%d" % number, key=b"%d" % (number % 2))
         loads = 0
@@ -602,7 +603,7 @@ def test_a_reader_that_a_compaction_overtakes_does_not_look_again_and_again(
 
 
 def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_path: Path) -> None:
-    with open_log(tmp_path, flush="batch", **SMALL) as log, open_log(tmp_path, read_only=True, **SMALL) as reader:
+    with open_log(tmp_path, flush="batch", **SMALL) as log, open_reader(tmp_path, **SMALL) as reader:
         for number in range(12):
             fill(log, 1)
             assert reader.high_watermark == number + 1
@@ -612,7 +613,7 @@ def test_with_flush_batch_a_reader_sees_each_record_once_it_is_acknowledged(tmp_
 def test_a_reader_stops_at_a_manual_watermark(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
         fill(log, 12)
-        with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        with open_reader(tmp_path, **SMALL) as reader:
             assert (reader.high_watermark, list(reader.scan())) == (0, [])
             for offset in (1, 4, 5, 9, 12):
                 log.advance_high_watermark(offset)
@@ -624,7 +625,7 @@ def test_a_reader_reads_uncommitted_records_on_to_the_end(tmp_path: Path) -> Non
     with open_log(tmp_path, high_watermark="manual", **SMALL) as log:
         fill(log, 12)
         log.advance_high_watermark(4)
-        with open_log(tmp_path, read_only=True, **SMALL) as reader:
+        with open_reader(tmp_path, **SMALL) as reader:
             assert reader.log_end_offset == 12
             assert offsets(reader.read_uncommitted(0)) == list(range(12))
             assert [batch.base_offset for batch in reader.read_batches(3, uncommitted=True)] == list(range(3, 12))
@@ -634,7 +635,7 @@ def test_a_manual_watermark_inside_a_batch_hides_its_other_records(tmp_path: Pat
     with open_log(tmp_path, high_watermark="manual") as log:
         log.append_many([Record(b"v", timestamp_ms=START_MS)] * 10)
         log.advance_high_watermark(4)
-        with open_log(tmp_path, read_only=True) as reader:
+        with open_reader(tmp_path) as reader:
             assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
 
 
@@ -643,7 +644,7 @@ def test_the_manual_watermark_is_still_there_after_the_close(tmp_path: Path) -> 
         fill(log, 5)
         log.advance_high_watermark(3)
 
-    with open_log(tmp_path, read_only=True) as reader:
+    with open_reader(tmp_path) as reader:
         assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
 
 
@@ -655,7 +656,7 @@ def test_a_reader_sees_the_manual_watermark_move_under_a_writer_that_has_only_re
     with open_log(tmp_path, high_watermark="manual") as log:
         log.advance_high_watermark(4)
 
-        with open_log(tmp_path, read_only=True) as reader:
+        with open_reader(tmp_path) as reader:
             assert (reader.high_watermark, offsets(reader.scan())) == (4, [0, 1, 2, 3])
 
 
@@ -668,7 +669,7 @@ def test_where_the_published_watermark_is_damaged_the_checkpoint_counts(tmp_path
         path = crashed_copy(tmp_path / "writer", tmp_path / "log")
     (path / names.WATERMARK).write_bytes(bytes(16))
 
-    with open_log(path, read_only=True) as reader:
+    with open_reader(path) as reader:
         assert (reader.high_watermark, offsets(reader.scan())) == (2, [1])
 
 
@@ -681,7 +682,7 @@ def test_a_reader_changes_nothing_on_disk(writer: Log) -> None:
     before = contents(writer.path)
     files = CountingFiles()
 
-    with open_log(writer.path, clock=SystemClock(), files=files, read_only=True, **SMALL) as reader:
+    with open_reader(writer.path, clock=SystemClock(), files=files, **SMALL) as reader:
         assert_same(reader, writer)
         list(reader.follow(7, timeout_ms=1))
         assert reader.last().offset == 22
@@ -705,13 +706,13 @@ def test_a_reader_of_a_directory_that_may_not_be_written_reads(tmp_path: Path) -
             raise AssertionError("a reader takes no lock")
 
     make_log(tmp_path, 12, **SMALL)
-    with open_log(tmp_path, files=ReadOnlyFiles(), read_only=True, **SMALL) as reader:
+    with open_reader(tmp_path, files=ReadOnlyFiles(), **SMALL) as reader:
         assert offsets(reader.scan()) == list(range(12))
 
 
 def test_any_number_of_readers_stand_beside_a_writer(writer: Log) -> None:
     fill(writer, 12)
-    readers = [open_log(writer.path, read_only=True, **SMALL) for _ in range(10)]
+    readers = [open_reader(writer.path, **SMALL) for _ in range(10)]
     fill(writer, 3)
 
     for reader in readers:
@@ -721,7 +722,7 @@ def test_any_number_of_readers_stand_beside_a_writer(writer: Log) -> None:
 
 def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
     make_log(tmp_path / "log", 3)
-    with open_log(tmp_path / "log", read_only=True) as reader:
+    with open_reader(tmp_path / "log") as reader:
         (tmp_path / "log").rename(tmp_path / "moved")
 
         with pytest.raises((NotALog, CorruptionError, OffsetOutOfRange, LogClosed)):
@@ -730,7 +731,7 @@ def test_a_log_that_is_taken_away_is_an_error_of_ours(tmp_path: Path) -> None:
 
 def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) -> None:
     make_log(tmp_path, 7, **SMALL)
-    with open_log(tmp_path, read_only=True, **SMALL) as reader:
+    with open_reader(tmp_path, **SMALL) as reader:
         for path in tmp_path.glob("*.log"):
             path.unlink()
 
@@ -755,6 +756,6 @@ def test_a_segment_that_a_listing_misses_while_a_writer_rolls_is_no_gap(tmp_path
     make_log(tmp_path / "log", 15, **SMALL)
     files = LateFiles(f"{5:020d}.log")
 
-    with open_log(tmp_path / "log", files=files, read_only=True, **SMALL) as reader:
+    with open_reader(tmp_path / "log", files=files, **SMALL) as reader:
         assert files.listings > 2
         assert offsets(reader.scan()) == list(range(15))

@@ -178,7 +178,7 @@ WAYS: dict[str, Callable[[Log], object]] = {
     "key": lambda log: [log.latest_for_key(b"k%d" % number) for number in range(60)],
     "pin": lambda log: list(
         reading.scan_chunks(
-            pinned_view(OsFiles(), str(log.path), make_pin(log.view, 0, log.log_end_offset)),
+            pinned_view(OsFiles(), str(log.path), make_pin(log._source.view, 0, log.log_end_offset)),
             0,
             log.log_end_offset,
             limit=1 << 20,
@@ -240,7 +240,7 @@ def test_other_pages_are_read_beside_a_wrong_one(compacted: Path) -> None:
 def test_nothing_behind_what_was_sealed_is_read(compacted: Path, page_size: int) -> None:
     set_page_size(compacted, page_size)
     with open_compacted(compacted, read_only=True) as log:
-        segment = log.view.segments[0]
+        segment = log._source.view.segments[0]
         with log_of(compacted).open("ab") as file:
             file.write(b"more")
         assert segment.read_point(10, segment.size) == b""
@@ -303,7 +303,7 @@ def test_a_table_is_not_held_against_pages_of_another_size(compacted: Path) -> N
     with open_compacted(compacted) as log:
         expected = everything(log)
         set_page_size(compacted, 300)
-        log.view.segments[0].attach(seal_of(compacted))
+        log._source.view.segments[0].attach(seal_of(compacted))
         assert everything(log) == expected
 
 
@@ -533,7 +533,7 @@ def test_a_new_seal_beside_an_old_file_is_not_damage(compacted: Path, is_complet
     with open_compacted(compacted, read_only=True, files=files) as reader:
         assert files.is_over
         if is_completed:
-            reader.view.segments[0].handle()
+            reader._source.view.segments[0].handle()
             replaced_by_another(compacted, steps="l")
         assert everything(reader) == expected
 
@@ -548,7 +548,7 @@ def test_a_segment_that_is_cut_is_not_held_against_the_pages_that_it_had(compact
     """Goal: one who holds the view from before finds the end too early, as in any segment, and no damage."""
     files = Meanwhile()
     with open_compacted(compacted, files=files) as log:
-        segment = log.view.segments[0]
+        segment = log._source.view.segments[0]
         end = positions(compacted)[3]
         if has_table:
             segment.read(10, 0)
@@ -563,7 +563,7 @@ def test_a_segment_that_is_cut_is_not_held_against_the_pages_that_it_had(compact
 
 def test_a_segment_that_compaction_replaced_does_not_get_its_seal_back(compacted: Path) -> None:
     with open_compacted(compacted, segment_bytes=2000) as log:
-        segment = log.view.segments[0]
+        segment = log._source.view.segments[0]
         segment.handle()
         damage_table(compacted)
         segment.is_replaced = True

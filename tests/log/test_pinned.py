@@ -9,7 +9,7 @@ import pytest
 
 from log.workbench import QuickFiles
 from record.batches import with_field
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, LogReader, Record
 from seeklog.errors import CorruptBatch
 from seeklog.files import OsFiles
 from seeklog.log import reading
@@ -34,7 +34,7 @@ def test_a_pin_that_compaction_overtakes_still_gives_the_newest_record_of_every_
     with Log(tmp_path / "log", config=CONFIG) as log:
         _append(log, 0, 60)
         end = log.log_end_offset
-        pin = make_pin(log.view, start, end)
+        pin = make_pin(log._source.view, start, end)
         assert not pin.segments[-1].is_final
         before = _keys(list(log.scan(start)))
         # None of the keys that were pinned comes again, so nothing newer takes their place.
@@ -62,8 +62,8 @@ def test_a_pin_of_sealed_segments_is_read_as_it_was_and_as_compaction_leaves_it(
     with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
         _append(log, 0, 60)
         log.flush()
-        end = log.view.last.base_offset
-        pin = make_pin(log.view, min(start, end - 1), end)
+        end = log._source.view.last.base_offset
+        pin = make_pin(log._source.view, min(start, end - 1), end)
         assert all(one.is_final for one in pin.segments)
         before = list(log.scan(start, end))
         assert _read(log.path, pin, start, end) == before
@@ -81,8 +81,8 @@ def test_a_pin_of_what_was_deleted_says_so_when_it_is_read(tmp_path: Path) -> No
     with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
         _append(log, 0, 60)
         log.flush()
-        with Log(log.path, config=CONFIG, read_only=True) as reader:
-            view = reader.view
+        with LogReader(log.path, config=CONFIG) as reader:
+            view = reader._source.view
             end = view.segments[0].next_offset
             log.delete_before(end)
 
@@ -99,8 +99,8 @@ def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_pa
         _append(log, 0, 60)
         log.flush()
         assert log.compact().removed_records > 0
-        first = log.view.segments[0]
-        pin = make_pin(log.view, 0, first.next_offset)
+        first = log._source.view.segments[0]
+        pin = make_pin(log._source.view, 0, first.next_offset)
         assert not pin.segments[0].contiguous
         # As a seal from before there were pages leaves it: with them the page tells.
         pin = pin._replace(segments=tuple(one._replace(pages=None) for one in pin.segments))
@@ -127,8 +127,8 @@ def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_p
             log.append(b"x", key=b"own-%d" % number)
         log.flush()
         assert log.segment_count > 1
-        end = log.view.segments[0].next_offset
-        pin = make_pin(log.view, 0, end)
+        end = log._source.view.segments[0].next_offset
+        pin = make_pin(log._source.view, 0, end)
         assert log.compact().removed_records > 0
 
         found = reading.seek(pinned_view(OsFiles(), str(log.path), pin), end - 5)
@@ -137,7 +137,7 @@ def test_a_seek_that_compaction_overtakes_walks_the_new_file_to_its_offset(tmp_p
         assert found.position > reading.POINT_READ
 
         # And what is wrong with the new file is told with its place; without pages, which would tell before.
-        path = Path(log.view.segments[0].path)
+        path = Path(log._source.view.segments[0].path)
         seal = read_seal(QuickFiles(), str(log.path), 0)
         assert seal is not None
         write_seal(QuickFiles(), str(log.path), replace(seal, pages=None))
@@ -157,9 +157,9 @@ def test_a_reader_that_compaction_overtakes_goes_on_where_a_segment_has_no_seal(
         for number in range(100, 1500):
             log.append(b"x", key=b"own-%d" % number)
         log.flush()
-        pin = make_pin(log.view, 0, log.log_end_offset)
+        pin = make_pin(log._source.view, 0, log.log_end_offset)
         assert log.compact().removed_records > 0
-        first, second, *_, _ = log.view.segments
+        first, second, *_, _ = log._source.view.segments
         Path(second.path).with_suffix(".seal").unlink()
 
         found = reading.scan_chunks(pinned_view(OsFiles(), str(log.path), pin), 0, log.log_end_offset, limit=1 << 20)

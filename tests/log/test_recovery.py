@@ -23,6 +23,7 @@ from log.workbench import (
     make_log,
     offsets,
     open_log,
+    open_reader,
     segment_bases,
     value_of,
     values,
@@ -399,7 +400,7 @@ def test_damage_below_the_recovery_point_is_refused_by_file_and_byte(crashed: Pa
 def test_a_refused_log_can_be_read_up_to_the_damage(crashed: Path) -> None:
     flip(crashed / LAST, BATCH_BYTES + 70)
 
-    with open_log(crashed, read_only=True, **SEGMENT) as log:
+    with open_reader(crashed, **SEGMENT) as log:
         assert offsets(itertools.islice(log.scan(), 20)) == list(range(20))
         assert offsets(log.scan(0, 21)) == list(range(21))
         with pytest.raises(CorruptionError) as caught:
@@ -587,7 +588,7 @@ def test_a_swap_that_gets_its_name_while_a_reader_looks_is_read_under_it(tmp_pat
     assert swap.exists()
 
     files.before(method, swap.name, lambda: swap.rename(swapped / FIRST))
-    with open_log(swapped, files=files, read_only=True, **words) as reader:
+    with open_reader(swapped, files=files, **words) as reader:
         assert files.is_over
         assert offsets(reader.scan()) == expected
 
@@ -600,7 +601,7 @@ def test_a_reader_that_never_sees_the_same_twice_takes_what_it_saw_last(tmp_path
 
         def list(self, directory: str) -> list[str]:
             if self.writer is not None:
-                self.writer.delete_before(self.writer.view.segments[1].base_offset)
+                self.writer.delete_before(self.writer._source.view.segments[1].base_offset)
             return super().list(directory)
 
     files = Retiring()
@@ -608,7 +609,7 @@ def test_a_reader_that_never_sees_the_same_twice_takes_what_it_saw_last(tmp_path
     with open_log(tmp_path, **words) as writer:
         fill(writer, 4 * LOOKS_MOST)
         files.writer = writer
-        with open_log(tmp_path, files=files, read_only=True, **words) as reader:
+        with open_reader(tmp_path, files=files, **words) as reader:
             files.writer = None
             start = writer.log_start_offset
 

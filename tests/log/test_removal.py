@@ -9,7 +9,7 @@ import pytest
 
 from log import workbench
 from log.workbench import BATCH_BYTES, START_MS, FakeClock, config_of, fill
-from seeklog import Log, Record
+from seeklog import Log, LogReader, Record
 from seeklog.errors import OffsetOutOfRange
 from seeklog.log.clean.removal import Removal
 
@@ -21,6 +21,10 @@ def open_log(path: Path, **words: Any) -> Log:
     return workbench.open_log(path, **{"segment_bytes": 4 * BATCH_BYTES, **words})
 
 
+def open_reader(path: Path, **words: Any) -> LogReader:
+    return workbench.open_reader(path, **{"segment_bytes": 4 * BATCH_BYTES, **words})
+
+
 def bytes_of(directory: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name != ".lock"}
 
@@ -28,7 +32,7 @@ def bytes_of(directory: Path) -> dict[str, bytes]:
 def planned(directory: Path, clock: FakeClock, plan: str, *offset: int, **config: Any) -> Removal:
     """Return what a process that only reads says; nothing on disk changes."""
     before = bytes_of(directory)
-    with open_log(directory, clock=clock, read_only=True, **config) as log:
+    with open_reader(directory, clock=clock, **config) as log:
         found: Removal = getattr(log, plan)(*offset)
     assert bytes_of(directory) == before
     return found
@@ -135,12 +139,12 @@ def test_what_is_dirty_is_told_without_writing(tmp_path: Path, clock: FakeClock)
     assert seen_by_writer.dirty_bytes > 0
 
     before = bytes_of(tmp_path)
-    with open_log(tmp_path, clock=clock, **words, read_only=True) as log:
+    with open_reader(tmp_path, clock=clock, **words) as log:
         assert log.cleanable().dirty_bytes == seen_by_writer.dirty_bytes
         assert log.cleanable().is_due(config_of(**words))
     assert bytes_of(tmp_path) == before
 
     with open_log(tmp_path, clock=clock, **words) as log:
         log.compact()
-    with open_log(tmp_path, clock=clock, **words, read_only=True) as log:
+    with open_reader(tmp_path, clock=clock, **words) as log:
         assert log.cleanable().dirty_bytes == 0

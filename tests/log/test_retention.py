@@ -20,7 +20,7 @@ from log.workbench import (
 )
 from record.batches import batch_of
 from seeklog import Record
-from seeklog.errors import LogClosed, UsageError
+from seeklog.errors import LogClosed
 from seeklog.log.clean.retention import SegmentFacts, expired_count
 from seeklog.record.batch import encode_batch
 
@@ -435,13 +435,11 @@ def test_a_log_remembers_over_a_reopen_when_its_last_segment_began(tmp_path: Pat
         assert log.roll_if_due()
 
 
-def test_a_closed_log_and_one_that_is_read_only_roll_nothing(tmp_path: Path) -> None:
+def test_a_closed_log_rolls_nothing(tmp_path: Path) -> None:
     clock = FakeClock()
     with open_log(tmp_path, clock=clock, segment_ms=1) as log:
         log.append(b"x")
         clock.advance(1000)
     with pytest.raises(LogClosed):
         log.roll_if_due()
-    with open_log(tmp_path, clock=clock, read_only=True) as reader, pytest.raises(UsageError):
-        reader.roll_if_due()
     assert segment_bases(tmp_path) == [0]

@@ -24,6 +24,7 @@ from log.workbench import (
     offset_entries,
     offsets,
     open_log,
+    open_reader,
     segment_bases,
     time_entries,
     values,
@@ -242,7 +243,7 @@ def test_a_reader_rebuilds_a_damaged_index_for_itself_only(sealed_log: Path, suf
     (sealed_log / f"{0:020d}{suffix}").write_bytes(b"nonsense")
     before = contents(sealed_log)
 
-    with open_log(sealed_log, read_only=True, **WORDS) as log:
+    with open_reader(sealed_log, **WORDS) as log:
         assert [log.offset_at_time(START_MS + n * 1000) for n in range(10)] == list(range(10))
         assert offsets(log.read(5, max_records=1)) == [5]
 
@@ -265,7 +266,7 @@ def test_no_more_segments_stand_open_than_allowed(sealed_log: Path) -> None:
             super().close(handle)
 
     files = WatchedFiles()
-    with open_log(sealed_log, files=files, read_only=True, max_open_segments=1, **WORDS) as log:
+    with open_reader(sealed_log, files=files, max_open_segments=1, **WORDS) as log:
         for offset in (0, 10, 20, 0, 10, 20):
             assert offsets(log.read(offset, max_records=1)) == [offset]
             # The one allowed, and the tail, which is watched.
@@ -365,7 +366,7 @@ def test_a_segment_that_is_cut_away_while_its_indexes_are_rebuilt_leaves_no_seal
             log.truncate_to(2)
             fill(log, 2)
 
-        segment = log.view.segments[1]
+        segment = log._source.view.segments[1]
         files.after("read", f"{3:020d}.log", cut_and_roll)
         segment.load_indexes()
 
@@ -398,7 +399,7 @@ def test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced(tmp_path: Pa
             other.join(0.5)  # it waits for us; if it did not, it would be through
 
         files.before("open", f"{3:020d}.index.tmp", meet)
-        log.view.segments[1].load_indexes()
+        log._source.view.segments[1].load_indexes()
         other.join()
         assert files.is_over
         assert segment_bases(tmp_path) == [0, 3, 4]

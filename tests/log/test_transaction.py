@@ -38,7 +38,7 @@ def staged_part(path: Path, *, base_offset: int) -> Part:
 
 
 def finish(log: Log, part: Part, *, staged: list[str] | None = None) -> None:
-    partition = log._writing
+    partition = log._partition
     assert isinstance(partition, Partition)
     finish_part(partition, part, staged=[file.name for file in part.files] if staged is None else staged)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import BATCH_BYTES, make_log, open_log
+from log.workbench import BATCH_BYTES, make_log, open_reader
 from seeklog.log.check import unprotected
 from seeklog.log.check.unprotected import EPOCH_AT, ChangedEpoch, changed_epochs
 from seeklog.log.segment import Segment
@@ -23,8 +23,8 @@ def path(tmp_path: Path) -> Path:
 
 
 def segment_of(path: Path) -> Segment:
-    with open_log(path.parent, read_only=True) as log:
-        return log.view.segments[0]
+    with open_reader(path.parent) as log:
+        return log._source.view.segments[0]
 
 
 def change(path: Path, number: int, epoch: int) -> None:

@@ -19,6 +19,7 @@ from log.workbench import (
     fill,
     offsets,
     open_log,
+    open_reader,
     value_of,
     values,
 )
@@ -103,7 +104,7 @@ def test_bytes_that_change_while_they_are_read_are_read_again(tmp_path: Path, fi
     """Goal: a reader cannot lock out a writer that cuts the log and writes it on; damage that stays is told."""
     with open_log(tmp_path, **WORDS) as log:
         fill(log, RECORDS)
-    with open_log(tmp_path, files=files, read_only=True, **WORDS) as log:
+    with open_reader(tmp_path, files=files, **WORDS) as log:
 
         def once(data: bytes) -> bytes:
             files.trap = None
@@ -119,7 +120,7 @@ def test_bytes_that_change_while_they_are_read_are_read_again(tmp_path: Path, fi
 
 
 def test_a_reader_gets_what_was_appended_since_it_last_looked(tmp_path: Path) -> None:
-    with open_log(tmp_path, **WORDS) as log, open_log(tmp_path, read_only=True, **WORDS) as reader:
+    with open_log(tmp_path, **WORDS) as log, open_reader(tmp_path, **WORDS) as reader:
         for number in range(RECORDS):
             assert list(reader.read(number)) == []
             fill(log, 1)
@@ -183,7 +184,7 @@ def test_a_file_that_is_gone_whenever_it_is_looked_for_is_told_as_lost(
     if not has_seal:
         (tmp_path / f"{0:020d}.seal").unlink()
     files = Elusive()
-    with open_log(tmp_path, files=files, read_only=True, **WORDS) as log:
+    with open_reader(tmp_path, files=files, **WORDS) as log:
         files.path = str(tmp_path / f"{0:020d}.log")
         with pytest.raises(LostRecords, match="is gone"):
             WAYS[way](log)
@@ -212,7 +213,7 @@ def test_what_was_deleted_between_two_tries_is_out_of_range(tmp_path: Path) -> N
     files = Meanwhile()
     with open_log(tmp_path, **WORDS) as writer:
         fill(writer, RECORDS)
-        with open_log(tmp_path, files=files, read_only=True, **WORDS) as reader:
+        with open_reader(tmp_path, files=files, **WORDS) as reader:
             first = tmp_path / f"{0:020d}.log"
             reader.seek(1)
 
@@ -232,9 +233,9 @@ def test_a_view_does_not_go_on_behind_what_was_deleted_before_it_was_taken(tmp_p
         fill(log, RECORDS)
         log.delete_before(6)
 
-        assert offsets(reading.read_records(log.view, 6, RECORDS, 10, 1 << 20, 1 << 20)) == [6, 7, 8, 9]
+        assert offsets(reading.read_records(log._source.view, 6, RECORDS, 10, 1 << 20, 1 << 20)) == [6, 7, 8, 9]
         with pytest.raises(FileNotFoundError):
-            reading.read_records(log.view, 5, RECORDS, 10, 1 << 20, 1 << 20)
+            reading.read_records(log._source.view, 5, RECORDS, 10, 1 << 20, 1 << 20)
 
 
 @pytest.mark.parametrize("is_own", [True, False])
@@ -245,7 +246,7 @@ def test_a_scan_backwards_ends_where_the_log_starts_by_then(tmp_path: Path, is_o
         for number in range(12):
             writer.append(value_of(number), key=b"same" if number % 3 == 0 else b"%04d" % number)
         writer.flush()
-        with open_log(tmp_path, read_only=True, **words) as reader:
+        with open_reader(tmp_path, **words) as reader:
             backwards = (writer if is_own else reader).scan_reverse()
             seen = [next(backwards).offset]
             assert writer.compact().removed_records == 2
@@ -262,7 +263,7 @@ def test_a_view_that_outlives_its_log_tells_that_a_file_is_gone(tmp_path: Path) 
     log = open_log(tmp_path, **WORDS)
     fill(log, RECORDS)
     log.flush()
-    view = log.view
+    view = log._source.view
     log.close()
     del log
     gc.collect()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from seeklog import Log, LogConfig, Record
+from seeklog import Log, LogConfig, LogReader, Record
 from seeklog.clock import Clock
 from seeklog.files import Buffer, Files, FileStatus, OsFiles
 from seeklog.names import LOCK
@@ -204,16 +204,22 @@ def open_log(
     read_only: bool = False,
     background: bool = False,
     **words: Any,
-) -> Log:
+) -> Any:
     """Open a log that syncs only when it is told and does nothing on its own; `words` are its config's."""
+    if read_only:
+        return open_reader(path, clock=clock, files=files, **words)
     return Log(
         path,
         config=config_of(**words),
         clock=clock or FakeClock(),
         files=files or QuickFiles(),
-        read_only=read_only,
         background=background,
     )
+
+
+def open_reader(path: Path, *, clock: Clock | None = None, files: Files | None = None, **words: Any) -> LogReader:
+    """Open a log to read from; `words` are its config's."""
+    return LogReader(path, config=config_of(**words), clock=clock or FakeClock(), files=files or QuickFiles())
 
 
 def value_of(number: int) -> bytes:

@@ -123,7 +123,7 @@ def main() -> None:
         store.commit_offsets(GROUP, offsets)
         for partition, offset in offsets.items():
             diary.note("committed", str(partition), offset)
-        with store.hold(*split(TRIMMED)) as log:
+        with store.writer(*split(TRIMMED)) as log:
             start = min(history.starts[TRIMMED] + TRIM, log.high_watermark)
             log.delete_before(start)
         diary.note("trimmed", TRIMMED, start)

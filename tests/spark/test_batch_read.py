@@ -504,7 +504,7 @@ def overtaken(spark: SparkSession, tmp_path: Path) -> dict[str, DataFrame]:
         assert frames[fail].count() == 300
     with open_store(path) as store, store._table.writing(TopicPartition("t", 0)) as log:
         log.delete_before(150)
-        first_left = log._partition.view.bases[0]
+        first_left = log._source.view.bases[0]
     assert 0 < first_left <= 150
     frames["left"] = spark.range(first_left, 300)
     return frames

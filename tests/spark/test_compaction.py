@@ -45,7 +45,7 @@ def test_every_compacted_partition_is_compacted_by_a_task(spark: SparkSession, t
 
 def test_a_partition_that_is_written_is_told(spark: SparkSession, tmp_path: Path) -> None:
     make_store(tmp_path / "store")
-    with seeklog.open(tmp_path / "store", config=CONFIG, background=False) as store, store.hold("latest", 1):
+    with seeklog.open(tmp_path / "store", config=CONFIG, background=False) as store, store.writer("latest", 1):
         rows = jobs.compact(spark, tmp_path / "store", config=CONFIG, progress=False).collect()
     assert [row.done for row in rows] == ["compacted", "locked"]
 

@@ -260,7 +260,7 @@ def test_a_task_opens_only_the_segments_of_its_split(store: Store, monkeypatch: 
 @pytest.mark.parametrize("start", [0, 1, 6, 7, 8, 699, 700, 1300, 1999])
 def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, start: int) -> None:
     log = store.log("large", 0)
-    pin = make_pin(log._partition.view, start, start + 1)
+    pin = make_pin(log._source.view, start, start + 1)
 
     view = pinned_view(OsFiles(), str(log.path), pin)
 
@@ -273,7 +273,7 @@ def test_a_pinned_view_finds_any_offset_from_the_entry_it_carries(store: Store, 
 def test_a_pin_with_a_wrong_entry_still_reads_right(store: Store) -> None:
     """An index is advice: an entry that its batch does not prove makes the task walk the segment."""
     log = store.log("large", 0)
-    pin = make_pin(log.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
+    pin = make_pin(log._source.view, 100, 200)._replace(entry=b"\0\0\0\x50\0\0\0\x11")
     (split,) = plan_splits(store, [Range(TopicPartition("large", 0), 100, 200)])
     split.pieces = (split.pieces[0]._replace(pin=pin),)
 

@@ -12,6 +12,7 @@ from pyspark.sql.functions import expr
 
 import seeklog
 from seeklog import Record, Store, names
+from seeklog.record.batch import Batch
 from seeklog.record.kernel import partition_of
 from seeklog.spark.read.schema import RECORD_SCHEMA
 from seeklog.spark.write.sink import batch_writer
@@ -122,7 +123,7 @@ def test_batches_are_compressed_as_the_topic_says_or_the_option(numbers: DataFra
     assert set(codecs["alerts"]) == {"lz4", "none"}
 
 
-def batches(store: Store, topic: str, partition: int) -> Iterator[seeklog.Batch]:
+def batches(store: Store, topic: str, partition: int) -> Iterator[Batch]:
     return store.log(topic, partition).read_batches(0, max_bytes=1 << 30)
 
 

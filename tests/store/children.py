@@ -19,7 +19,8 @@ from types import TracebackType
 from typing import Final, NamedTuple
 
 from log.workbench import QuickFiles
-from seeklog import LogConfig, SendFuture, Store, TopicPartition
+from seeklog import LogConfig, Store, TopicPartition
+from seeklog.clients import SendFuture
 from seeklog.errors import CommitRefused
 
 TOPIC: Final = "events"

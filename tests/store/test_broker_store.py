@@ -258,7 +258,7 @@ def test_a_topic_with_a_damaged_directory_keeps_its_place_in_the_catalog(root: P
         assert store.topics() == ["empty", "orders"]
     with open_brokers(root, files=files) as store:
         assert store.topics() == ["empty", "orders"]
-        assert store.describe_config("empty").retention_ms == 1234
+        assert store.topic("empty").config.retention_ms == 1234
         with pytest.raises(SeeklogError):
             append(store, "empty", [b"x"])
 

@@ -109,8 +109,8 @@ def test_groups_read_the_same_after_their_topic_was_compacted(tmp_path: Path) ->
                     consumer.commit()
         for partition in range(len(store.describe_topic("__consumer_offsets").partitions)):
             # Its segments are of 100 MiB: what was committed is in the one that compaction leaves alone.
-            with store.hold("__consumer_offsets", partition) as log:
-                writer = log._writing
+            with store.writer("__consumer_offsets", partition) as log:
+                writer = log._partition
                 assert writer is not None
                 if log.log_end_offset:
                     with writer._lock:

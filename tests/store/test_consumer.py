@@ -214,7 +214,7 @@ def test_the_position_is_exact_at_every_record_of_an_iteration(store: Store) -> 
     with store.consumer(["events"], consumer_timeout_ms=0, **EARLIEST) as consumer:
         for record in consumer:
             expected[record.partition] = record.offset + 1
-            assert {partition: consumer.position("events", partition) for partition in range(3)} == expected
+            assert {partition: consumer.position(("events", partition)) for partition in range(3)} == expected
 
 
 def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
@@ -224,9 +224,9 @@ def test_an_iteration_goes_on_where_it_was_sought_to(store: Store) -> None:
         for record in consumer:
             seen.append(record.offset)
             if record.offset == 3:
-                consumer.seek("events", 2, offset=20)
+                consumer.seek(("events", 2), offset=20)
             elif record.offset == 22 and seen.count(22) == 1:
-                consumer.seek("events", 2, offset=21)
+                consumer.seek(("events", 2), offset=21)
 
     assert seen == [0, 1, 2, 3, 20, 21, 22, 21, 22, *range(23, 30)]
 
@@ -237,10 +237,10 @@ def test_a_partition_that_is_paused_in_an_iteration_hands_out_nothing_more(store
         for record in consumer:
             seen.append((record.partition, record.offset))
             if (record.partition, record.offset) == (1, 4):
-                consumer.pause("events", 1)
+                consumer.pause(("events", 1))
         assert [offset for partition, offset in seen if partition == 1] == [0, 1, 2, 3, 4]
-        assert consumer.position("events", 1) == 5
-        consumer.resume("events", 1)
+        assert consumer.position(("events", 1)) == 5
+        consumer.resume(("events", 1))
         assert offsets(list(consumer)) == list(range(5, 20))
 
 
@@ -251,7 +251,7 @@ def test_a_commit_in_an_iteration_keeps_exactly_what_was_handed_out(store: Store
         for record in consumer:
             handed_out[record.partition] = record.offset + 1
             consumer.commit()
-            committed = {partition: consumer.committed("events", partition) for partition in (1, 2)}
+            committed = {partition: consumer.committed(("events", partition)) for partition in (1, 2)}
             assert committed == handed_out
 
 
@@ -300,40 +300,39 @@ def test_an_iteration_follows_what_is_written_meanwhile(store: Store) -> None:
 
 def test_a_seek_goes_to_every_offset_and_to_the_end(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
-        consumer.pause("events", 0)
-        consumer.pause("events", 2)
+        consumer.pause(("events", 0))
+        consumer.pause(("events", 2))
         for offset in random.Random(1).sample(range(21), 21):
-            consumer.seek("events", 1, offset=offset)
-            assert consumer.position("events", 1) == offset
+            consumer.seek(("events", 1), offset=offset)
+            assert consumer.position(("events", 1)) == offset
             assert offsets(drain(consumer, max_records=7)) == list(range(offset, 20))
 
 
 @pytest.mark.parametrize("offset", [-1, 11, 2**62])
 def test_a_seek_outside_of_the_log_is_refused_and_changes_nothing(store: Store, offset: int) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        consumer.seek("events", 0, offset=4)
+        consumer.seek(("events", 0), offset=4)
         with pytest.raises(OffsetOutOfRange):
-            consumer.seek("events", 0, offset=offset)
-        assert consumer.position("events", 0) == 4
+            consumer.seek(("events", 0), offset=offset)
+        assert consumer.position(("events", 0)) == 4
 
 
 def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_time(START_MS + 14_500)
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 15, 15]
-        consumer.seek_to_time(START_MS, topic="events", partition=1)
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 0, 15]
-        consumer.seek_to_time(START_MS + 10**9, topic="events")
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 15, 15]
+        consumer.seek_to_time(START_MS, partitions=[("events", 1)])
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 0, 15]
+        consumer.seek_to_time(START_MS + 10**9)
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
 
 
 def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
-        with pytest.raises(UsageError, match="needs its topic"):
-            consumer.seek_to_time(START_MS, partition=0)
-        for words in ({"topic": "others"}, {"topic": "events", "partition": 7}):
-            with pytest.raises(UsageError, match="not assigned"):
-                consumer.seek_to_time(START_MS, **words)
+        with pytest.raises(UsageError, match="not assigned"):
+            consumer.seek_to_time(START_MS, partitions=[("others", 0)])
+        with pytest.raises(TopicNotFound):
+            consumer.seek_to_time(START_MS, partitions=[("events", 7)])
 
 
 def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> None:
@@ -341,23 +340,23 @@ def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> 
         log.delete_before(4)
     with store.consumer(["events"]) as consumer:
         consumer.seek_to_beginning()
-        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
         assert len(drain(consumer)) == 56
         consumer.seek_to_beginning()
         consumer.poll(max_records=3)
         consumer.seek_to_end()
-        assert [consumer.position("events", partition) for partition in range(3)] == [10, 20, 30]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [10, 20, 30]
         assert consumer.poll() == []
 
 
 def test_a_paused_partition_keeps_its_position_and_hands_out_nothing(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        consumer.seek("events", 1, offset=5)
-        consumer.pause("events", 1)
+        consumer.seek(("events", 1), offset=5)
+        consumer.pause(("events", 1))
         assert consumer.paused == {TopicPartition("events", 1)}
         assert {record.partition for record in drain(consumer)} == {0, 2}
-        assert consumer.position("events", 1) == 5
-        consumer.resume("events", 1)
+        assert consumer.position(("events", 1)) == 5
+        consumer.resume(("events", 1))
         assert consumer.paused == frozenset()
         assert offsets(drain(consumer)) == list(range(5, 20))
 
@@ -366,9 +365,9 @@ def test_what_was_fetched_is_not_handed_out_while_paused(store: Store) -> None:
     with store.consumer(**EARLIEST) as consumer:
         consumer.assign([ZERO])
         assert offsets(consumer.poll(max_records=2)) == [0, 1]
-        consumer.pause("events", 0)
+        consumer.pause(("events", 0))
         assert consumer.poll() == []
-        consumer.resume("events", 0)
+        consumer.resume(("events", 0))
         assert offsets(consumer.poll()) == list(range(2, 10))
 
 
@@ -376,16 +375,16 @@ def test_only_assigned_partitions_are_asked_for(store: Store) -> None:
     with store.consumer() as consumer:
         consumer.assign([("events", 1)])
         for ask in (
-            lambda: consumer.position("events", 0),
-            lambda: consumer.seek("events", 0, offset=0),
-            lambda: consumer.pause("events", 0),
-            lambda: consumer.resume("events", 0),
+            lambda: consumer.position(("events", 0)),
+            lambda: consumer.seek(("events", 0), offset=0),
+            lambda: consumer.pause(("events", 0)),
+            lambda: consumer.resume(("events", 0)),
         ):
             with pytest.raises(UsageError, match="reads events-1"):
                 ask()
         for topic, partition in (("event", 0), ("events", 3)):
             with pytest.raises(TopicNotFound):
-                consumer.position(topic, partition)
+                consumer.position((topic, partition))
 
 
 # ---------------------------------------------------------------- what it reads
@@ -397,12 +396,12 @@ def test_assign_replaces_what_was_assigned(store: Store) -> None:
         assert consumer.poll() == []
         consumer.assign([("events", 0), TopicPartition("events", 1)])
         consumer.poll(max_records=1)
-        consumer.seek("events", 1, offset=7)
+        consumer.seek(("events", 1), offset=7)
         consumer.assign([("events", 1), ("events", 2)])
 
         assert consumer.assignment == {TopicPartition("events", 1), TopicPartition("events", 2)}
         # What stays assigned stays where it was.
-        assert [consumer.position("events", partition) for partition in (1, 2)] == [7, 0]
+        assert [consumer.position(("events", partition)) for partition in (1, 2)] == [7, 0]
         consumer.assign([])
         assert consumer.poll() == []
 
@@ -464,7 +463,7 @@ def test_earliest_begins_at_the_first_record_that_is_kept(store: Store) -> None:
     with store._table.writing(ZERO) as log:
         log.delete_before(4)
     with store.consumer(["events"], **EARLIEST) as consumer:
-        assert [consumer.position("events", partition) for partition in range(3)] == [4, 0, 0]
+        assert [consumer.position(("events", partition)) for partition in range(3)] == [4, 0, 0]
 
 
 def test_latest_begins_with_what_comes(store: Store) -> None:
@@ -485,7 +484,7 @@ def test_error_refuses_to_begin_anywhere(store: Store) -> None:
         other.commit({ZERO: 3})
     with store.consumer(group="group", auto_offset_reset="error") as consumer:
         consumer.assign([ZERO])
-        assert consumer.position("events", 0) == 3
+        assert consumer.position(("events", 0)) == 3
 
 
 def test_a_consumer_that_could_not_begin_leaves_no_member_behind(store: Store) -> None:
@@ -527,7 +526,7 @@ def test_records_that_retention_took_lead_to_the_end_if_so_wanted(store: Store) 
         with store._table.writing(ZERO) as log:
             log.delete_before(6)
         assert consumer.poll() == []
-        assert consumer.position("events", 0) == 10
+        assert consumer.position(("events", 0)) == 10
 
 
 def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> None:
@@ -541,7 +540,7 @@ def test_records_that_retention_took_are_an_error_if_so_wanted(store: Store) -> 
         for _ in range(2):
             with pytest.raises(NoOffset, match="offset 2"):
                 consumer.poll()
-        consumer.seek("events", 0, offset=6)
+        consumer.seek(("events", 0), offset=6)
         assert offsets(consumer.poll()) == [6, 7, 8, 9]
 
 
@@ -581,7 +580,7 @@ def test_markers_are_passed_over(store: Store, count: int) -> None:
         records = drain(consumer)
         assert offsets(records) == [*range(10), 10 + count]
         assert consumer.poll() == []
-        assert consumer.position("events", 0) == 11 + 2 * count
+        assert consumer.position(("events", 0)) == 11 + 2 * count
         append(store, "events", [b"last"])
         assert offsets(consumer.poll()) == [11 + 2 * count]
 
@@ -596,9 +595,9 @@ def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
         consumer.assign([ZERO])
         expected = [*range(10), 12, 17, 27, 32]
         assert offsets(drain(consumer, max_records=3)) == expected
-        assert consumer.position("events", 0) == 40
+        assert consumer.position(("events", 0)) == 40
         for offset in range(41):
-            consumer.seek("events", 0, offset=offset)
+            consumer.seek(("events", 0), offset=offset)
             assert offsets(drain(consumer)) == [kept for kept in expected if kept >= offset]
 
 
@@ -748,7 +747,7 @@ def test_a_partition_without_an_offset_takes_no_records_of_others_along(store: S
                 seen += consumer.poll()
             except NoOffset:
                 continue
-        consumer.seek("events", 1, offset=5)
+        consumer.seek(("events", 1), offset=5)
         seen += drain(consumer)
 
     assert sorted(places(seen)) == sorted(ALL - {("events", 1, offset) for offset in range(5)})
@@ -782,8 +781,8 @@ def test_a_commit_may_say_offsets_and_metadata(store: Store) -> None:
     with store.consumer(enable_auto_commit=False, **GROUP) as consumer:
         consumer.assign([ZERO])
         consumer.commit({ZERO: 4, TopicPartition("events", 1): (20, "the end ✓")})
-        assert [consumer.committed("events", partition) for partition in range(3)] == [4, 20, None]
-        assert consumer.position("events", 0) == 0
+        assert [consumer.committed(("events", partition)) for partition in range(3)] == [4, 20, None]
+        assert consumer.position(("events", 0)) == 0
     found = store._groups.find("group").offsets
     assert (found[ZERO].metadata, found[TopicPartition("events", 1)].metadata) == ("", "the end ✓")
     assert found[ZERO].commit_timestamp_ms == START_MS
@@ -816,7 +815,7 @@ def test_a_commit_of_what_cannot_be_is_refused_and_changes_nothing(
         with pytest.raises(error):
             consumer.commit({TopicPartition("events", 1): 5, ZERO: offset})
         assert snapshot(store.path, locks=False) == before
-        assert consumer.committed("events", 1) == 3
+        assert consumer.committed(("events", 1)) == 3
 
 
 @pytest.mark.parametrize("value", [(1, b"bytes"), (1, None), (1, "\ud800"), (1, "a", "b"), (1,), ()], ids=repr)
@@ -840,12 +839,12 @@ def test_a_member_commits_for_its_own_partitions_alone(store: Store) -> None:
     with store.consumer(["events"], enable_auto_commit=False, **GROUP) as consumer:
         with pytest.raises(CommitRefused, match="others-0"):
             consumer.commit({ZERO: 1, TopicPartition("others", 0): 0})
-        assert consumer.committed("events", 0) is None
+        assert consumer.committed(("events", 0)) is None
 
 
 def test_a_commit_needs_a_group(store: Store) -> None:
     with store.consumer(["events"], **EARLIEST) as consumer:
-        for ask in (consumer.commit, lambda: consumer.committed("events", 0)):
+        for ask in (consumer.commit, lambda: consumer.committed(("events", 0))):
             with pytest.raises(UsageError, match="needs a group"):
                 ask()
     assert store.topics(internal=True) == ["events"]
@@ -856,17 +855,17 @@ def test_an_automatic_commit_waits_for_its_interval(store: Store, clock: FakeClo
         consumer.assign([ZERO])
         consumer.poll(max_records=3)
         consumer.poll(max_records=3)
-        assert consumer.committed("events", 0) is None
+        assert consumer.committed(("events", 0)) is None
         clock.advance(999)
         consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) is None
+        assert consumer.committed(("events", 0)) is None
         clock.advance(1)
         consumer.poll(max_records=1)
         # What this poll handed out is not dealt with yet.
-        assert consumer.committed("events", 0) == 7
+        assert consumer.committed(("events", 0)) == 7
         clock.advance(1000)
         consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) == 8
+        assert consumer.committed(("events", 0)) == 8
     assert store.describe_group("group").offsets == {ZERO: 9}
 
 
@@ -882,7 +881,7 @@ def test_an_automatic_commit_that_fails_is_made_up_for_by_the_next(
             assert "automatic commit failed" in caplog.text
         clock.advance(1000)
         consumer.poll(max_records=1)
-        assert consumer.committed("events", 0) == 5
+        assert consumer.committed(("events", 0)) == 5
 
 
 def test_without_automatic_commits_nothing_is_committed(store: Store, clock: FakeClock) -> None:
@@ -937,11 +936,11 @@ def test_a_closed_consumer_refuses(store: Store) -> None:
         consumer.commit,
         consumer.seek_to_beginning,
         consumer.seek_to_end,
-        lambda: consumer.position("events", 0),
-        lambda: consumer.seek("events", 0, offset=0),
+        lambda: consumer.position(("events", 0)),
+        lambda: consumer.seek(("events", 0), offset=0),
         lambda: consumer.seek_to_time(0),
-        lambda: consumer.pause("events", 0),
-        lambda: consumer.committed("events", 0),
+        lambda: consumer.pause(("events", 0)),
+        lambda: consumer.committed(("events", 0)),
         lambda: list(consumer),
     ):
         with pytest.raises(LogClosed):
@@ -1059,7 +1058,7 @@ def test_a_member_goes_on_with_its_other_topics_when_one_is_deleted(store: Store
         assert consumer.assignment == {TopicPartition("others", 0), TopicPartition("others", 1)}
         drain(consumer)
         consumer.commit()
-        assert consumer.committed("others", 1) == 3
+        assert consumer.committed(("others", 1)) == 3
     assert set(store.describe_group("group").offsets) == {TopicPartition("others", 0), TopicPartition("others", 1)}
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import seeklog
 from log.workbench import PATIENCE_S, QuickFiles, wait_until
-from seeklog import Log, LogConfig, Store
+from seeklog import Log, LogConfig, LogReader, Store
 from seeklog.clock import SystemClock
 from seeklog.errors import (
     InvalidConfig,
@@ -220,7 +220,7 @@ def test_a_store_is_not_taken_for_a_log(root: Path) -> None:
     before = sorted(root.iterdir())
     for read_only in (False, True):
         with pytest.raises(NotALog, match=r"is a store of topics; open it with seeklog\.open"):
-            Log(root, read_only=read_only)
+            (LogReader if read_only else Log)(root)
     assert sorted(root.iterdir()) == before
 
 
@@ -290,7 +290,7 @@ with seeklog.open({str(tmp_path / "store")!r}) as store:
         lambda root: open_store(root).consumer(["t"], max_poll_records="9"),
         lambda root: open_store(root).consumer(["t"], group="g", max_poll_interval_ms=2**31),
         lambda root: open_store(root).consumer(["t"]).poll(None),
-        lambda root: open_store(root).consumer(["t"]).seek("t", 0, offset="0"),
+        lambda root: open_store(root).consumer(["t"]).seek(("t", 0), offset="0"),
         lambda root: open_store(root).consumer(["t"]).seek_to_time("2024"),
         lambda root: open_store(root).consumer(group="g").assign(["t"]),
         lambda root: open_store(root).consumer(group="g").commit(5),

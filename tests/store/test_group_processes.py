@@ -263,6 +263,6 @@ def test_a_committer_that_is_killed_leaves_the_group_to_the_others(path: Path, s
         with Store(path, config=CONFIG, background=False) as store:
             with store.consumer(group=GROUP, enable_auto_commit=False) as consumer:
                 consumer.commit({TopicPartition(TOPIC, 1): round_})
-                assert (consumer.committed(TOPIC, 0) or 0) in (reported, reported + 1)
-                assert consumer.committed(TOPIC, 1) == round_
+                assert (consumer.committed((TOPIC, 0)) or 0) in (reported, reported + 1)
+                assert consumer.committed((TOPIC, 1)) == round_
             store.reset_offsets(GROUP, TOPIC, to=0, partitions=[0])

@@ -256,7 +256,7 @@ def test_offsets_are_reset_and_read_from(
     assert store.reset_offsets("group", "events", **words) == expected
     assert store.describe_group("group").offsets == before | expected
     with store.consumer(["events"], group="group") as consumer:
-        assert {tp: consumer.position(*tp) for tp in (ZERO, ONE, TWO)} == before | expected
+        assert {tp: consumer.position(tp) for tp in (ZERO, ONE, TWO)} == before | expected
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_offsets_are_committed_from_outside_for_a_group_that_need_not_be_there(s
     with pytest.raises(OffsetOutOfRange):
         store.commit_offsets("nightly", {ZERO: 11})
     with store.consumer(["events"], group="nightly") as consumer:
-        assert consumer.position(*ZERO) == 7
+        assert consumer.position(ZERO) == 7
 
 
 @pytest.mark.parametrize("to", [1.5, b"latest", [1]], ids=repr)
@@ -373,7 +373,7 @@ def test_a_group_that_is_deleted_is_gone_with_its_offsets(store: Store) -> None:
     with open_store(store.path) as again:
         assert again.groups() == ["other"]
         with again.consumer(["events"], group="group", auto_offset_reset="earliest") as consumer:
-            assert consumer.position("events", 0) == 0
+            assert consumer.position(("events", 0)) == 0
             assert again.describe_group("group").generation == 1
 
 

@@ -34,7 +34,7 @@ def test_records_of_an_idempotent_producer_are_numbered_by_partition(store: Stor
     with store.producer(idempotence=True) as producer:
         for number in NUMBERS:
             producer.send("t", number, partition=int(number) % 2).result()
-        assert [producer.written("t", partition) for partition in (0, 1)] == [20, 20]
+        assert [producer.written(("t", partition)) for partition in (0, 1)] == [20, 20]
     headers = [batch.header for batch in store.log("t", 0).read_batches(0)]
     assert len({header.producer_id for header in headers}) == 1
     assert [header.base_sequence for header in headers] == list(range(20))
@@ -53,7 +53,7 @@ def test_other_producers_number_nothing(store: Store) -> None:
     with store.producer() as producer:
         producer.send("t", b"x", partition=0).result()
         with pytest.raises(UsageError, match="idempotent"):
-            producer.written("t", 0)
+            producer.written(("t", 0))
     (batch,) = store.log("t", 0).read_batches(0)
     assert batch.header.producer_id == -1
 
@@ -86,7 +86,7 @@ def test_a_batch_in_doubt_is_not_taken_for_the_next_one(tmp_path: Path, method: 
                 producer.send("t", b"b").result()
             files.heal()
             producer.send("t", b"c").result()
-            assert producer.written("t", 0) == len(values(store))
+            assert producer.written(("t", 0)) == len(values(store))
         assert [value for value in values(store) if value != b"b"] == [b"a", b"c"]
 
 
@@ -111,7 +111,7 @@ def test_a_batch_that_must_be_split_is_numbered_through(tmp_path: Path) -> None:
             futures = [producer.send("t", number.rjust(60)) for number in NUMBERS]
             producer.flush()
             assert sorted(future.result().offset for future in futures) == list(range(40))
-            assert producer.written("t", 0) == 40
+            assert producer.written(("t", 0)) == 40
 
 
 @pytest.mark.id("producer-fenced")
@@ -122,14 +122,14 @@ def test_a_named_producer_fences_the_one_before_it(store: Store) -> None:
             new.send("t", b"new", partition=0).result()
             with pytest.raises(ProducerFenced):
                 old.send("t", b"zombie", partition=0).result()
-            assert new.written("t", 0) == 1
+            assert new.written(("t", 0)) == 1
     assert values(store) == [b"old", b"new"]
 
 
 def test_a_producer_that_resumes_goes_on_behind_what_is_written(store: Store) -> None:
     for stop in (7, 7, 19, 40):
         with store.producer(name="loader", resume=True) as producer:
-            for number in NUMBERS[producer.written("t", 0) : stop]:
+            for number in NUMBERS[producer.written(("t", 0)) : stop]:
                 producer.send("t", number, partition=0)
     assert values(store) == NUMBERS
 
@@ -147,9 +147,9 @@ def test_records_of_a_topic_that_was_deleted_are_not_counted_in_the_one_made_ane
             changed.delete_topic("t")
             changed.create_topic("t", partitions=2)
         producer.send("t", NUMBERS[0], partition=0).result()
-        assert producer.written("t", 0) == 1
+        assert producer.written(("t", 0)) == 1
     with store.producer(name="loader", resume=True) as producer:
-        for number in NUMBERS[producer.written("t", 0) :]:
+        for number in NUMBERS[producer.written(("t", 0)) :]:
             producer.send("t", number, partition=0)
     assert values(store) == NUMBERS
 
@@ -167,7 +167,7 @@ def test_a_bumped_epoch_counts_from_nothing(store: Store) -> None:
     with store.producer(name="loader") as producer:
         producer.send("t", b"a", partition=0).result()
     with store.producer(name="loader") as producer:
-        assert producer.written("t", 0) == 0
+        assert producer.written(("t", 0)) == 0
 
 
 @pytest.mark.parametrize("words", [{"resume": True}, {"name": ""}, {"name": 7}])

@@ -20,13 +20,13 @@ def test_a_key_is_found_where_the_producer_put_it(tmp_path: Path) -> None:
             for number, key in enumerate([*KEYS, *KEYS]):
                 producer.send("orders", b"%d" % number, key=key)
         for number, key in enumerate(KEYS):
-            found = store.latest_for_key("orders", key)
+            found = store.topic("orders").latest(key)
             assert found is not None
             assert (found.key, found.value) == (key, b"%d" % (number + len(KEYS)))
             assert (found.topic, found.partition) == ("orders", partition_of(key, 4))
-            assert store.contains_key("orders", key)
-        assert store.latest_for_key("orders", b"stranger") is None
-        assert not store.contains_key("orders", b"stranger")
+            assert store.topic("orders").contains(key)
+        assert store.topic("orders").latest(b"stranger") is None
+        assert not store.topic("orders").contains(b"stranger")
 
 
 def test_a_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_a_key_in_another_partition_is_found_there_or_in_all(tmp_path: Path) -> 
         values = {
             place: record and record.value
             for place in (None, home, away, (home + 2) % 4, "all")
-            for record in [store.latest_for_key("orders", b"k", partition=place)]  # type: ignore[arg-type]
+            for record in [store.topic("orders").latest(b"k", partition=place)]  # type: ignore[arg-type]
         }
         assert values == {None: b"home", home: b"home", away: b"newer", (home + 2) % 4: None, "all": b"newer"}
 
@@ -49,11 +49,11 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
     with open_store(tmp_path) as store:
         store.create_topic("orders", partitions=1)
         with pytest.raises(TopicNotFound):
-            store.latest_for_key("others", b"k")
+            store.topic("others").latest(b"k")
         with pytest.raises(TopicNotFound):
-            store.latest_for_key("orders", b"k", partition=7)
+            store.topic("orders").latest(b"k", partition=7)
         with pytest.raises(UsageError, match="a key is bytes"):
-            store.contains_key("orders", "k")  # type: ignore[arg-type]
+            store.topic("orders").contains("k")  # type: ignore[arg-type]
 
 
 def test_maintenance_makes_the_key_indexes_of_compacted_topics(tmp_path: Path) -> None:
@@ -73,6 +73,6 @@ def test_maintenance_makes_the_key_indexes_of_compacted_topics(tmp_path: Path) -
         assert counts["kept"] > 0
         with open_store(tmp_path, read_only=True) as reader:
             for topic in counts:
-                found = reader.latest_for_key(topic, b"3")
+                found = reader.topic(topic).latest(b"3")
                 assert found is not None
                 assert (found.offset, found.value) == (58, b"58")

@@ -205,12 +205,12 @@ def test_every_record_is_handed_out_once_though_members_come_and_go(store: Store
 
 def test_a_partition_that_moves_is_read_on_where_it_was_committed(store: Store, clock: FakeClock) -> None:
     with join(store) as first:
-        while first.position("events", 5) < 7:
+        while first.position(("events", 5)) < 7:
             first.poll(max_records=1)
-        handed_out = {tp: first.position(*tp) for tp in EVERYTHING}
+        handed_out = {tp: first.position(tp) for tp in EVERYTHING}
         with join(store) as second:
             beat(clock, first, second)
-            assert {tp: second.position(*tp) for tp in second.assignment} == {
+            assert {tp: second.position(tp) for tp in second.assignment} == {
                 tp: handed_out[tp] for tp in second.assignment
             }
 
@@ -233,7 +233,7 @@ def test_listeners_are_told_what_comes_and_goes(store: Store, clock: FakeClock) 
 
 def test_a_listener_may_commit_what_it_is_about_to_lose(store: Store, clock: FakeClock) -> None:
     def commit(partitions: frozenset[TopicPartition]) -> None:
-        first.commit({partition: first.position(*partition) for partition in partitions})
+        first.commit({partition: first.position(partition) for partition in partitions})
 
     first = join(store, on_revoke=commit, enable_auto_commit=False)
     while len(first.poll()):
@@ -241,19 +241,19 @@ def test_a_listener_may_commit_what_it_is_about_to_lose(store: Store, clock: Fak
     with join(store, enable_auto_commit=False) as second:
         beat(clock, first, second)
         assert len(second.assignment) == 3
-        assert {second.position(*tp) for tp in second.assignment} == {RECORDS}
+        assert {second.position(tp) for tp in second.assignment} == {RECORDS}
     first.close()
 
 
 def test_a_listener_may_seek_in_what_it_was_given(store: Store, clock: FakeClock) -> None:
     def to_the_middle(partitions: frozenset[TopicPartition]) -> None:
         for partition in partitions:
-            consumers[-1].seek(*partition, offset=25)
+            consumers[-1].seek(partition, offset=25)
 
     consumers = [join(store)]
     consumers.append(join(store, on_assign=to_the_middle))
     beat(clock, *consumers)
-    assert {consumers[1].position(*tp) for tp in consumers[1].assignment} == {25}
+    assert {consumers[1].position(tp) for tp in consumers[1].assignment} == {25}
 
 
 def test_an_iteration_stops_at_what_is_given_up(store: Store, clock: FakeClock) -> None:
@@ -274,12 +274,12 @@ def test_one_who_dies_is_followed_from_its_last_commit(store: Store, clock: Fake
     first, second = join(store), join(store)
     beat(clock, first, second)
     first.poll(max_records=9)
-    lost = {tp: first.committed(*tp) for tp in first.assignment}
+    lost = {tp: first.committed(tp) for tp in first.assignment}
     kill(first)
     beat(clock, second, rounds=1)
 
     assert second.assignment == EVERYTHING
-    assert {tp: second.position(*tp) for tp in lost} == {tp: committed or 0 for tp, committed in lost.items()}
+    assert {tp: second.position(tp) for tp in lost} == {tp: committed or 0 for tp, committed in lost.items()}
     assert len(store.describe_group("group").members) == 1
 
 
@@ -297,7 +297,7 @@ def silence(store: Store, clock: FakeClock) -> tuple[Consumer, Consumer]:
     """Return a member that was taken for gone, having read ten of each partition, and the one that took over."""
     silent = join(store, max_poll_interval_ms=10_000, enable_auto_commit=False)
     for tp in EVERYTHING:
-        silent.seek(*tp, offset=10)
+        silent.seek(tp, offset=10)
     silent.commit()
     silent.poll(max_records=5)
     clock.advance(10_001)
@@ -339,13 +339,13 @@ def test_one_who_comes_back_reads_on_where_the_other_committed(store: Store, clo
     """Goal: committed offsets never go back, and nothing is read a second time that another has dealt with."""
     silent, other = silence(store, clock)
     for tp in EVERYTHING:
-        other.seek(*tp, offset=40)
+        other.seek(tp, offset=40)
     other.commit()
     other.close()
     beat(clock, silent)
 
     assert silent.assignment == EVERYTHING
-    assert {silent.position(*tp) for tp in EVERYTHING} == {40}
+    assert {silent.position(tp) for tp in EVERYTHING} == {40}
     silent.commit()
     assert set(store.describe_group("group").offsets.values()) == {40}
 
@@ -353,7 +353,7 @@ def test_one_who_comes_back_reads_on_where_the_other_committed(store: Store, clo
 def read_on(other: Consumer) -> None:
     """Let one who took over everything commit that it has read up to offset 40, and leave."""
     for tp in other.assignment:
-        other.seek(*tp, offset=40)
+        other.seek(tp, offset=40)
     other.commit()
     other.close()
 
@@ -368,7 +368,7 @@ def test_one_who_comes_back_commits_nothing_of_its_former_life(store: Store, clo
     beat(clock, silent, rounds=1)
 
     assert set(store.describe_group("group").offsets.values()) == {40}
-    assert {silent.position(*tp) for tp in EVERYTHING} == {40}
+    assert {silent.position(tp) for tp in EVERYTHING} == {40}
 
 
 @pytest.mark.id("member-return-written-late")
@@ -385,7 +385,7 @@ def test_nor_does_one_whose_coming_back_was_written_though_it_failed(
     with pytest.raises(CommitRefused, match="took this consumer for gone"):
         silent.commit()
     beat(clock, silent, rounds=1)
-    assert {silent.position(*tp) for tp in EVERYTHING} == {40}
+    assert {silent.position(tp) for tp in EVERYTHING} == {40}
     silent.close()
     assert set(store.describe_group("group").offsets.values()) == {40}
 
@@ -414,7 +414,7 @@ def test_what_was_given_up_is_not_one_s_own_though_that_failed(
     beat(clock, first, rounds=1)
 
     assert first.assignment == EVERYTHING
-    assert {first.position(*tp) for tp in given} == {40}
+    assert {first.position(tp) for tp in given} == {40}
 
 
 @pytest.mark.id("member-reset-stays")
@@ -431,13 +431,13 @@ def test_a_reset_is_not_undone_by_one_who_was_taken_for_gone(
     beat(clock, silent, rounds=1)
 
     assert set(store.describe_group("group").offsets.values()) == {RECORDS}
-    assert {silent.position(*tp) for tp in EVERYTHING} == {RECORDS}
+    assert {silent.position(tp) for tp in EVERYTHING} == {RECORDS}
 
 
 def test_one_who_comes_back_has_lost_what_it_had_fetched(store: Store, clock: FakeClock) -> None:
     silent, other = silence(store, clock)
     for tp in EVERYTHING:
-        other.seek(*tp, offset=40)
+        other.seek(tp, offset=40)
     other.commit()
     other.close()
     clock.advance(1000)

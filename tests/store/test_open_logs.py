@@ -366,7 +366,7 @@ def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_thou
         store.create_topic("t", partitions=1)
 
         def hold() -> int:
-            with store.hold("t", 0, wait_s=2 * PATIENCE_S) as log:
+            with store.writer("t", 0, wait_s=2 * PATIENCE_S) as log:
                 return log.config.segment_bytes
 
         writing = contextlib.ExitStack()
@@ -388,7 +388,7 @@ def test_who_waits_for_a_log_when_its_store_is_closed_is_not_lent_it(root: Path)
         store.create_topic("t", partitions=1)
 
         def hold() -> None:
-            with store.hold("t", 0, wait_s=2 * PATIENCE_S):
+            with store.writer("t", 0, wait_s=2 * PATIENCE_S):
                 pass
 
         with store._table.writing(T0) as log:

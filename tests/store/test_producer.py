@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
-from seeklog import Producer, Record, RecordMetadata, SendFuture
+from seeklog import Producer, Record
+from seeklog.clients import RecordMetadata, SendFuture
 from seeklog.errors import (
     DiskFull,
     InvalidName,

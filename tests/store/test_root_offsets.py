@@ -330,7 +330,7 @@ def test_what_a_brokers_cleaner_has_done_is_not_due_again(tmp_path: Path, excess
         put(store, "a", 20)
         store.compact("a")
         log = store.log("a", 0)
-        active, before = log.view.segments[-1].base_offset, list(log.scan())
+        active, before = log._source.view.segments[-1].base_offset, list(log.scan())
     # An offset that no cleaner can have come to is that of another log, and counts as none.
     as_a_broker_left_it(tmp_path, 0 if excess is None else active + excess)
     with open_store(tmp_path) as store:

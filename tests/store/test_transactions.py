@@ -13,7 +13,7 @@ import pytest
 
 from crash.sim import Disk, SimFiles
 from log.workbench import FakeClock, QuickFiles
-from seeklog import Log, LogConfig, Record, Store, TopicPartition, names
+from seeklog import Log, LogConfig, LogReader, Record, Store, TopicPartition, names
 from seeklog.errors import (
     CorruptBatch,
     CorruptionError,
@@ -392,7 +392,7 @@ def test_a_staged_file_that_was_damaged_after_the_commit_is_named_and_nothing_is
 
     with pytest.raises(CorruptBatch, match=path.name):
         Log(root / "alerts-0")
-    with Log(root / "alerts-0", read_only=True) as log:
+    with LogReader(root / "alerts-0") as log:
         assert [record.value for record in log.scan()] == [b"before"]
     path.unlink()
     with Log(root / "alerts-0") as log:

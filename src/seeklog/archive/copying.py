@@ -776,7 +776,7 @@ def _beside(copy: Copy, suffix: str, state: SegmentState, sums: PageSums, segmen
     if crc32c(made) != proofs[suffix]:
         _check_same(segment)
         raise CorruptionError(
-            "the index is not the one that was sealed; rebuild it with seeklog.rebuild_index and archive again",
+            "the index is not the one that was sealed; rebuild it with seeklog reindex and archive again",
             path=path,
         )
     return made

@@ -18,7 +18,7 @@ from seeklog.config import INT64_MAX
 from seeklog.errors import ArchiveIncomplete
 from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles, ReadOnlyFiles
 from seeklog.files.remote import RemoteFiles
-from seeklog.log.side import Checkpoint, encode_checkpoint
+from seeklog.log.side import Checkpoint, SavedState, encode_checkpoint
 from seeklog.names import TopicPartition
 from seeklog.topics.catalog import Catalog, Topic, encode_catalog
 from seeklog.topics.layout import partition_path
@@ -227,11 +227,26 @@ def _contiguous_from(segments: tuple[SegmentEntry, ...]) -> int:
     return found
 
 
-def _closed(segment: SegmentEntry) -> tuple[int, ...] | None:
+def _closed(segment: SegmentEntry) -> SavedState | None:
     """Return what a clean close would have noted of a sealed segment; what only a writer needs is left at zero."""
     seal = segment.seal()
     if seal is None:
         return None
-    head = (seal.base_offset, seal.next_offset, seal.size, seal.log_crc, seal.batch_count, seal.record_count)
-    rest = (int(seal.contiguous), -1, seal.max_timestamp_ms, 0, 0, 0, 0, 0)
-    return (*head, *rest, seal.offset_index_crc, seal.time_index_crc)
+    return SavedState(
+        base_offset=seal.base_offset,
+        next_offset=seal.next_offset,
+        size=seal.size,
+        log_crc=seal.log_crc,
+        batch_count=seal.batch_count,
+        record_count=seal.record_count,
+        is_contiguous=int(seal.contiguous),
+        first_timestamp_ms=-1,
+        max_timestamp_ms=seal.max_timestamp_ms,
+        bytes_since_entry=0,
+        records_since_entry=0,
+        offset_of_max_timestamp=0,
+        last_indexed_timestamp_ms=0,
+        last_epoch=0,
+        offset_index_crc=seal.offset_index_crc,
+        time_index_crc=seal.time_index_crc,
+    )

@@ -38,8 +38,8 @@ def partitions_of(
     chosen = [topic] if topic is not None else [name for name in store.topics(internal=True) if name not in there]
     found = []
     for name in chosen:
-        if topic is not None or wants is None or wants(store.describe_config(name)):
-            found += [TopicPartition(name, number) for number in store.partitions(name)]
+        if topic is not None or wants is None or wants(store.topic(name).config):
+            found += [TopicPartition(name, number) for number in store.topic(name).partitions]
     return found
 
 
@@ -81,7 +81,7 @@ def do_each(
     locked: list[LogLocked] = []
     for partition in partitions:
         try:
-            with store.hold(partition.topic, partition.partition) as log:
+            with store.writer(partition.topic, partition.partition) as log:
                 done[partition] = work(log)
         except LogLocked as error:
             locked.append(error)

@@ -97,7 +97,7 @@ def _rebuild(root: str, wrong: Sequence[Checked], files: OsFiles) -> Iterator[Ou
         if recovers and each.is_last:
             with (
                 opening.open_to_write(root) as store,
-                store.hold(each.partition.topic, each.partition.partition),
+                store.writer(each.partition.topic, each.partition.partition),
             ):
                 pass
             left = validate_index(each.path)

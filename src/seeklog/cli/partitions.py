@@ -29,7 +29,7 @@ def partitions_option(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
     """Return the partitions of a topic that were asked for, all of them if none was."""
-    there = store.partitions(topic)
+    there = store.topic(topic).partitions
     numbers = sorted(set(wanted)) or list(there)
     for number in numbers:
         if number not in there:

@@ -22,10 +22,10 @@ from seeklog.cli.times import Place, parse_place
 from seeklog.cli.where import compile_where
 from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.record.kernel import Record
-from seeklog.store.topic import Range
+from seeklog.store import Range
 
 if TYPE_CHECKING:
-    from seeklog.log import Log
+    from seeklog.log import LogReader
     from seeklog.store import Store
 
 _FOR_ONE: Final = re.compile(r"(\d{1,9}):(.+)\Z", re.ASCII | re.DOTALL)
@@ -114,7 +114,7 @@ class _Places:
         for partition in self._of.keys() - set(chosen):
             raise UsageError(f"{self._option} {partition}:… names a partition that is not read")
 
-    def offsets(self, logs: dict[int, Log], topic: str, *, beyond_is_end: bool = False) -> dict[int, int]:
+    def offsets(self, logs: dict[int, LogReader], topic: str, *, beyond_is_end: bool = False) -> dict[int, int]:
         found: dict[int, int] = {}
         misses: list[OffsetOutOfRange] = []
         for partition, log in logs.items():

@@ -24,7 +24,7 @@ from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.times import parse_span_ms
 
 if TYPE_CHECKING:
-    from seeklog.log import Log
+    from seeklog.log import LogReader
 
 _WHOLE: Final = re.compile(r"\d{1,19}\Z", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,7 +83,7 @@ class Place:
     kind: Literal["offset", "before_end", "start", "end", "time"]
     number: int = 0
 
-    def offset_in(self, log: Log) -> int:
+    def offset_in(self, log: LogReader) -> int:
         """Return the offset of this place in one log: what lies before the first or behind the last is at the edge.
 
         An offset that the log does not have is `OffsetOutOfRange`.

@@ -1,1 +1,7 @@
-"""Producers and consumers of a store."""
+"""Producers and consumers of a store, and the buffering writer of one log."""
+
+from seeklog.clients.consumer import Consumer
+from seeklog.clients.log_writer import AppendFuture, LogWriter
+from seeklog.clients.producer import Producer, RecordMetadata, SendFuture
+
+__all__ = ["AppendFuture", "Consumer", "LogWriter", "Producer", "RecordMetadata", "SendFuture"]

@@ -32,7 +32,7 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
-from seeklog.log import Log
+from seeklog.log import LogReader
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
 from seeklog.topics.open_logs import OpenLogs
@@ -85,7 +85,7 @@ class _Position:
         self.chunks = None
 
 
-def offset_from_time(log: Log, timestamp_ms: int) -> int:
+def offset_from_time(log: LogReader, timestamp_ms: int) -> int:
     """Return the offset of the first record stamped at or after a time, or the end where there is none."""
     found = log.offset_at_time(timestamp_ms)
     return log.high_watermark if found is None else found
@@ -290,12 +290,12 @@ class Consumer:
         log = self._log(partition)
         return log.log_start_offset if self._reset_policy == "earliest" else log.high_watermark
 
-    def _log(self, partition: TopicPartition) -> Log:
+    def _log(self, partition: TopicPartition) -> LogReader:
         return self._table.reading(partition)
 
-    def _position(self, topic: str, partition: int) -> _Position:
+    def _position(self, partition: TopicPartition | tuple[str, int]) -> _Position:
         self._check_open()
-        wanted = TopicPartition(topic, partition)
+        wanted = _checked_partition(partition)
         position = self._positions.get(wanted)
         if position is None:
             self._topics.check(wanted)
@@ -306,13 +306,13 @@ class Consumer:
     def _shown(self) -> str:
         return ", ".join(map(str, sorted(self._positions)[:12])) or "nothing"
 
-    def position(self, topic: str, partition: int) -> int:
+    def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return the offset of the record that is handed out next."""
-        return self._position(topic, partition).next_offset
+        return self._position(partition).next_offset
 
-    def seek(self, topic: str, partition: int, *, offset: int) -> None:
+    def seek(self, partition: TopicPartition | tuple[str, int], *, offset: int) -> None:
         """Go on reading at an offset."""
-        position = self._position(topic, partition)
+        position = self._position(partition)
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise UsageError(f"an offset is an int, not {type(offset).__name__}")
         log = self._log(position.partition)
@@ -321,42 +321,41 @@ class Consumer:
             raise OffsetOutOfRange(offset, log_start_offset=start, log_end_offset=end + 1, what="seek to offset")
         position.go_to(offset)
 
-    def seek_to_time(self, timestamp_ms: int, *, topic: str | None = None, partition: int | None = None) -> None:
+    def seek_to_time(
+        self, timestamp_ms: int, *, partitions: Iterable[TopicPartition | tuple[str, int]] | None = None
+    ) -> None:
         """Go on reading at the first record stamped at or after a time, or at the end where there is none.
 
-        In all partitions of this consumer, or in those of a topic, or in one.
+        In all partitions of this consumer, or in those given.
         """
-        if partition is not None and topic is None:
-            raise UsageError("a partition needs its topic")
         if not isinstance(timestamp_ms, int):
             raise UsageError(f"a time is an int, milliseconds since 1970, not {type(timestamp_ms).__name__}")
-        chosen = [
-            known for known in self._positions if topic in (None, known.topic) and partition in (None, known.partition)
-        ]
-        if topic is not None and not chosen:
-            raise UsageError(f"{topic!r} is not assigned to this consumer; it reads {self._shown()}")
-        for known in chosen:
-            position = self._position(*known)
-            offset = self._table.ask(known, lambda log: offset_from_time(log, timestamp_ms))
+        for position in self._chosen_positions(partitions):
+            offset = self._table.ask(position.partition, lambda log: offset_from_time(log, timestamp_ms))
             position.go_to(offset)
 
-    def seek_to_beginning(self) -> None:
-        """Go on reading at the first record that is kept, in all partitions of this consumer."""
-        for known in list(self._positions):
-            self._position(*known).go_to(self._log(known).log_start_offset)
+    def seek_to_beginning(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go on reading at the first record that is kept, in all partitions of this consumer or in those given."""
+        for position in self._chosen_positions(partitions or None):
+            position.go_to(self._log(position.partition).log_start_offset)
 
-    def seek_to_end(self) -> None:
-        """Go on reading behind the last record, in all partitions of this consumer."""
-        for known in list(self._positions):
-            self._position(*known).go_to(self._log(known).high_watermark)
+    def seek_to_end(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Go on reading after the last record, in all partitions of this consumer or in those given."""
+        for position in self._chosen_positions(partitions or None):
+            position.go_to(self._log(position.partition).high_watermark)
 
-    def pause(self, topic: str, partition: int) -> None:
-        """Hand out nothing of a partition until `resume`; its position stays."""
-        self._position(topic, partition).is_paused = True
+    def _chosen_positions(self, partitions: Iterable[TopicPartition | tuple[str, int]] | None) -> list[_Position]:
+        return [self._position(each) for each in (list(self._positions) if partitions is None else partitions)]
 
-    def resume(self, topic: str, partition: int) -> None:
-        """Hand out records of a paused partition again."""
-        self._position(topic, partition).is_paused = False
+    def pause(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Hand out nothing of these partitions until `resume`; their positions stay."""
+        for position in self._chosen_positions(partitions):
+            position.is_paused = True
+
+    def resume(self, *partitions: TopicPartition | tuple[str, int]) -> None:
+        """Hand out records of paused partitions again."""
+        for position in self._chosen_positions(partitions):
+            position.is_paused = False
 
     @property
     def paused(self) -> Partitions:
@@ -598,10 +597,10 @@ class Consumer:
         read = {partition: self._positions[partition].topic_id for partition in offsets if partition in self._positions}
         self._groups.commit(self._group, offsets, member_id=self.member_id, topic_ids=read)
 
-    def committed(self, topic: str, partition: int) -> int | None:
+    def committed(self, partition: TopicPartition | tuple[str, int]) -> int | None:
         """Return the offset that the group has committed for a partition, or None."""
         self._check_open()
-        wanted = TopicPartition(topic, partition)
+        wanted = _checked_partition(partition)
         self._topics.check(wanted)
         group = self._groups.look(self._check_group("committed"))
         found = group.offsets.get(wanted) if group is not None else None

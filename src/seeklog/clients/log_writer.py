@@ -9,7 +9,6 @@ from types import TracebackType
 from seeklog.clients.sender import Future, Lane, Sender
 from seeklog.errors import UsageError
 from seeklog.log import Log
-from seeklog.log.partition import Partition
 from seeklog.record.kernel import Record, make_record, record_bound
 
 
@@ -24,15 +23,15 @@ class AppendFuture(Future):
 
 
 class _WholeLog:
-    """A partition as the one destination of a writer."""
+    """A log as the one destination of a writer."""
 
-    def __init__(self, partition: Partition) -> None:
-        self._partition = partition
-        self.syncs_each = partition.config.flush == "batch"
-        self.flush = partition.flush
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self.syncs_each = log.config.flush == "batch"
+        self.flush = log.flush
 
     def append_records(self, records: list[Record]) -> range:
-        return self._partition.append_records(records, wait=False)
+        return self._log.append_many(records, wait=False)
 
 
 class LogWriter:
@@ -41,15 +40,14 @@ class LogWriter:
     def __init__(
         self, log: Log, *, batch_bytes: int = 16384, linger_ms: float = 5, buffer_bytes: int = 32 << 20
     ) -> None:
-        partition = log._writing or log._writer_only()
         if batch_bytes < 1 or buffer_bytes < batch_bytes:
             raise UsageError("batch_bytes >= 1 and buffer_bytes >= batch_bytes must hold")
-        partition.check_usable()
-        self._now_ms = partition.clock.now_ms
-        self._check_keys = partition.check_keys
+        log.check_usable()
+        self._now_ms = log.clock.now_ms
+        self._check_keys = log.check_keys
         largest = min(batch_bytes, log.config.max_message_bytes, log.config.segment_bytes)
-        self._lane = Lane(_WholeLog(partition), batch_bytes=largest)
-        self._sender = Sender(partition.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
+        self._lane = Lane(_WholeLog(log), batch_bytes=largest)
+        self._sender = Sender(log.clock, linger_ms=linger_ms, buffer_bytes=buffer_bytes)
         self._put = self._sender.put
         weakref.finalize(self, self._sender.end)
 

@@ -122,7 +122,7 @@ class _NumberedDestination:
 
     def _place_in(self, log: Log) -> ProducerSequence:
         first = self._identity.first_place
-        known = log.place_of(first.producer_id)
+        known = log.next_sequence(first.producer_id)
         return known if known is not None and known.epoch == first.epoch else first
 
     def flush(self) -> None:
@@ -294,7 +294,7 @@ class Producer:
                 self._identity.release()
         self._raise_unseen()
 
-    def written(self, topic: str, partition: int) -> int:
+    def written(self, partition: TopicPartition | tuple[str, int]) -> int:
         """Return how many records of this producer are in a partition: for one that resumes, to go on behind them.
 
         Counted are those of its epoch; the count begins again at 2^31.
@@ -302,8 +302,9 @@ class Producer:
         if self._identity is None:
             raise UsageError("only an idempotent producer counts its records")
         self.flush()
-        with self._table.writing(self._find_route(topic).lane_to(partition).partition) as log:
-            known = log.place_of(self._identity.producer_id)
+        topic, number = partition
+        with self._table.writing(self._find_route(topic).lane_to(number).partition) as log:
+            known = log.next_sequence(self._identity.producer_id)
         return known.sequence if known is not None and known.epoch == self._identity.epoch else 0
 
     def _raise_unseen(self) -> None:

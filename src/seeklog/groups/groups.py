@@ -33,7 +33,7 @@ from seeklog.errors import (
 from seeklog.files import Files
 from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
-from seeklog.log import Log
+from seeklog.log import Log, LogReader, take_snapshot
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
 from seeklog.record.kernel import Record
 from seeklog.topics.layout import partition_path
@@ -70,12 +70,12 @@ class _OffsetsPartition:
         self.groups: dict[str, Group] = {}
         self._next_offset = 0
 
-    def read_on(self, log: Log) -> None:
+    def read_on(self, log: LogReader) -> None:
         """Take in the records that were added since."""
         start, end = log.log_start_offset, log.high_watermark
         # Compaction, ours or a broker's, leaves the last segment alone. Out of those before it a tombstone that was not
         # read here may be gone by now, and what it took away would stay.
-        first_whole_offset = max(start, log.view.bases[-1])
+        first_whole_offset = max(start, take_snapshot(log).view.bases[-1])
         if not first_whole_offset <= self._next_offset <= end:
             # That, or the log was made anew, or lost its beginning: start over.
             self.groups, self._next_offset = {}, start
@@ -337,12 +337,12 @@ class Groups:
         check_text("metadata of a commit", metadata, most=METADATA_MOST)
         return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
 
-    def _checked_in(self, log: Log, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
+    def _checked_in(self, log: LogReader, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
         end = log.log_end_offset
-        if not log.read_only and log.recovery_point < offset <= end:
+        if log.recovery_point < offset <= end:
             # A commit is durable. The records that it counts must be too, or others would take their offsets after a
             # power loss and be passed over. Where another process writes them, that is up to its flush policy.
-            log.flush()
+            self._table.flush(partition)
         if not 0 <= offset <= end:
             raise OffsetOutOfRange(
                 offset,

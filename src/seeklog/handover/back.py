@@ -104,7 +104,7 @@ def take_back(
                 raise NotAccessible(f"{root} cannot be written: {error}. Run this again once it can") from error
     with Store(root, config=config, background=False, files=files, clock=clock) as store:
         for partition in plan.changed:
-            with store.hold(*partition):
+            with store.writer(*partition):
                 pass
     return plan
 

@@ -31,7 +31,7 @@ from seeklog.handover.metadata import (
 )
 from seeklog.handover.plan import CLUSTER_METADATA
 from seeklog.handover.snapshot import decode_snapshot
-from seeklog.log import Log
+from seeklog.log import LogReader
 
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
 
@@ -148,7 +148,7 @@ def _read_records(files: Files, directory: str) -> Iterator[MetadataRecord]:
         path = f"{directory}/{snapshots[-1]}"
         start = int(snapshots[-1][:20])
         yield from decode_snapshot(files.read_file(path), path=path)
-    with Log(directory, read_only=True, files=files, background=False) as log:
+    with LogReader(directory, files=files) as log:
         for each in log.scan(max(start, log.log_start_offset), log.log_end_offset):
             try:
                 record = decode_metadata(each.value or b"")

@@ -191,7 +191,7 @@ def settle(root: str, *, config: LogConfig, files: Files, clock: Clock) -> None:
     """
     with Store(root, config=config, background=False, files=files, clock=clock) as store:
         for each in read_store(root, config=config, files=files, clock=clock).unclean:
-            with store.hold(*each.partition):
+            with store.writer(*each.partition):
                 pass
 
 

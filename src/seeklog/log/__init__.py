@@ -13,15 +13,16 @@ from seeklog.log.headers import Census, first_timestamp_ms, scan_headers, take_c
 from seeklog.log.host import BackgroundOf, Flushes, Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
-from seeklog.log.log import Log
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
 from seeklog.log.producers import EPOCH_MOST, ProducerSequence
+from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_snapshot
 from seeklog.log.reading import ADVICE, FileRange, Seek, located
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import Segment, Shared, scan_into
 from seeklog.log.staging import PIECE_BYTES, StagedFile, Stager, read_staged, remove_staged
 from seeklog.log.transaction import Part, Transaction, end_transaction, read_transaction, traces, write_transaction
 from seeklog.log.view import View
+from seeklog.log.writer import Log, append_part
 
 __all__ = [
     "ADVICE",
@@ -38,6 +39,7 @@ __all__ = [
     "Flushes",
     "Host",
     "Log",
+    "LogReader",
     "OpenSegments",
     "Part",
     "Pin",
@@ -47,13 +49,16 @@ __all__ = [
     "Seek",
     "Segment",
     "Shared",
+    "Snapshot",
     "StagedFile",
     "Stager",
     "Transaction",
     "View",
+    "append_part",
     "clean_offset_of",
     "end_transaction",
     "first_timestamp_ms",
+    "is_same_topic",
     "known_checkpoint",
     "list_beside_writer",
     "located",
@@ -70,6 +75,7 @@ __all__ = [
     "scan_headers",
     "scan_into",
     "take_census",
+    "take_snapshot",
     "traces",
     "write_transaction",
 ]

@@ -16,7 +16,6 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
 
 from seeklog import names
 from seeklog.config import INT64_MAX
@@ -28,8 +27,6 @@ from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE
 
 # Where `Checkpoint.active` has the base offset of the last segment and its size.
-_ACTIVE_BASE_OFFSET: Final = 0
-_ACTIVE_SIZE: Final = 2
 
 
 def known_checkpoint(files: Files, directory: str, *, inherited: Checkpoint | None) -> Checkpoint | None:
@@ -116,7 +113,7 @@ def _contradicts(files: Files, directory: str, own: Checkpoint, *, known_epoch: 
             return True
     at = {last: 0}
     if own.active is not None:
-        base_offset, closed_size = own.active[_ACTIVE_BASE_OFFSET], own.active[_ACTIVE_SIZE]
+        base_offset, closed_size = own.active.base_offset, own.active.size
         if sizes.get(base_offset, 0) < closed_size:
             return True
         at[base_offset] = closed_size

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 
 from seeklog import names
-from seeklog.errors import LogLocked, NotAccessible, NotALog
-from seeklog.files import Files, Lock, take_lock
+from seeklog.errors import DiskFull, InvalidName, LogLocked, NotAccessible, NotALog, UsageError
+from seeklog.files import FULL, Files, Lock, OsFiles, absolute, take_lock
 
 
 def check_directory(files: Files, path: str, *, create: bool) -> None:
@@ -79,3 +80,25 @@ def has_broker(files: Files, path: str) -> bool:
 def lock_directory(files: Files, path: str) -> Lock:
     """Take the partition's one writer's lock, or say who has it."""
     return take_lock(files, f"{path}/{names.LOCK}", what=path)
+
+
+def directory_of(path: str | os.PathLike[str], files: Files | None) -> str:
+    """Return the directory of a log that is opened by a path of the user's."""
+    # A caller that brings the files is a store, or has looked at the path before.
+    directory = absolute(os.fsdecode(path), follows=files is None)
+    if names.is_url(directory) and (files is None or isinstance(files, OsFiles)):
+        raise UsageError(f"{directory} is a URL: open the store that it lies in with seeklog.open")
+    if "\0" in directory:
+        raise InvalidName(f"{directory!r} cannot be a path: it holds a NUL")
+    return directory
+
+
+@contextlib.contextmanager
+def opening(directory: str) -> Iterator[None]:
+    """Say of an `OSError` that a log cannot be opened."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in FULL:
+            raise DiskFull(f"{directory} cannot be opened for writing: the disk is full") from error
+        raise NotAccessible(f"{directory} cannot be opened: {error}") from error

@@ -11,6 +11,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable
+from math import inf
 
 from seeklog import names
 from seeklog.clock import Clock
@@ -25,7 +26,7 @@ from seeklog.log.keys.lookup import KeyLookup
 from seeklog.log.reading import ADVICE
 from seeklog.log.recovery import LOOKS_MOST, RecoveryReport, list_beside_writer
 from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
-from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
+from seeklog.log.side.checkpoint import Checkpoint, SavedState, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.watermark import EXPLICIT, read_watermark
@@ -56,29 +57,29 @@ class TailSegment(Segment):
         self.contiguous = self.is_exact = self._trusted = trusted
         self._is_placed = False
 
-    def close_at(self, saved: tuple[int, ...]) -> None:
+    def close_at(self, saved: SavedState) -> None:
         """Take the segment for what a clean close said of it: size, end, and the CRCs of its indexes."""
-        self._size, self._next_offset = saved[2], saved[1]
+        self._size, self._next_offset = saved.size, saved.next_offset
         self._is_placed = True
         self.attach(
             Seal(
-                base_offset=saved[0],
-                next_offset=saved[1],
-                size=saved[2],
-                record_count=saved[5],
-                batch_count=saved[4],
-                max_timestamp_ms=saved[8],
+                base_offset=saved.base_offset,
+                next_offset=saved.next_offset,
+                size=saved.size,
+                record_count=saved.record_count,
+                batch_count=saved.batch_count,
+                max_timestamp_ms=saved.max_timestamp_ms,
                 sealed_at_ms=0,
-                log_crc=saved[3],
-                offset_index_crc=saved[14],
-                time_index_crc=saved[15],
-                contiguous=saved[6] != 0,
+                log_crc=saved.log_crc,
+                offset_index_crc=saved.offset_index_crc,
+                time_index_crc=saved.time_index_crc,
+                contiguous=saved.is_contiguous != 0,
             )
         )
         if not self.contiguous:
             # The last segment of an archive has a seal of its own, and pages in it.
             seal = self.shared.read_seal(self.base_offset)
-            if seal is not None and (seal.size, seal.log_crc) == (saved[2], saved[3]):
+            if seal is not None and (seal.size, seal.log_crc) == (saved.size, saved.log_crc):
                 self.pages = seal.pages
 
     @property
@@ -273,7 +274,7 @@ class Observer:
         self._tail.path, self._tail.listed = last.path, last.listed
         if checkpoint is not None and checkpoint.active is not None:
             saved = checkpoint.active
-            if len(saved) == 16 and saved[0] == last.base_offset and saved[2] == last.size:
+            if saved.is_of(last.base_offset, size=last.size):
                 self._tail.close_at(saved)
         self.view = View([*segments[:-1], self._tail])
         self._look(self._read_checkpoint(), is_second_look=is_second_look)
@@ -411,10 +412,10 @@ class Observer:
         """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1)."""
         return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
 
-    def wait_beyond(self, offset: int, timeout: float) -> None:
+    def wait_beyond(self, offset: int, timeout: float | None) -> None:
         """Look again and again until the high watermark is above `offset` or the time is over."""
         pause = threading.Event()
-        give_up = self.clock.monotonic() + timeout
+        give_up = inf if timeout is None else self.clock.monotonic() + timeout
         delay = POLL_FIRST_S
         while True:
             self.refresh()

@@ -42,7 +42,7 @@ from seeklog.log.known_producers import KnownProducers
 from seeklog.log.producers import ProducerSequence, producer_batches
 from seeklog.log.recovery import mend, survey
 from seeklog.log.segment import ActiveSegment, Segment, Shared
-from seeklog.log.side.checkpoint import Checkpoint, encode_checkpoint, read_checkpoint
+from seeklog.log.side.checkpoint import Checkpoint, SavedState, encode_checkpoint, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.losses import trim_losses
 from seeklog.log.side.seal import Seal, write_seal
@@ -300,13 +300,15 @@ class Partition:
                 self.wake_followers()
 
     def _close_clean(self) -> None:
-        if self._epochs.is_written and self._saved == replace(self._checkpoint(), active=self._active.state.save()):
+        if self._epochs.is_written and self._saved == replace(
+            self._checkpoint(), active=SavedState.of(self._active.state)
+        ):
             return  # nothing has happened since the clean marker on disk was written
         try:
             self._active.sync_indexes()
             if not self._rolled:
                 self.producers.save(self.log_end_offset)
-                self._write_checkpoint(replace(self._checkpoint(), active=self._active.state.save()))
+                self._write_checkpoint(replace(self._checkpoint(), active=SavedState.of(self._active.state)))
                 # Not before: what was just written is durable only now.
                 self.producers.tidy(self.view, end=self.log_end_offset)
         except OSError as error:
@@ -497,7 +499,7 @@ class Partition:
         self.producers.note(numbered)
         return offsets
 
-    def place_of(self, producer_id: int) -> ProducerSequence | None:
+    def next_sequence(self, producer_id: int) -> ProducerSequence | None:
         """Return what a producer's next batch must begin with, or None if the producer is not known."""
         with self._lock:
             entry = self.producers.state.get(producer_id, now_ms=self._now_ms())
@@ -740,7 +742,7 @@ class Partition:
             self._publish()
         self.wake_followers()
 
-    def wait_beyond(self, offset: int, timeout: float) -> None:
+    def wait_beyond(self, offset: int, timeout: float | None) -> None:
         """Wait until the high watermark is above `offset`, the log ends, or the time is over."""
         with self._arrived:
             self._waiting += 1

@@ -22,7 +22,7 @@ from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.files import FileStatus, Handle, replace_file
 from seeklog.log.clean import swap
 from seeklog.log.segment import ActiveSegment, Segment, Shared, scan_into
-from seeklog.log.side.checkpoint import Checkpoint
+from seeklog.log.side.checkpoint import Checkpoint, SavedState
 from seeklog.log.side.epochs import Entry as EpochEntry
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import read_seal
@@ -306,9 +306,9 @@ def _check_not_lost(shared: Shared, segments: list[Segment], checkpoint: Checkpo
         )
 
 
-def _restore(shared: Shared, segment: Segment, saved: tuple[int, ...]) -> tuple[Segment, SegmentState] | None:
+def _restore(shared: Shared, segment: Segment, saved: SavedState) -> tuple[Segment, SegmentState] | None:
     """Return the last segment as it was closed, if its files are still the same size and the same indexes."""
-    if len(saved) != 16 or saved[0] != segment.base_offset or saved[2] != segment.size:
+    if not saved.is_of(segment.base_offset, size=segment.size):
         return None
     reason = "an index is not the one that was closed"
     try:
@@ -317,7 +317,7 @@ def _restore(shared: Shared, segment: Segment, saved: tuple[int, ...]) -> tuple[
             for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
         ]
         state = shared.new_state(segment.base_offset)
-        if state.restore(saved, tables[0], tables[1]):
+        if saved.restore(state, offset_table=tables[0], time_table=tables[1]):
             return segment, state
     except OSError as error:
         reason = f"an index cannot be read: {error}"

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from pyarrow import fs
 
-from seeklog.log import Log
+from seeklog.log import LogReader
 from seeklog.record import arrow
 from seeklog.store.topic import Range
 
@@ -166,7 +166,7 @@ def _time(microseconds: int) -> Any:
     return pa.scalar(microseconds, _TIME)
 
 
-def _stop_before(log: Log, end_us: int, *, start: int, stop: int) -> int:
+def _stop_before(log: LogReader, end_us: int, *, start: int, stop: int) -> int:
     """Return where the records that are stamped before a time end."""
     behind = log.offset_at_time(-(-end_us // 1000))
     if behind is None or behind >= stop:

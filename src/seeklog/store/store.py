@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from seeklog import names
 from seeklog.archive.reading import Origin, StoredFiles, open_archive
@@ -40,9 +40,10 @@ from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_p
 from seeklog.files.remote import RemoteFiles
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
-from seeklog.log import BUFFER_BYTES, Compacted, Log, lock_out_broker
+from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, lock_out_broker, take_snapshot
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, partition_of
+from seeklog.record.kernel import partition_of
+from seeklog.store.topic import Topic
 from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
@@ -239,17 +240,11 @@ class Store:
         self._topics.create(name, partitions=partitions, config=config or {})
         return self.describe_topic(name)
 
-    def partitions(self, topic: str) -> tuple[int, ...]:
-        """Return the numbers of a topic's partitions, without a look at their logs."""
+    def topic(self, name: str) -> Topic:
+        """Return a handle on a topic, without a look at its logs."""
         self._check_open()
         self._topics.refresh()
-        return self._topics.find(topic).partitions
-
-    def describe_config(self, topic: str) -> LogConfig:
-        """Return what holds for the partitions of a topic, without a look at their logs."""
-        self._check_open()
-        self._topics.refresh()
-        return self._topics.config_of(self._topics.find(topic))
+        return Topic(self._topics, self._table, self._topics.find(name))
 
     def describe_topic(self, name: str) -> TopicDescription:
         """Return a topic's configuration, and how large its partitions are."""
@@ -290,48 +285,18 @@ class Store:
         self._table.drop(name)
         self._topics.delete(name)
 
-    def log(self, topic: str, partition: int) -> Log:
-        """Return one partition's log, to read from. The store closes it; after a write it may have to be asked anew."""
+    def log(self, topic: str, partition: int) -> LogReader:
+        """Return a reader of one partition. The store closes it; after a write, ask for it again."""
         self._check_open()
         return self._table.reading(TopicPartition(topic, partition))
 
-    def hold(self, topic: str, partition: int, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
+    def writer(self, topic: str, partition: int, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
         """Give one partition's log to write to, in a `with`: nobody else writes it meanwhile.
 
         `LogLocked` if another process has it for longer than `wait_s`. All that was appended is durable at the end.
         """
         self._check_writable("nothing of it can be held")
         return self._table.lent(TopicPartition(topic, partition), wait_s=wait_s)
-
-    def latest_for_key(self, topic: str, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
-        """Return the newest record with this key, or None. A record without a value, a tombstone, is one, too.
-
-        It is looked for where Kafka's default partitioner puts the key; or in the partition given; or in all of them,
-        as after `add_partitions` or with a partitioner of one's own: then the latest timestamp wins, and of equal ones
-        the highest offset.
-        """
-        if not isinstance(key, bytes):
-            raise UsageError(f"a key is bytes, not {type(key).__name__}")
-        self._check_open()
-        numbers = self._topics.find(topic).partitions
-        if partition is None:
-            chosen = [partition_of(key, len(numbers))]
-        elif partition == "all":
-            chosen = list(numbers)
-        else:
-            chosen = [partition]
-        found = [
-            self._table.ask(TopicPartition(topic, number), partial(Log.latest_for_key, key=key)) for number in chosen
-        ]
-        return max(
-            (record for record in found if record is not None),
-            key=lambda record: (record.timestamp_ms, record.offset),
-            default=None,
-        )
-
-    def contains_key(self, topic: str, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
-        """Tell whether a record has this key, be it a tombstone; `partition` as in `latest_for_key`."""
-        return self.latest_for_key(topic, key, partition=partition) is not None
 
     @property
     def transactions(self) -> Transactions:
@@ -785,14 +750,13 @@ def open_store(
     )
 
 
-def _describe(log: Log, *, partition: int) -> PartitionDescription:
-    # One look at the files for all of it: the numbers are of one moment, and a look is what this costs.
-    seen = log._fresh()
+def _describe(log: LogReader, *, partition: int) -> PartitionDescription:
+    seen = take_snapshot(log)
     return PartitionDescription(
         partition=partition,
         log_start_offset=seen.log_start_offset,
         high_watermark=seen.high_watermark,
         log_end_offset=seen.log_end_offset,
-        size_bytes=sum(segment.size for segment in seen.view.segments),
+        size_bytes=seen.size_bytes,
         segment_count=len(seen.view.segments),
     )

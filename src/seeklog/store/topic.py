@@ -1,10 +1,30 @@
-"""A topic as a whole: its partitions, and ranges of them."""
+"""`Topic`: a handle on one topic, which reads over all of its partitions."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar
 
-from seeklog.log import Log
+from seeklog.config import LogConfig
+from seeklog.errors import TopicNotFound, UsageError
+from seeklog.log import LogReader
+from seeklog.names import TopicPartition
+from seeklog.record import arrow
+from seeklog.record.kernel import Record, partition_of
+from seeklog.topics import catalog
+from seeklog.topics.open_logs import OpenLogs
+from seeklog.topics.topics import Topics
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from seeklog.store.dataset import TopicDataset
+
+Answer = TypeVar("Answer")
+
+COLUMNS: Final = ("partition", *arrow.COLUMNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,6 +32,142 @@ class Range:
     """The records of one partition in [start, stop)."""
 
     partition: int
-    log: Log
+    log: LogReader
     start: int
     stop: int
+
+
+class Topic:
+    """One topic of a store: its id, its settings, and the records of all of its partitions.
+
+    The handle is of this topic for good. Where the topic was deleted, or deleted and recreated under its name, every
+    method raises `TopicNotFound`. Any thread may call any method.
+    """
+
+    def __init__(self, topics: Topics, table: OpenLogs, found: catalog.Topic) -> None:
+        self._topics = topics
+        self._table = table
+        self.name = found.name
+        self.topic_id = found.topic_id
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name} {self.topic_id}>"
+
+    def _now(self) -> catalog.Topic:
+        found = self._topics.find(self.name)
+        if found.topic_id != self.topic_id:
+            raise TopicNotFound(f"topic {self.name!r} was deleted and recreated; ask the store for it again")
+        return found
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The numbers of its partitions."""
+        self._topics.refresh()
+        return self._now().partitions
+
+    @property
+    def config(self) -> LogConfig:
+        """What holds for its partitions."""
+        self._topics.refresh()
+        return self._topics.config_of(self._now())
+
+    @property
+    def configured(self) -> Mapping[str, Any]:
+        """The settings that were given to this topic, by Kafka's names; the rest are the store's."""
+        self._topics.refresh()
+        return dict(self._now().config)
+
+    def log(self, partition: int) -> LogReader:
+        """Return a reader of one partition. The store closes it; after a write, ask for it again."""
+        place = TopicPartition(self.name, partition)
+        reader = self._table.reading(place)
+        if self._table.topic_id(place) != self.topic_id:
+            self._now()
+        return reader
+
+    def _ask(self, partition: int, question: Callable[[LogReader], Answer]) -> Answer:
+        self._now()
+        return self._table.ask(TopicPartition(self.name, partition), question)
+
+    def _chosen(self, partitions: Sequence[int] | None) -> Sequence[int]:
+        return self.partitions if partitions is None else partitions
+
+    # ------------------------------------------------------------ records
+
+    def scan(self, *, partitions: Sequence[int] | None = None) -> Iterator[Record]:
+        """Stream the records that are visible when the call is made: partition after partition, each by offset."""
+        ranges = self._ranges(partitions)
+        return (record for each in ranges for record in each.log.scan(each.start, each.stop))
+
+    def scan_arrow(
+        self,
+        *,
+        columns: Sequence[str] = COLUMNS,
+        partitions: Sequence[int] | None = None,
+        batch_rows: int = 32768,
+        timestamp_unit: arrow.TimestampUnit = "ms",
+    ) -> pyarrow.RecordBatchReader:
+        """Stream the same records as Arrow batches with only the columns asked for, among them `partition`."""
+        pa = arrow.import_pyarrow()
+        names = (columns,) if isinstance(columns, str) else tuple(columns)
+        own = arrow.check_columns([name for name in names if name != "partition"] or ("offset",))
+        number = pa.field("partition", pa.int32(), nullable=False)
+        fields = {field.name: field for field in (*arrow.schema(own, timestamp_unit=timestamp_unit), number)}
+        schema = pa.schema([fields[name] for name in names])
+        ranges = self._ranges(partitions)
+
+        def batches() -> Iterator[pyarrow.RecordBatch]:
+            for each in ranges:
+                for batch in each.log.scan_arrow(
+                    each.start, each.stop, columns=own, batch_rows=batch_rows, timestamp_unit=timestamp_unit
+                ):
+                    found = {name: batch.column(name) for name in own}
+                    found["partition"] = pa.repeat(pa.scalar(each.partition, pa.int32()), batch.num_rows)
+                    yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
+
+        return pa.RecordBatchReader.from_batches(schema, batches())
+
+    def dataset(self) -> TopicDataset:
+        """Return the topic as an Arrow dataset, for DuckDB and others that scan datasets."""
+        arrow.import_pyarrow()
+        from seeklog.store.dataset import TopicDataset
+
+        return TopicDataset(self.name, self._ranges)
+
+    def _ranges(self, partitions: Sequence[int] | None = None) -> list[Range]:
+        logs = {number: self.log(number) for number in self._chosen(partitions)}
+        return [Range(number, log, log.log_start_offset, log.high_watermark) for number, log in logs.items()]
+
+    def latest(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
+        """Return the newest record with this key, or None. A record without a value, a tombstone, counts too.
+
+        Looks where Kafka's default partitioner puts the key; or in the partition given; or in all of them, as after
+        `add_partitions` or with another partitioner: then the latest timestamp wins, and of equal ones the highest
+        offset.
+        """
+        if not isinstance(key, bytes):
+            raise UsageError(f"a key is bytes, not {type(key).__name__}")
+        found = self._now()
+        if partition is None:
+            chosen: Sequence[int] = (partition_of(key, len(found.partitions)),)
+        else:
+            chosen = found.partitions if partition == "all" else (partition,)
+        records = [self._ask(number, partial(LogReader.latest_for_key, key=key)) for number in chosen]
+        return max(
+            (record for record in records if record is not None),
+            key=lambda record: (record.timestamp_ms, record.offset),
+            default=None,
+        )
+
+    def contains(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
+        """Tell whether a record has this key, even if it is a tombstone; `partition` as in `latest`."""
+        return self.latest(key, partition=partition) is not None
+
+    def offset_at_time(self, timestamp_ms: int) -> dict[TopicPartition, int | None]:
+        """Return, for each partition, the offset of the first record stamped at or after a time, or None."""
+        return {
+            TopicPartition(self.name, number): self._ask(
+                number, partial(LogReader.offset_at_time, timestamp_ms=timestamp_ms)
+            )
+            for number in self.partitions
+        }

@@ -32,7 +32,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked
-from seeklog.log import BackgroundOf, Host, Log, OpenSegments, clean_offset_of
+from seeklog.log import BackgroundOf, Host, Log, LogReader, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import Record
@@ -72,7 +72,7 @@ class _Entry:
         self.lock = threading.RLock()
         self.unpinned = threading.Condition(self.lock)
         self.writer: Log | None = None
-        self.reader: Log | None = None
+        self.reader: LogReader | None = None
         self.config: LogConfig | None = None
         """What the writer was opened with."""
         self.topic_id = ""
@@ -85,9 +85,10 @@ class _Entry:
         self.is_stale = False
         """Whether the writer is to be closed as soon as nobody uses it."""
 
-    def open_log(self) -> Log | None:
+    def open_log(self) -> LogReader | None:
         """Return the log to read from, unless somebody who was given it has closed it."""
-        return next((log for log in (self.writer, self.reader) if log is not None and not log.is_closed), None)
+        shared = self.writer.reader if self.writer is not None else None
+        return next((log for log in (shared, self.reader) if log is not None and not log.is_closed), None)
 
 
 class OpenLogs:
@@ -123,23 +124,23 @@ class OpenLogs:
 
     # ------------------------------------------------------------ using logs
 
-    def reading(self, partition: TopicPartition) -> Log:
+    def reading(self, partition: TopicPartition) -> LogReader:
         """Return a log to read from. It may be closed at any time after; ask again then."""
         entry = self._entries.get(partition)
         if entry is not None and entry.version == self._topics.version:
             log = entry.open_log()
-            if log is not None and not (self._topics.is_brokers and not log.is_same_topic):
+            if log is not None and not (self._topics.is_brokers and not is_same_topic(log)):
                 return log
         entry = self._entry(partition)
         with entry.lock:
             self._hold_against_topics(entry)
             log = entry.open_log()
-            if log is not None and log is entry.reader and not log.is_same_topic:
+            if log is not None and log is entry.reader and not is_same_topic(log):
                 log.close()
                 log = None
             if log is None:
                 self._close_writer(entry)
-                log = self._open(partition, read_only=True)
+                log = self._open_to_read(partition)
                 if log.needs_recovery and not self._read_only:
                     self._recover(partition)
                 entry.reader = log
@@ -151,7 +152,7 @@ class OpenLogs:
         What cannot be recovered can still be read, up to where it is whole.
         """
         try:
-            self._open(partition, read_only=False).close()
+            self._open_to_write(partition).close()
         except LogLocked:
             return
         except SeeklogError as error:
@@ -165,7 +166,7 @@ class OpenLogs:
         """Return what a broker's checkpoints in the root say of a partition."""
         return self._root_watch.offsets().of(partition)
 
-    def ask(self, partition: TopicPartition, question: Callable[[Log], Answer]) -> Answer:
+    def ask(self, partition: TopicPartition, question: Callable[[LogReader], Answer]) -> Answer:
         """Ask a log something. One that is closed meanwhile, because it is opened otherwise, is asked anew."""
         while True:
             log = self.reading(partition)
@@ -182,6 +183,13 @@ class OpenLogs:
             return log.append_many(records, wait=False), log if log.config.flush == "batch" else None
         finally:
             self._unpin(entry)
+
+    def flush(self, partition: TopicPartition) -> None:
+        """Make durable what this process has appended to a partition, if it writes it."""
+        entry = self._entries.get(partition)
+        writer = entry.writer if entry is not None else None
+        if writer is not None:
+            writer.flush()
 
     @contextlib.contextmanager
     def writing(self, partition: TopicPartition) -> Iterator[Log]:
@@ -290,7 +298,7 @@ class OpenLogs:
         compacts of that is gone for good.
         """
         while True:
-            log = self._open(partition, read_only=False, background=background)
+            log = self._open_to_write(partition, background=background)
             try:
                 # Whether or not it was this thread that learned of it.
                 self._topics.refresh()
@@ -333,19 +341,44 @@ class OpenLogs:
         if self._is_closed:
             raise LogClosed(f"the store at {self._root} is closed")
 
-    def _open(self, partition: TopicPartition, *, read_only: bool, background: BackgroundOf | None = None) -> Log:
-        if self._read_only and not read_only:
+    def _open_to_write(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
+        if self._read_only:
             raise UsageError(f"the store at {self._root} is open read-only")
+        path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
+        with self._naming_deleted(partition):
+            return Log(
+                path,
+                config=config,
+                clock=self._clock,
+                files=self._files,
+                background=background is not None,
+                host=self._host_of(partition, background=background),
+            )
+
+    def _open_to_read(self, partition: TopicPartition) -> LogReader:
+        path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
+        with self._naming_deleted(partition):
+            return LogReader(
+                path,
+                config=config,
+                clock=self._clock,
+                files=self._files,
+                host=self._host_of(partition, background=None),
+            )
+
+    def _path_of(self, partition: TopicPartition) -> str:
         path = partition_path(self._root, partition)
-        topic = self._topics.check(partition)
         try:
             if self._files.kind(path) == "link":
                 raise UnsafePath(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
         except FileNotFoundError:
-            pass  # the open below tells it
+            pass  # the open says so
         except OSError as error:
             raise NotAccessible(f"{path} cannot be opened: {error}") from error
-        host = Host(
+        return path
+
+    def _host_of(self, partition: TopicPartition, *, background: BackgroundOf | None) -> Host:
+        return Host(
             source=partition,
             open_segments=self._open_segments,
             inherited=partial(self.inherited, partition),
@@ -353,16 +386,11 @@ class OpenLogs:
             cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
             background=background,
         )
+
+    @contextlib.contextmanager
+    def _naming_deleted(self, partition: TopicPartition) -> Iterator[None]:
         try:
-            return Log(
-                path,
-                config=self._topics.config_of(topic),
-                read_only=read_only,
-                clock=self._clock,
-                files=self._files,
-                background=background is not None,
-                host=host,
-            )
+            yield
         except NotALog as error:
             if not self._has_topic(partition.topic):
                 raise TopicNotFound(f"topic {partition.topic!r} was deleted") from error
@@ -472,5 +500,5 @@ class OpenLogs:
 
 
 def _offsets_of(log: Log) -> RootLine:
-    cleaned = clean_offset_of(log.view) if log.config.compacts else None
+    cleaned = clean_offset_of(take_snapshot(log).view) if log.config.compacts else None
     return RootLine(log.recovery_point, log.log_start_offset, log.high_watermark, cleaned)

@@ -34,6 +34,7 @@ from seeklog.log import (
     StagedFile,
     Stager,
     Transaction,
+    append_part,
     end_transaction,
     read_staged,
     read_transaction,
@@ -166,7 +167,7 @@ class Transactions:
                 if parts:
                     write_transaction(self._files, self._root, transaction)
                 for part, log in zip(parts, logs.values(), strict=True):
-                    log.append_part(part)
+                    append_part(log, part)
                     self._sweep(app, part.partition)
         except BaseException:
             self._let_go(begun)
@@ -312,7 +313,7 @@ class Transactions:
                 with self._table.lent(place, wait_s=wait_s) as log:
                     # A log that was open for writing here was not opened anew.
                     if len(self._left_of(part)) == len(part.files):
-                        log.append_part(part)
+                        append_part(log, part)
         end_transaction(self._files, self._root, transaction)
 
     def _left_of(self, part: Part) -> list[str]:

@@ -107,7 +107,7 @@ def check(data: bytes) -> None:
         with contextlib.suppress(SeeklogError), open_store(root, read_only=read_only, segment_bytes=600) as store:
             told.append(read(store))
             if not read_only:
-                with contextlib.suppress(SeeklogError), store.hold(HERE.topic, 0) as log:
+                with contextlib.suppress(SeeklogError), store.writer(HERE.topic, 0) as log:
                     log.append(b"more")
                 with contextlib.suppress(SeeklogError):
                     store.maintain()

@@ -207,7 +207,7 @@ def _read_in_process(history: History, path: Path, number: int, is_over: Any) ->
 def _read_all(store: Store, reader: str, topics: list[str], *, tail: int | None = TAIL) -> History:
     history = History()
     for topic in topics:
-        for number in store.partitions(topic):
+        for number in store.topic(topic).partitions:
             log = store.log(topic, number)
             began = time.monotonic()
             start, end = log.log_start_offset, log.high_watermark
@@ -290,7 +290,7 @@ def _check_keys(run: Run, store: Store, history: History) -> None:
         if sent.place in COMPACTED and (sent.key not in last or sent.offset > last[sent.key].offset):
             last[sent.key] = sent
     for key, sent in last.items():
-        found = store.latest_for_key("state", key)
+        found = store.topic("state").latest(key)
         if found is None or found.offset != sent.offset:
             run.violation(f"{sent.place}: {key!r} was last sent to {sent.offset}, found {found}")
     run.case(len(last))

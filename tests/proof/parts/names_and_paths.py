@@ -39,7 +39,7 @@ TOPIC_DOORS: Final[dict[str, Callable[[Store, str], Any]]] = {
     "add partitions": lambda store, name: store.add_partitions(name, partitions=9),
     "delete": lambda store, name: store.delete_topic(name),
     "log": lambda store, name: store.log(name, 0),
-    "key": lambda store, name: store.contains_key(name, b"k"),
+    "key": lambda store, name: store.topic(name).contains(b"k"),
     "produce": lambda store, name: _produce(store, name),
     "consume": lambda store, name: store.consumer([name], group="g").close(),
     "commit": lambda store, name: store.commit_offsets("g", {TopicPartition(name, 0): 1}),

@@ -100,7 +100,7 @@ class Tour:
         cut = 0
         with _no_warnings(), open_store(self.place.store) as store:
             for partition in range(PARTITIONS):
-                with store.hold(PAYMENTS, partition) as log:
+                with store.writer(PAYMENTS, partition) as log:
                     cut += log.recovery.cut_bytes
             took = time.perf_counter() - began
             there = store.describe_topic(PAYMENTS).record_count
@@ -153,7 +153,7 @@ class Tour:
             moment = amounts.moment(middle_ms, utc=True)
             self._row(f"{moment}", took, f"the first from then on is offset {at:,}")
             key = self.records[0].merchant.encode()
-            took, newest = _measured(lambda: store.latest_for_key(PAYMENTS, key))
+            took, newest = _measured(lambda: store.topic(PAYMENTS).latest(key))
             if newest is None or at is None:
                 raise DemoFailed("what was looked for is not there")
             self._row(f"the newest of {key.decode()}", took, _about(newest))

@@ -18,7 +18,7 @@ from seeklog.cli.report.facts import PartitionFacts, SegmentFacts, StoreFacts, T
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
-from seeklog.log import first_timestamp_ms, scan_headers
+from seeklog.log import first_timestamp_ms, scan_headers, take_snapshot
 from seeklog.log.check import Finding, Severity, conclude, inspect_segment, plan_inspection
 from seeklog.record import codec
 from seeklog.record.batch import CODEC_MASK, BatchHeader
@@ -27,7 +27,7 @@ from seeklog.record.sketch import Throughput
 
 if TYPE_CHECKING:
     from seeklog.cli.show.progress import Progress
-    from seeklog.log import Log, Segment
+    from seeklog.log import LogReader, Segment
     from seeklog.log.side import Checkpoint
     from seeklog.record.kernel import Record
     from seeklog.store import Store
@@ -219,8 +219,8 @@ class _TopicReader:
 
     # ------------------------------------------------------------ headers
 
-    def _read_segments(self, log: Log, facts: PartitionFacts, runs: _Runs) -> None:
-        segments = log.view.segments
+    def _read_segments(self, log: LogReader, facts: PartitionFacts, runs: _Runs) -> None:
+        segments = take_snapshot(log).view.segments
         for segment in segments:
             segment.fetch_seal()
             found = SegmentFacts(
@@ -280,7 +280,7 @@ class _TopicReader:
 
     # ------------------------------------------------------------ damage
 
-    def _inspect(self, log: Log, facts: PartitionFacts) -> None:
+    def _inspect(self, log: LogReader, facts: PartitionFacts) -> None:
         (source,) = self._store.archivable([self._facts.name])
         inherited: Checkpoint | None = source.inherited[facts.partition]
         files = self._store.files
@@ -300,7 +300,7 @@ class _TopicReader:
 
     # ------------------------------------------------------------ records
 
-    def _read_runs(self, log: Log, facts: PartitionFacts, runs: list[_Run]) -> None:
+    def _read_runs(self, log: LogReader, facts: PartitionFacts, runs: list[_Run]) -> None:
         if not self._stride:
             return
         # From the middle of each stretch, so that one run alone is not always the oldest.
@@ -391,7 +391,7 @@ def _moments(first: int, last: int, parts: int) -> Iterable[int]:
     return [last] if parts == 1 else [first + (last - first) * part // (parts - 1) for part in range(parts)]
 
 
-def _place_of(log: Log, segments: Sequence[Segment], offset: int) -> tuple[int, int]:
+def _place_of(log: LogReader, segments: Sequence[Segment], offset: int) -> tuple[int, int]:
     """Return the number of the segment that an offset lies in, and the byte of its batch; the end for the next one."""
     if not segments or offset >= segments[-1].next_offset:
         return len(segments) - 1, segments[-1].size if segments else 0

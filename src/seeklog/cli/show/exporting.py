@@ -9,7 +9,7 @@ from typing import Any, Final
 from seeklog.cli.selection import scan
 from seeklog.cli.show.record_output import writer_of
 from seeklog.record.arrow import import_pyarrow
-from seeklog.store.topic import Range
+from seeklog.store import Range
 
 FORMATS: Final = ("parquet", "csv", "jsonl")
 # A row group is in memory while it is written. Parquet's readers like them of about a million rows.

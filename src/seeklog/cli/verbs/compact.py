@@ -127,7 +127,7 @@ def _check_compacts(store: Store, topic: str) -> None:
 
 
 def _dirty(store: Store, partition: TopicPartition) -> tuple[Cleanable, bool]:
-    log: Log = store.log(partition.topic, partition.partition)
+    log = store.log(partition.topic, partition.partition)
     cleanable = log.cleanable()
     return cleanable, cleanable.is_due(log.config)
 

@@ -56,7 +56,7 @@ def key(
         terminal, record_format=record_format, as_json=as_json, template=template, utc=utc, partitions=2
     )
     with opening.open_to_read(directory) as store:
-        found = store.latest_for_key(topic, wanted, partition=where)
+        found = store.topic(topic).latest(wanted, partition=where)
         shown = neutral_bytes(wanted)
         if found is None:
             hint = "" if partition == "all" else "; --partition all looks in every partition"

@@ -91,7 +91,7 @@ def pipeline(
     chosen = list(topics) or (["payments"] if job == "payments" else None)
     with opening.open_to_read(directory) as store:
         for topic in chosen or ():
-            store.partitions(topic)
+            store.topic(topic)  # refuses a name that is not there
     if job == "compact":
         what = ", ".join(chosen) if chosen else "all topics that are compacted"
         terminal.confirm(f"Drop all but the latest record of each key in {what}?", is_agreed=is_agreed)

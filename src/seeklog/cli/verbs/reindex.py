@@ -99,7 +99,7 @@ def _check(terminal: Terminal, store: Store, topic: str | None, wanted: tuple[in
         todo = [TopicPartition(topic, number) for number in chosen(store, topic, wanted)]
     else:
         todo = partitions_of(store, None, internal=[names.CONSUMER_OFFSETS])
-    configs = {name: store.describe_config(name) for name in {each.topic for each in todo}}
+    configs = {name: store.topic(name).config for name in {each.topic for each in todo}}
     found: list[Checked] = []
     with terminal.progress("checking", total=len(todo), unit="partitions") as bar:
         for partition in todo:

@@ -16,10 +16,10 @@ from seeklog.cli.show.rows import Column, formats, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import Place, parse_place, utc_option
 from seeklog.errors import OffsetOutOfRange
-from seeklog.store.topic import Range
+from seeklog.store import Range
 
 if TYPE_CHECKING:
-    from seeklog.log import Log, Seek
+    from seeklog.log import LogReader, Seek
 
 
 def _span(microseconds: int | None) -> str:
@@ -93,7 +93,7 @@ def _row(each: Range, wanted: Place, *, first_s: float, utc: bool) -> dict[str, 
     return {column.name: row.get(column.name) for column in COLUMNS}
 
 
-def _timed(wanted: Place, log: Log) -> tuple[Seek | None, float]:
+def _timed(wanted: Place, log: LogReader) -> tuple[Seek | None, float]:
     """Find a place; return it, or None where no record is, and how many seconds that took."""
     began = time.perf_counter()
     try:

@@ -117,7 +117,7 @@ def _arriving(store: Store, topic: str, positions: dict[int, int]) -> Iterator[l
     with store.consumer() as consumer:
         consumer.assign([(topic, partition) for partition in positions])
         for partition, offset in positions.items():
-            consumer.seek(topic, partition, offset=offset)
+            consumer.seek((topic, partition), offset=offset)
         while True:
             records = consumer.poll(POLL_MS)
             if records:

@@ -69,7 +69,7 @@ def truncate(
         return
     terminal.confirm(f"Delete {told(plans)}?", is_agreed=is_agreed)
     with opening.open_to_write(directory) as store, contextlib.ExitStack() as held:
-        logs = {each: held.enter_context(store.hold(each.topic, each.partition)) for each in plans}
+        logs = {each: held.enter_context(store.writer(each.topic, each.partition)) for each in plans}
         for partition, log in logs.items():
             if to is None:
                 log.delete_before(found[partition.partition])

@@ -28,7 +28,7 @@ from seeklog.log.directory import has_broker
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.log.recovery import list_beside_writer
 from seeklog.log.segment import Segment, Shared, seal_of
-from seeklog.log.side.checkpoint import Checkpoint
+from seeklog.log.side.checkpoint import Checkpoint, SavedState
 from seeklog.log.side.pages import PageSums, first_difference
 from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
 from seeklog.log.side.seal import SIZE as SEAL_SIZE
@@ -58,7 +58,7 @@ class Subject:
     is_ours: bool
     is_live: bool
     """Whether a writer was at it: its last batch may be half written."""
-    saved: tuple[int, ...] | None
+    saved: SavedState | None
     """What a clean close said of it."""
     listed: tuple[FileStatus | None, ...]
     """Its log and both index files as they were when the inspection was planned."""
@@ -72,7 +72,7 @@ class Subject:
     def end_offset(self) -> int | None:
         """The offset that the segment should end before, where anything tells."""
         if self.next_base_offset is None and self.saved is not None:
-            return self.saved[1]
+            return self.saved.next_offset
         return self.next_base_offset if self.gap_from is None else self.gap_from
 
     def is_promised(self, offset: int) -> bool:
@@ -172,7 +172,7 @@ def plan_inspection(
             segments.pop(0)
         findings += _lost_at_start(directory, segments, checkpoint)
         saved = checkpoint.active
-    if saved is not None and (not segments or saved[:3:2] != (segments[-1].base_offset, segments[-1].size)):
+    if saved is not None and not (segments and saved.is_of(segments[-1].base_offset, size=segments[-1].size)):
         saved = None
     # After the sizes: a writer that was in the middle of a batch then is still at it, or its file has grown.
     is_brokers = not is_ours and has_broker(files, directory)
@@ -536,9 +536,9 @@ def _seal_findings(
 def _closed_findings(subject: Subject, segment: Segment, state: SegmentState) -> list[Finding]:
     """Hold the last segment against what a clean close has noted of it."""
     saved = subject.saved
-    if saved is None or saved[2:4] == (state.size, state.crc) or _has_grown(subject, segment):
+    if saved is None or (saved.size, saved.log_crc) == (state.size, state.crc) or _has_grown(subject, segment):
         return []
-    return [_uncovered_finding(subject, segment, state, saved[3], told_by="it was closed with")]
+    return [_uncovered_finding(subject, segment, state, saved.log_crc, told_by="it was closed with")]
 
 
 def _uncovered_finding(
@@ -610,7 +610,7 @@ class _IndexCheck:
         if seal is not None:
             crcs = seal.offset_index_crc, seal.time_index_crc
         elif self._subject.saved is not None and not self._may_be_growing():
-            crcs = self._subject.saved[14], self._subject.saved[15]
+            crcs = self._subject.saved.offset_index_crc, self._subject.saved.time_index_crc
         state = self._salvage.state
         yield from self._file_findings(_OFFSETS, bytes(state.offset_table), crcs[0], is_sealed=seal is not None)
         yield from self._file_findings(_TIMES, bytes(state.time_table), crcs[1], is_sealed=seal is not None)

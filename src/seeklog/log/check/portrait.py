@@ -22,7 +22,7 @@ from seeklog.log.check.inspection import Inspection, Plan, Subject, conclude, in
 from seeklog.log.headers import first_timestamp_ms, scan_headers
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
-from seeklog.log.log import Log
+from seeklog.log.reader import LogReader
 from seeklog.log.segment import Segment, Shared
 from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.log.side.seal import Seal, read_seal
@@ -131,7 +131,7 @@ def take_portrait(
     partition = names.parse_partition_name(directory.rpartition("/")[2]) or TopicPartition("log", 0)
     host = Host(source=partition, open_segments=OpenSegments(_FILES_AT_ONCE), inherited=lambda: inherited)
     try:
-        with Log(directory, config=config, read_only=True, files=files, background=False, host=host) as log:
+        with LogReader(directory, config=config, files=files, host=host) as log:
             if segments:
                 segments[-1] = replace(segments[-1], next_offset=max(log.log_end_offset, segments[-1].base_offset))
             return replace(

@@ -21,14 +21,11 @@ from seeklog.log.check.key_indexes import key_index_problem, make_key_index, wri
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.log.segment import Indexes, Segment, Shared, scan_into, seal_of
-from seeklog.log.side.checkpoint import read_checkpoint
+from seeklog.log.side.checkpoint import SavedState, read_checkpoint
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import read_seal, read_table
 from seeklog.record.batch import read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
-
-# Where `SegmentState.save` has the bytes since the last index entry.
-_BYTES_SINCE = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,9 +297,7 @@ def state_of_every_batch(base_offset: int) -> SegmentState:
         segment_ms=INT64_MAX,
         segment_index_bytes=INT32_MAX,
     )
-    saved = list(state.save())
-    saved[_BYTES_SINCE] = 1
-    state.restore(tuple(saved), b"", b"")
+    SavedState.of(state)._replace(bytes_since_entry=1).restore(state, offset_table=b"", time_table=b"")
     return state
 
 
@@ -336,8 +331,8 @@ def _recorded_crcs(segment: Segment) -> tuple[int, ...]:
         return segment.seal.offset_index_crc, segment.seal.time_index_crc
     checkpoint = read_checkpoint(segment.shared.files, segment.shared.directory)
     saved = checkpoint.active if checkpoint is not None else None
-    if saved is not None and saved[0] == segment.base_offset and saved[2] == segment.size:
-        return saved[14:16]
+    if saved is not None and saved.is_of(segment.base_offset, size=segment.size):
+        return saved.offset_index_crc, saved.time_index_crc
     return ()
 
 

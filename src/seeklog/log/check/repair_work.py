@@ -36,7 +36,6 @@ from seeklog.log.check.unprotected import EPOCH_AT, changed_epochs, changed_offs
 from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
-from seeklog.log.log import Log
 from seeklog.log.recovery import complete_swaps, list_segments
 from seeklog.log.segment import SCAN_CHUNK, ActiveSegment, Segment, Shared, seal_of
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
@@ -44,6 +43,7 @@ from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.losses import Loss, add_losses
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import Seal, read_seal
+from seeklog.log.writer import Log
 from seeklog.names import TopicPartition
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
 
@@ -360,7 +360,7 @@ class _Planner:
         """Return the CRC that the whole file had, where anything tells."""
         if seal is not None:
             return seal.log_crc if seal.size == subject.size else None
-        return subject.saved[3] if subject.saved is not None and subject.saved[2] == subject.size else None
+        return subject.saved.log_crc if subject.saved is not None and subject.saved.size == subject.size else None
 
     def _must_reseal(self, subject: Subject) -> bool:
         findings = inspect_segment(subject, files=self._shared.files).findings

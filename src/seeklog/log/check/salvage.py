@@ -13,6 +13,7 @@ from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError, UnsupportedMagic
 from seeklog.log.check.finding import Kind
 from seeklog.log.segment import SCAN_CHUNK, Segment, whole_batch_size
+from seeklog.log.side.checkpoint import SavedState
 from seeklog.log.side.pages import PageSums
 from seeklog.record.batch import BatchHeader, read_header
 from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
@@ -102,10 +103,9 @@ class Salvage:
 
     def _resumed(self, position: int, next_offset: int) -> SegmentState:
         """Return the state with which the scan goes on at another place; counts and tables go on, too."""
-        base_offset, _, _, *rest = self.state.save()
-        resumed = self._new_state(base_offset)
-        saved = (base_offset, next_offset, position, *rest)
-        resumed.restore(saved, bytes(self.state.offset_table), bytes(self.state.time_table))
+        saved = SavedState.of(self.state)._replace(next_offset=next_offset, size=position)
+        resumed = self._new_state(saved.base_offset)
+        saved.restore(resumed, offset_table=bytes(self.state.offset_table), time_table=bytes(self.state.time_table))
         return resumed
 
     # ------------------------------------------------------------ what is wrong

@@ -2,6 +2,7 @@
 
 from seeklog.log.side.checkpoint import (
     Checkpoint,
+    SavedState,
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
@@ -24,6 +25,7 @@ __all__ = [
     "RootLine",
     "RootOffsets",
     "RootWatch",
+    "SavedState",
     "Seal",
     "decode_checkpoint",
     "decode_epochs",

@@ -23,12 +23,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.files import Files, replace_file
 from seeklog.record.framed import decode_framed, encode_framed, whole_number
+from seeklog.record.kernel import SegmentState
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"
@@ -37,6 +39,39 @@ _DAMAGED = (
     "If the log is whole, remove the checkpoint and open the log again: every batch is then checked, and "
     "records that `delete_before` removed inside the first segment may come back."
 )
+
+
+class SavedState(NamedTuple):
+    """The state of the last segment at a clean close, as the kernel saves it: the numbers of the `active` line."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    log_crc: int
+    batch_count: int
+    record_count: int
+    is_contiguous: int
+    first_timestamp_ms: int
+    max_timestamp_ms: int
+    bytes_since_entry: int
+    records_since_entry: int
+    offset_of_max_timestamp: int
+    last_indexed_timestamp_ms: int
+    last_epoch: int
+    offset_index_crc: int
+    time_index_crc: int
+
+    @classmethod
+    def of(cls, state: SegmentState) -> SavedState:
+        return cls(*state.save())
+
+    def is_of(self, base_offset: int, *, size: int) -> bool:
+        """Tell whether it is of a segment as it is now."""
+        return (self.base_offset, self.size) == (base_offset, size)
+
+    def restore(self, state: SegmentState, *, offset_table: bytes, time_table: bytes) -> bool:
+        """Make an empty state this one; tell whether the tables are those that it had."""
+        return state.restore(tuple(self), offset_table, time_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +84,7 @@ class Checkpoint:
     contiguous_from: int
     generation: int = 0
     epochs: tuple[tuple[int, int], ...] = ()
-    active: tuple[int, ...] | None = None
+    active: SavedState | None = None
     has_producers: bool | None = None
     """Whether any producer was known at the recovery point; None: a checkpoint that does not say."""
     gaps: tuple[tuple[int, int], ...] = ()
@@ -80,7 +115,7 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     lines = decode_framed(data, _FIRST_LINE, what="the checkpoint", path=path, advice=_DAMAGED)
     try:
         words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
-        active = _numbers(words["active"], least=-INT64_MAX - 1) if "active" in words else None
+        active = _numbers(words["active"], least=-INT64_MAX - 1) if "active" in words else ()
         numbers = {name: whole_number(int(words[name])) for name in _NUMBERS}
         epochs = _pairs(words["epochs"])
         for epoch, _ in epochs:
@@ -96,7 +131,8 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
         contiguous_from=numbers["contiguous_from"],
         generation=numbers["generation"],
         epochs=epochs,
-        active=active,
+        # Other counts of numbers are of another version: the last segment is scanned then, and nothing is lost.
+        active=SavedState(*active) if len(active) == len(SavedState._fields) else None,
         has_producers=producers,
         gaps=gaps,
     )

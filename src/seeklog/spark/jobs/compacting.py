@@ -107,7 +107,7 @@ def _compacted(work: _Work) -> tuple[str, Compacted]:
     if work.root is not None and place.partition is not None:
         with (
             Store(work.root, config=work.config, background=False) as store,
-            store.hold(place.topic, place.partition) as log,
+            store.writer(place.topic, place.partition) as log,
         ):
             done = log.compact(buffer_bytes=work.buffer_bytes)
     else:

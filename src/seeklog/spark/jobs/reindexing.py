@@ -181,7 +181,7 @@ class _Held:
             return self._segments(number)
         before = [(segment, self._tables(segment)) for segment in self._segments(number)[-1:]]
         if self._store is not None and place.partition is not None:
-            self._open.enter_context(self._store.hold(place.topic, place.partition))
+            self._open.enter_context(self._store.writer(place.topic, place.partition))
         else:
             self._open.enter_context(Log(place.directory, config=place.config, files=OsFiles(), background=False))
         self._last += before

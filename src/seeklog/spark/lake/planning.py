@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from seeklog.config import INT64_MAX
 from seeklog.errors import LakeMismatch
 from seeklog.files import ReadOnlyFiles
-from seeklog.log import Log
+from seeklog.log import LogReader, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.spark.lake.manifest import LakePartition, Manifest
 from seeklog.spark.read.offsets import Bounds, Range, find_bounds
@@ -69,11 +69,12 @@ def check_against(known: Mapping[TopicPartition, LakePartition], bounds: Mapping
             )
 
 
-def sealed_end(log: Log, bounds: Bounds) -> int:
+def sealed_end(log: LogReader, bounds: Bounds) -> int:
     """Return the offset behind the last record that lies in a sealed segment: synced, and never to grow again."""
-    view, recovery_point = log.view, log.recovery_point
+    seen = take_snapshot(log)
+    view, recovery_point = seen.view, seen.recovery_point
     # A broker leaves no seals; what it has rolled it has flushed, too.
-    is_brokers = log.contiguous_from == INT64_MAX
+    is_brokers = seen.contiguous_from == INT64_MAX
     end = bounds.log_start_offset
     # An archive has sealed segments alone, and nobody writes to the last one.
     is_archive = isinstance(view.last.shared.files, ReadOnlyFiles)

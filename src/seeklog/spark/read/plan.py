@@ -21,7 +21,7 @@ from seeklog import names
 from seeklog.archive.reading import Origin
 from seeklog.errors import TopicNotFound
 from seeklog.files import Files
-from seeklog.log import Pin, Segment, View, make_pin, offset_index
+from seeklog.log import Pin, Segment, View, make_pin, offset_index, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import Range, report_loss
 from seeklog.spark.read.options import SPLIT_BYTES
@@ -197,7 +197,7 @@ def cut_at_bytes(store: Store, one: Range, most: int) -> int:
 
 
 def _layout_of(store: Store, at: TopicPartition) -> Layout:
-    return Layout.of(store.log(at.topic, at.partition).view)
+    return Layout.of(take_snapshot(store.log(at.topic, at.partition)).view)
 
 
 def _kept(layout: Layout, one: Range, *, fail: bool) -> Range:

@@ -11,7 +11,17 @@ from seeklog import names
 from seeklog.archive.reading import Origin
 from seeklog.errors import GroupNotFound, SeeklogError
 from seeklog.files import Files
-from seeklog.log import Census, Pin, Segment, first_timestamp_ms, make_pin, pinned_view, scan_headers, take_census
+from seeklog.log import (
+    Census,
+    Pin,
+    Segment,
+    first_timestamp_ms,
+    make_pin,
+    pinned_view,
+    scan_headers,
+    take_census,
+    take_snapshot,
+)
 from seeklog.log.side import Seal
 from seeklog.names import TopicPartition
 from seeklog.record.batch import BatchHeader
@@ -64,14 +74,15 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
     for at, bounds in find_bounds(store, choice).items():
         log = store.log(at.topic, at.partition)
         limit = log.config.max_decompressed_bytes
-        view = log.view
+        seen = take_snapshot(log)
+        view = seen.view
         for segment in view.segments:
             segment.fetch_seal()  # dearer than a listing where files lie at a URL, cheaper than a walk
         yield PartitionPlan(
             topic=at.topic,
             partition=at.partition,
             bounds=bounds,
-            log_end_offset=log.log_end_offset,
+            log_end_offset=seen.log_end_offset,
             segments=tuple(
                 SegmentPlan(
                     topic=at.topic,
@@ -80,7 +91,7 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
                     stop=max(segment.base_offset, min(segment.next_offset, bounds.high_watermark)),
                     pin=make_pin(view, segment.base_offset, max(segment.next_offset, segment.base_offset + 1)),
                     seal=segment.seal,
-                    is_believed=segment.seal is not None and segment.base_offset >= log.contiguous_from,
+                    is_believed=segment.seal is not None and segment.base_offset >= seen.contiguous_from,
                     limit=limit,
                 )
                 for segment in view.segments

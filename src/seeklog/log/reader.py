@@ -1,4 +1,4 @@
-"""`Log`: one partition with its Python face.
+"""`LogReader`: one partition, to read from.
 
 A log is a directory of segments in Kafka's format. One process opens it for writing; any number of others,
 and of threads in all of them, read it meanwhile.
@@ -7,22 +7,19 @@ and of threads in all of them, read it meanwhile.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
     CorruptionError,
-    DiskFull,
-    InvalidName,
     LogClosed,
     LostRecords,
     NotAccessible,
@@ -32,17 +29,16 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, OsFiles, absolute, local_path
-from seeklog.log import reading, transaction
+from seeklog.files import Files, OsFiles, local_path
+from seeklog.log import reading
 from seeklog.log.clean import compaction, removal
-from seeklog.log.clean.compaction import Cleanable, Compacted
+from seeklog.log.clean.compaction import Cleanable
 from seeklog.log.clean.removal import Removal
 from seeklog.log.columns import scan_arrow
-from seeklog.log.flusher import Flusher
+from seeklog.log.directory import directory_of, opening
 from seeklog.log.host import Host
 from seeklog.log.observer import Observer
 from seeklog.log.partition import Partition
-from seeklog.log.producers import ProducerSequence
 from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport
 from seeklog.log.segment import SegmentReplaced
@@ -56,14 +52,13 @@ if TYPE_CHECKING:
     import pyarrow
 
 Item = TypeVar("Item")
-FOREVER_S = 3600.0
 
 
-class Log:
-    """An append-only sequence of records on disk, addressed by offset.
+class LogReader:
+    """The records of one partition, addressed by offset. Nothing on disk changes.
 
-    Opens the log at `path`, or creates it; with `read_only=True` it must exist, and nothing on disk changes.
-    Any thread may call any method; readers take no lock. Use it as a context manager, or call `close`.
+    Opens the log at `path`, which must exist. Any thread may call any method, and no lock is taken. Use it as a context
+    manager, or call `close`.
     """
 
     def __init__(
@@ -71,48 +66,32 @@ class Log:
         path: str | os.PathLike[str],
         *,
         config: LogConfig | None = None,
-        read_only: bool = False,
         clock: Clock | None = None,
         files: Files | None = None,
-        background: bool = True,
         host: Host | None = None,
     ) -> None:
-        self.config = config or LogConfig()
-        # Who brings the files is a store, or another that has looked at the path before.
-        directory = absolute(os.fsdecode(path), follows=files is None)
-        files = files or OsFiles()
-        clock = clock or SystemClock()
-        if names.is_url(directory) and isinstance(files, OsFiles):
-            raise UsageError(f"{directory} is a URL: open the store that it lies in with seeklog.open")
-        if "\0" in directory:
-            raise InvalidName(f"{directory!r} cannot be a path: it holds a NUL")
-        self._writing: Partition | None = None
-        self._partition: Partition | Observer
-        try:
+        directory = directory_of(path, files)
+        files, clock = files or OsFiles(), clock or SystemClock()
+        config = config or LogConfig()
+        with opening(directory):
             inherited = host.inherited if host is not None else inherited_by(files, directory, clock=clock)
-            if read_only:
-                self._partition = Observer(
-                    directory, config=self.config, files=files, clock=clock, inherited=inherited, host=host
-                )
-            else:
-                syncs = host.background if host is not None else Flusher
-                self._partition = self._writing = Partition(
-                    directory,
-                    config=self.config,
-                    files=files,
-                    clock=clock,
-                    background=syncs if background else None,
-                    inherited=inherited,
-                    host=host,
-                )
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(f"{directory} cannot be opened for writing: the disk is full") from error
-            raise NotAccessible(f"{directory} cannot be opened: {error}") from error
-        self._limit = self.config.max_decompressed_bytes
+            observer = Observer(
+                directory,
+                config=config,
+                files=files,
+                clock=clock,
+                inherited=inherited,
+                host=host,
+            )
+        self._attach(observer, config)
+
+    def _attach(self, source: Partition | Observer, config: LogConfig) -> None:
+        self.config = config
+        self._source = source
+        self._limit = config.max_decompressed_bytes
         self._is_closed = False
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -121,41 +100,26 @@ class Log:
         self.close()
 
     def __repr__(self) -> str:
-        mode = "read-only" if self._writing is None else "writing"
-        return f"<Log {self.location} {mode}>"
+        return f"<{type(self).__name__} {self.location}>"
 
     @property
     def path(self) -> Path:
         """The directory."""
-        return local_path(self._partition.directory)
+        return local_path(self._source.directory)
 
     @property
     def location(self) -> str:
         """The directory, or the URL that the log lies at."""
-        return self._partition.directory
-
-    @property
-    def read_only(self) -> bool:
-        return self._writing is None
+        return self._source.directory
 
     @property
     def is_closed(self) -> bool:
         return self._is_closed
 
     @property
-    def has_failed(self) -> bool:
-        """Whether a write or a sync has failed, so that only opening it anew lets it accept appends again."""
-        return self._writing is not None and self._writing.is_over and not self._is_closed
-
-    @property
-    def is_same_topic(self) -> bool:
-        """Whether the directory is still of the topic that was opened: a broker may recreate one under its name."""
-        return not isinstance(self._partition, Observer) or self._partition.is_same_topic()
-
-    @property
     def needs_recovery(self) -> bool:
         """Whether the log was not closed cleanly: a writer is at it, or was when the process or the power went."""
-        return isinstance(self._partition, Observer) and not self._partition.is_clean
+        return isinstance(self._source, Observer) and not self._source.is_clean
 
     # ------------------------------------------------------------ offsets
 
@@ -189,114 +153,36 @@ class Log:
         return len(self._fresh().view.segments)
 
     @property
-    def view(self) -> View:
-        """The segments as they are at this moment: a snapshot, for those who share the reading out among others."""
-        return self._fresh().view
-
-    @property
-    def contiguous_from(self) -> int:
-        """The first offset from which on seeklog has written all that there is; no offset if a broker writes it."""
-        return self._partition.contiguous_from
-
-    @property
     def recovery(self) -> RecoveryReport:
         """What the open of this log found and did."""
-        return self._partition.recovery
+        return self._source.recovery
 
     @property
     def leader_epoch(self) -> int:
         """The epoch that new batches are stamped with."""
-        return self._partition.leader_epoch
+        return self._source.leader_epoch
 
     def _fresh(self) -> Partition | Observer:
-        if not isinstance(self._partition, Observer):
-            return self._partition
+        if not isinstance(self._source, Observer):
+            return self._source
         for is_last_try in (False, True):
             try:
-                self._partition.refresh()
+                self._source.refresh()
                 break
             except (FileNotFoundError, NotALog) as error:
-                gone = self._gone(self._partition, error)
+                gone = self._gone(self._source, error)
                 # A broker may have been creating a topic of that name just now: then it is another one.
                 if is_last_try or isinstance(gone, TopicNotFound):
                     raise gone from error
             except OSError as error:
                 raise NotAccessible(f"{self.location} cannot be read: {error}") from error
-        return self._partition
+        return self._source
 
     def _gone(self, observer: Observer, error: Exception) -> SeeklogError:
         """Say why the directory, or all that was in it, is not there any more."""
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
         return error if isinstance(error, NotALog) else NotALog(f"there is no log at {self.location} any more")
-
-    # ------------------------------------------------------------ appending
-
-    def append(
-        self,
-        value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
-        timestamp_ms: int | None = None,
-        producer: ProducerSequence | None = None,
-    ) -> int:
-        """Append one record and return its offset; how durable it then is, `LogConfig.flush` says.
-
-        With a producer it is written once, as in `append_many`.
-        """
-        partition = self._writing or self._writer_only()
-        if producer is None:
-            return partition.append(value, key, headers, timestamp_ms)
-        record = Record(value, key=key, headers=headers, timestamp_ms=timestamp_ms)
-        return partition.append_records([record], producer=producer).start
-
-    def append_many(
-        self, records: Iterable[Record], *, wait: bool = True, producer: ProducerSequence | None = None
-    ) -> range:
-        """Append records as one batch with one write, and return their offsets; all of them or none.
-
-        With `wait=False` the sync that `flush="batch"` promises is left to a `flush` of the caller's.
-
-        A `producer` numbers its records, so that each is in the log once: if it appends one of its last five batches
-        again, nothing is written and the offsets are those of the first time. `OutOfOrderSequence` says that records
-        are missing before these, `DuplicateSequence` that these were written longer ago, `ProducerFenced` that the
-        producer has a higher epoch by now.
-        """
-        return (self._writing or self._writer_only()).append_records(
-            records if isinstance(records, list) else list(records), wait=wait, producer=producer
-        )
-
-    def place_of(self, producer_id: int) -> ProducerSequence | None:
-        """Return what the next batch of a producer must begin with; None if the log does not know it.
-
-        An application that numbers its records by itself learns from this, after a crash, which of them are written.
-        """
-        return (self._writing or self._writer_only()).place_of(producer_id)
-
-    def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
-        """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded.
-
-        Batches of producers are checked by their epochs and sequences: repeated ones are acknowledged, not written.
-        """
-        if not isinstance(raw, bytes | bytearray | memoryview):
-            raise UsageError(f"batches are bytes, not {type(raw).__name__}")
-        return (self._writing or self._writer_only()).append_batches(bytes(raw))
-
-    def append_part(self, part: transaction.Part) -> None:
-        """Append this partition's part of a transaction that is being committed: durable, its staging removed."""
-        partition = self._writing or self._writer_only()
-        # While batches are staged and in the log, they must be the same: after a crash nothing else tells them apart.
-        with partition.compacting():
-            transaction.append_part(partition, part)
-            transaction.close_part(partition, part)
-
-    def flush(self) -> None:
-        """Make every appended record durable."""
-        (self._writing or self._writer_only()).flush()
-
-    def _writer_only(self) -> Partition:
-        raise UsageError(f"{self.location} is open read-only")
 
     # ------------------------------------------------------------ reading
 
@@ -305,7 +191,7 @@ class Log:
 
         At least one batch is read, however large. Everything is read and checked when the call returns.
         """
-        partition = self._partition
+        partition = self._source
         stop = partition.high_watermark
         if not partition.log_start_offset <= offset < stop or max_records < 1 or max_bytes < 1 or self._is_closed:
             stop = self._checked_read(offset, max_records, max_bytes)
@@ -319,11 +205,11 @@ class Log:
     def read_uncommitted(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
         """Read as `read` does, but on to the end of the log, as a replica must."""
         self._checked_read(offset, max_records, max_bytes)
-        stop = self._partition.log_end_offset
+        stop = self._source.log_end_offset
         if offset >= stop:
             return iter(())
         try:
-            return iter(reading.read_records(self._partition.view, offset, stop, max_records, max_bytes, self._limit))
+            return iter(reading.read_records(self._source.view, offset, stop, max_records, max_bytes, self._limit))
         except (OSError, CorruptionError) as error:
             return self._read_again(offset, stop, max_records, max_bytes, error)
 
@@ -337,13 +223,13 @@ class Log:
     ) -> Iterator[Record]:
         """Tell a segment that was deleted or compacted, or a tail that another process has rewritten, from damage."""
         if isinstance(error, CorruptionError):
-            if not isinstance(self._partition, Observer):
+            if not isinstance(self._source, Observer):
                 raise error
-            self._partition.reload()
-            stop = min(stop, self._partition.log_end_offset)
+            self._source.reload()
+            stop = min(stop, self._source.log_end_offset)
         elif not isinstance(error, FileNotFoundError):
             raise self._unreadable(offset, error) from error
-        view = self._partition.view
+        view = self._source.view
         if offset < view.bases[0]:
             raise self._out_of_range(offset) from error
         return iter(
@@ -437,13 +323,13 @@ class Log:
     def scan_chunks(self, start: int | None = None, end: int | None = None) -> Iterator[list[Record]]:
         """Stream the records in [start, end) in lists, as many at a time as are decoded at once."""
         first, stop = self._range(start, end)
-        view = self._partition.view
+        view = self._source.view
         return self._guarded(reading.scan_chunks(view, first, stop, limit=self._limit), first)
 
     def scan_reverse(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end) from the newest to the oldest."""
         first, stop = self._range(start, end)
-        view = self._partition.view
+        view = self._source.view
         return self._guarded(reading.scan_reverse(view, first, stop, limit=self._limit), first)
 
     def scan_arrow(
@@ -463,7 +349,7 @@ class Log:
         schema = arrow.schema(names, timestamp_unit=timestamp_unit)
         first, stop = self._range(start, end)
         batches = scan_arrow(
-            self._partition.view,
+            self._source.view,
             first,
             stop,
             schema=schema,
@@ -476,19 +362,19 @@ class Log:
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
         """Read whole batches without decoding them, from the one that holds `offset` on; CRCs are checked."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
-        batches = reading.read_batches(self._partition.view, offset, stop, max_bytes=max_bytes)
+        batches = reading.read_batches(self._source.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
 
     def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
         """Return the same batches as ranges of open files, for `os.sendfile`."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         return self._in_view(
-            self._partition.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
+            self._source.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
         )
 
     def _batch_stop(self, offset: int, *, uncommitted: bool) -> int:
         stop = self._checked_stop(offset)
-        return self._partition.log_end_offset if uncommitted else stop
+        return self._source.log_end_offset if uncommitted else stop
 
     def follow(self, offset: int | None = None, *, timeout_ms: float | None = None) -> Iterator[Record]:
         """Stream records from `offset` (None: the next one to come), and wait for more.
@@ -506,14 +392,14 @@ class Log:
                 position = record.offset + 1
                 yield record
             # Offsets may be missing up to the watermark, where compaction or control batches left none.
-            before = self._partition.high_watermark
+            before = self._source.high_watermark
             if position < before:
                 position = self._skip_missing(position, before)
                 continue
-            if self._partition.is_over:
+            if self._source.is_over:
                 return
-            self._partition.wait_beyond(position, FOREVER_S if timeout_ms is None else timeout_ms / 1000)
-            if self._is_closed or (self._partition.high_watermark <= position and timeout_ms is not None):
+            self._source.wait_beyond(position, None if timeout_ms is None else timeout_ms / 1000)
+            if self._is_closed or (self._source.high_watermark <= position and timeout_ms is not None):
                 return
 
     def _skip_missing(self, position: int, stop: int) -> int:
@@ -562,7 +448,7 @@ class Log:
             is_last_try = tries == reading.RENEWALS_MOST
             tries += 1
             first, stop = self._range(start, end)
-            partition = self._partition
+            partition = self._source
             view = partition.view
             try:
                 return partition.keys.latest(
@@ -583,10 +469,10 @@ class Log:
 
     def _may_have_moved(self, view: View, error: OSError | CorruptionError) -> bool:
         """Tell whether the segments of a view may have changed under its reader; learn what they are by now."""
-        if isinstance(self._partition, Observer):
-            self._partition.reload()
+        if isinstance(self._source, Observer):
+            self._source.reload()
             return True
-        return isinstance(error, FileNotFoundError) and self._partition.view is not view
+        return isinstance(error, FileNotFoundError) and self._source.view is not view
 
     def contains_key(self, key: bytes) -> bool:
         """Tell whether any visible record has this key, be it a tombstone."""
@@ -596,24 +482,10 @@ class Log:
         """Return the newest visible record."""
         record = next(self.scan_reverse(), None)
         if record is None:
-            raise self._out_of_range(self._partition.high_watermark - 1)
+            raise self._out_of_range(self._source.high_watermark - 1)
         return record
 
-    # ------------------------------------------------------------ what takes records away
-
-    def advance_high_watermark(self, offset: int) -> None:
-        """Let readers see everything below `offset`; only with `high_watermark="manual"`."""
-        (self._writing or self._writer_only()).advance_high_watermark(offset)
-
-    def truncate_to(self, offset: int) -> int:
-        """Drop the batch that holds `offset` and everything behind it; return the new end of the log."""
-        partition = self._writing or self._writer_only()
-        with self._naming_unreadable(offset):
-            return partition.truncate_to(offset)
-
-    def delete_before(self, offset: int) -> int:
-        """Raise `log_start_offset` to `offset`; return how many segments that deleted."""
-        return (self._writing or self._writer_only()).delete_before(offset)
+    # ------------------------------------------------------------ what would be taken away
 
     def plan_truncate_to(self, offset: int) -> Removal:
         """Say what `truncate_to` would take away. Nothing changes; so with the other plans."""
@@ -646,50 +518,46 @@ class Log:
         self._check_open()
         return compaction.cleanable(self._fresh())
 
-    def retain(self) -> int:
-        """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
-        return (self._writing or self._writer_only()).retain()
-
-    def roll_if_due(self) -> bool:
-        """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""
-        return (self._writing or self._writer_only()).roll_if_due()
-
-    def make_key_indexes(self) -> int:
-        """Make the key indexes that sealed segments lack, if `LogConfig.key_index` asks for it; return how many."""
-        return (self._writing or self._writer_only()).make_key_indexes()
-
-    def compact(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
-        """Keep, of what is sealed, the latest record of each key; return what that did. Offsets do not change.
-
-        Appends and readers go on meanwhile. `buffer_bytes` bounds the memory for keys: what does not fit in it takes
-        more rounds. Only where `cleanup_policy` holds "compact".
-        """
-        return self._compact(buffer_bytes, only_if_due=False)
-
-    def compact_if_due(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
-        """Compact if `min_cleanable_dirty_ratio` or `max_compaction_lag_ms` ask for it; else `rounds` is 0."""
-        return self._compact(buffer_bytes, only_if_due=True)
-
-    def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
-        partition = self._writing or self._writer_only()
-        if not self.config.compacts:
-            raise UsageError(f'{self.path} is not compacted: its cleanup_policy is "{self.config.cleanup_policy}"')
-        try:
-            return compaction.compact(partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)
-        except OSError as error:
-            raise NotAccessible(f"{self.path} cannot be compacted: {error}") from error
-
-    # ------------------------------------------------------------ leader epochs
-
-    def begin_epoch(self, epoch: int) -> None:
-        """Stamp batches with a new leader epoch from the end of the log on."""
-        (self._writing or self._writer_only()).begin_epoch(epoch)
-
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """Return (the newest epoch not above `epoch`, where it ends), or (-1, -1) if there is none."""
-        return self._partition.end_offset_for_epoch(epoch)
+        return self._source.end_offset_for_epoch(epoch)
 
     def close(self) -> None:
-        """Sync everything and let the log go; closing twice is nothing."""
+        """Release every file. Closing twice is nothing."""
         self._is_closed = True
-        self._partition.close()
+        self._source.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a log holds at one moment."""
+
+    view: View
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+    recovery_point: int
+    contiguous_from: int
+    """The first offset from which on seeklog has written all that there is; INT64_MAX if a broker writes the log."""
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size for segment in self.view.segments)
+
+
+def take_snapshot(log: LogReader) -> Snapshot:
+    """Look at the files once and return what there is: for rooms that share the reading out among others."""
+    seen = log._fresh()
+    return Snapshot(
+        view=seen.view,
+        log_start_offset=seen.log_start_offset,
+        high_watermark=seen.high_watermark,
+        log_end_offset=seen.log_end_offset,
+        recovery_point=seen.recovery_point,
+        contiguous_from=seen.contiguous_from,
+    )
+
+
+def is_same_topic(log: LogReader) -> bool:
+    """Tell whether the directory is still of the topic that was opened: a broker may recreate one under its name."""
+    return not isinstance(log._source, Observer) or log._source.is_same_topic()
