@@ -278,7 +278,7 @@ BUGS: Final = (
     Bug(
         6,
         "the mark of a clean close is believed though something was appended since",
-        (Edit("_restore", "saved[2] != segment.size", "False"),),
+        (Edit("is_of", "(self.base_offset, self.size) == (base_offset, size)", "self.base_offset == base_offset"),),
         ("clean-marker-void",),
     ),
     Bug(
