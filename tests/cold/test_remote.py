@@ -22,7 +22,7 @@ from cold.s3_server import BUCKET, S3Server
 from interop.broker_directories import NAMES, expected_rows, rows
 from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import check_all_partitions, partitions_of
-from log.workbench import START_MS
+from log.workbench import START_MS, value_of
 from seeklog import Log, Store, TopicPartition
 from seeklog.errors import LostRecords, NotAccessible, NotALog, OffsetOutOfRange, SeeklogError, UsageError
 from seeklog.files.readahead import FIRST_BYTES
@@ -34,11 +34,8 @@ __all__ = ["unpacked"]  # the fixture
 
 # Batches of 100 records of 100 bytes, 20 a segment.
 RECORDS, SEGMENTS = 10_000, 5
+long_value = partial(value_of, size=100)
 PATIENT = {"config_kwargs": {"connect_timeout": 1, "read_timeout": 1, "retries": {"max_attempts": 0}}}
-
-
-def value_of(number: int) -> bytes:
-    return b"%0100d" % number
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +48,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
             with store._table.writing(TopicPartition("orders", 0)) as log:
                 log.append_many(
                     [
-                        seeklog.Record(value_of(number), timestamp_ms=START_MS + number * 1000)
+                        seeklog.Record(long_value(number), timestamp_ms=START_MS + number * 1000)
                         for number in range(first, first + 100)
                     ]
                 )
@@ -145,7 +142,7 @@ def test_following_a_log_at_a_url_ends_where_it_ends(memory: str, directory: Pat
 def test_one_record_of_a_bucket_takes_a_dozen_requests_and_little_of_the_log(s3: S3Server, bucket: str) -> None:
     """Goal: what opening and one seek cost does not depend on how many segments and bytes there are."""
     with seeklog.open(bucket, storage_options=s3.options) as store:
-        assert next(store.log("orders", 0).read(5_432, max_records=1)).value == value_of(5_432)
+        assert next(store.log("orders", 0).read(5_432, max_records=1)).value == long_value(5_432)
     # A look for a manifest, the catalog and three checkpoints of the root; checkpoint, watermark, seal, two indexes and
     # the log of the partition; and both directories.
     assert len(s3.traffic.requests) == 13, s3.traffic.requests
@@ -161,7 +158,7 @@ def test_the_next_records_of_an_open_store_take_one_request_each(s3: S3Server, b
         s3.traffic.clear()
         # Other places of the same segment, some 100 KB apart.
         for offset in (4_100, 5_100):
-            assert next(log.read(offset, max_records=1)).value == value_of(offset)
+            assert next(log.read(offset, max_records=1)).value == long_value(offset)
             assert log.high_watermark == RECORDS
     assert len(s3.traffic.requests) == 2
     assert s3.traffic.size <= 2 * FIRST_BYTES + 2000
@@ -326,7 +323,7 @@ def test_a_damaged_index_in_a_bucket_is_made_anew_in_memory(memory: str, directo
         system.pipe_file(path, b"\x7f" * 80)
     before = dict(system.store)
     with seeklog.open(url) as store:
-        assert next(store.log("orders", 0).read(2_345, max_records=1)).value == value_of(2_345)
+        assert next(store.log("orders", 0).read(2_345, max_records=1)).value == long_value(2_345)
     assert "rebuilding the indexes" in caplog.text
     assert system.store == before
 
@@ -392,7 +389,7 @@ def test_a_forked_child_reads_by_connections_of_its_own(s3: S3Server, bucket: st
         queue = context.Queue()
         child = context.Process(target=_read_in_child, args=(store, queue))
         child.start()
-        assert queue.get(timeout=30) == value_of(7_777)
+        assert queue.get(timeout=30) == long_value(7_777)
         child.join()
         assert child.exitcode == 0
 

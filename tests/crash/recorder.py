@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
+from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogConfig, LogReader, ProducerSequence, Record, names
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
@@ -32,27 +33,7 @@ if TYPE_CHECKING:
 PARENT: Final = "/data"
 PATH: Final = f"{PARENT}/orders-0"
 NEW_DISK: Final = Disk.of({}, directories=[PARENT])
-START_MS: Final = 1_700_000_000_000
 SENTINEL: Final = b"appended after the crash"
-
-
-class FakeClock:
-    """A clock that stands still until it is told."""
-
-    def __init__(self, now_ms: int = START_MS) -> None:
-        self._now_ms = now_ms
-
-    def now_ms(self) -> int:
-        return self._now_ms
-
-    def monotonic(self) -> float:
-        return self._now_ms / 1000
-
-    def sleep(self, seconds: float) -> None:
-        self.advance(max(1, int(seconds * 1000)))
-
-    def advance(self, ms: int) -> None:
-        self._now_ms += ms
 
 
 class Content(NamedTuple):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from crash.recorder import FakeClock
 from crash.sim import Disk, SimFiles
+from log.workbench import FakeClock
 from seeklog import Log, LogConfig, names
 from seeklog.errors import SeeklogError
 from seeklog.log.check.finding import Severity

@@ -1,4 +1,4 @@
-"""A disk in memory that may lose power: `SimFiles`, and a disk that fails: `FaultyFiles`.
+"""A disk in memory that may lose power: `SimFiles`.
 
 `SimFiles` keeps what a reader sees, what is durable, and between the two the list of pending operations:
 
@@ -23,16 +23,16 @@ import itertools
 import os
 import posixpath
 import random
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
-from seeklog.files import Buffer, Files, FileStatus, Kind
+from seeklog.files import Buffer, FileStatus, Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-AnyDisk = TypeVar("AnyDisk")
 
+AnyDisk = TypeVar("AnyDisk")
 SECTOR_SIZE: Final = 512  # what a disk writes whole or not at all
 GARBAGE: Final = 0xA5  # stands for whatever a freed block held before
 MODIFIED_MS: Final = 1_700_000_000_000
@@ -216,11 +216,11 @@ class SimFiles:
         inode = directory.names.get(name)
         if inode is None:
             if not create:
-                raise _error(errno.ENOENT, path)
+                raise os_error(errno.ENOENT, path)
             inode = File(next(self._numbers), b"", modified_ms=self.modified_ms)
             self._do(Link(directory, name, inode))
         if isinstance(inode, Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         return self._give_handle(inode, path, can_write=write)
 
     def close(self, handle: int) -> None:
@@ -231,13 +231,13 @@ class SimFiles:
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         if size < 0 or position < 0:
-            raise _error(errno.EINVAL, f"{size} bytes at {position}")
+            raise os_error(errno.EINVAL, f"{size} bytes at {position}")
         return bytes(self._handle(handle).file.content[position : position + size])
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
         file = self._writable(handle).file
         if position < 0:
-            raise _error(errno.EINVAL, f"position {position}")
+            raise os_error(errno.EINVAL, f"position {position}")
         if len(data):
             self._do(Write(file, position, bytes(data)))
 
@@ -264,7 +264,7 @@ class SimFiles:
     def read_file(self, path: str) -> bytes:
         inode = self._inode(path)
         if isinstance(inode, Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         return bytes(inode.content)
 
     def list(self, directory: str) -> list[str]:
@@ -279,7 +279,7 @@ class SimFiles:
     def file_size(self, path: str) -> int:
         inode = self._inode(path)
         if isinstance(inode, Directory):
-            raise _error(errno.EINVAL, path)
+            raise os_error(errno.EINVAL, path)
         return len(inode.content)
 
     def status(self, path: str) -> FileStatus:
@@ -292,10 +292,10 @@ class SimFiles:
         directory, source_name = self._place(source)
         target_directory, target_name = self._place(target)
         if directory is not target_directory:
-            raise _error(errno.EXDEV, f"{source} to {target}: the simulator renames within a directory only")
+            raise os_error(errno.EXDEV, f"{source} to {target}: the simulator renames within a directory only")
         inode = directory.names.get(source_name)
         if inode is None:
-            raise _error(errno.ENOENT, source)
+            raise os_error(errno.ENOENT, source)
         replaced = directory.names.get(target_name)
         if replaced is not None:
             self._check_replaceable(replaced, by=inode, path=target)
@@ -305,19 +305,19 @@ class SimFiles:
     def _check_replaceable(self, replaced: Inode, *, by: Inode, path: str) -> None:
         if isinstance(by, Directory):
             if isinstance(replaced, File):
-                raise _error(errno.ENOTDIR, path)
+                raise os_error(errno.ENOTDIR, path)
             if replaced.names and replaced is not by:
-                raise _error(errno.ENOTEMPTY, path)
+                raise os_error(errno.ENOTEMPTY, path)
         elif isinstance(replaced, Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
 
     def remove(self, path: str) -> None:
         directory, name = self._place(path)
         inode = directory.names.get(name)
         if inode is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         if isinstance(inode, Directory):
-            raise _error(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         self._do(Unlink(directory, name))
 
     def make_directory(self, path: str) -> None:
@@ -328,18 +328,18 @@ class SimFiles:
                 inode = Directory(next(self._numbers), modified_ms=self.modified_ms)
                 self._do(Link(directory, name, inode))
             if isinstance(inode, File):
-                raise _error(errno.ENOTDIR, path)
+                raise os_error(errno.ENOTDIR, path)
             directory = inode
 
     def remove_directory(self, path: str) -> None:
         directory, name = self._place(path)
         inode = directory.names.get(name)
         if inode is None:
-            raise _error(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         if isinstance(inode, File):
-            raise _error(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         if inode.names:
-            raise _error(errno.ENOTEMPTY, path)
+            raise os_error(errno.ENOTEMPTY, path)
         self._do(Unlink(directory, name))
 
     def sync_directory(self, path: str) -> None:
@@ -498,12 +498,12 @@ class SimFiles:
         try:
             return self._handles[number]
         except KeyError:
-            raise _error(errno.EBADF, f"handle {number}") from None
+            raise os_error(errno.EBADF, f"handle {number}") from None
 
     def _writable(self, number: int) -> _Handle:
         handle = self._handle(number)
         if not handle.can_write:
-            raise _error(errno.EBADF, f"handle {number} of {handle.path} is open for reading")
+            raise os_error(errno.EBADF, f"handle {number} of {handle.path} is open for reading")
         return handle
 
     def _place(self, path: str) -> tuple[Directory, str]:
@@ -513,16 +513,16 @@ class SimFiles:
     def _directory(self, path: str) -> Directory:
         inode = self._inode(path)
         if isinstance(inode, File):
-            raise _error(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         return inode
 
     def _inode(self, path: str) -> Inode:
         inode: Inode = self.root
         for name in _parts(path):
             if isinstance(inode, File):
-                raise _error(errno.ENOTDIR, path)
+                raise os_error(errno.ENOTDIR, path)
             if name not in inode.names:
-                raise _error(errno.ENOENT, path)
+                raise os_error(errno.ENOENT, path)
             inode = inode.names[name]
         return inode
 
@@ -539,178 +539,6 @@ def copied(disk: AnyDisk) -> AnyDisk:
     finally:
         if was_on:
             gc.enable()
-
-
-@dataclass(slots=True)
-class FaultyFiles:
-    """Any disk, failing at the nth call of the chosen methods, and from then on if `lasting`.
-
-    `create` is an `open` that makes a new file.
-
-    A write that finds the disk full may have written a prefix first: `prefix` says how many bytes. A sync
-    that fails on a simulated disk loses the file's dirty pages, as Linux does.
-    """
-
-    inner: Files
-    methods: Collection[str] = ("sync",)
-    fail_at: int = 0
-    """The first call that fails, from 1; 0: none, only count."""
-    error: int = errno.EIO
-    prefix: int = 0
-    lasting: bool = False
-    only: str = ""
-    """Count and fail only calls on paths that end so."""
-    is_on: Callable[[], bool] = lambda: True
-    """Asked at each call whether it counts."""
-    calls: int = 0
-    failures: int = 0
-    failed_method: str = ""
-    failed_path: str = ""
-    """What the last call that failed was about."""
-    _paths: dict[int, str] = field(default_factory=dict)
-
-    def heal(self) -> None:
-        """Fail no more."""
-        self.fail_at = 0
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        self._check("open", path)
-        if create and self._is_new(path):
-            self._check("create", path)
-        handle = self.inner.open(path, write=write, create=create)
-        self._paths[handle] = path
-        return handle
-
-    def close(self, handle: int) -> None:
-        self.inner.close(handle)
-        self._paths.pop(handle, None)
-
-    def read(self, handle: int, size: int, position: int) -> bytes:
-        self._check("read", self._paths[handle])
-        return self.inner.read(handle, size, position)
-
-    def write(self, handle: int, data: Buffer, position: int) -> None:
-        if self._fails("write", self._paths[handle]):
-            if self.prefix:
-                self.inner.write(handle, bytes(data)[: self.prefix], position)
-            raise _error(self.error, self._paths[handle])
-        self.inner.write(handle, data, position)
-
-    def size(self, handle: int) -> int:
-        return self.inner.size(handle)
-
-    def truncate(self, handle: int, size: int) -> None:
-        self._check("truncate", self._paths[handle])
-        self.inner.truncate(handle, size)
-
-    def sync(self, handle: int) -> None:
-        if self._fails("sync", self._paths[handle]):
-            inner = self.inner
-            while isinstance(inner, FaultyFiles):
-                inner = inner.inner
-            if isinstance(inner, SimFiles):
-                inner.fail_sync(handle)
-            raise _error(self.error, self._paths[handle])
-        self.inner.sync(handle)
-
-    def map(self, path: str) -> Buffer:
-        self._check("map", path)
-        return self.inner.map(path)
-
-    def read_file(self, path: str) -> bytes:
-        self._check("read_file", path)
-        return self.inner.read_file(path)
-
-    def list(self, directory: str) -> list[str]:
-        self._check("list", directory)
-        return self.inner.list(directory)
-
-    def kinds(self, directory: str) -> dict[str, Kind]:
-        self._check("kinds", directory)
-        return self.inner.kinds(directory)
-
-    def kind(self, path: str) -> Kind:
-        self._check("kind", path)
-        return self.inner.kind(path)
-
-    def file_size(self, path: str) -> int:
-        self._check("file_size", path)
-        return self.inner.file_size(path)
-
-    def status(self, path: str) -> FileStatus:
-        self._check("status", path)
-        return self.inner.status(path)
-
-    def status_of(self, handle: int) -> FileStatus:
-        return self.inner.status_of(handle)
-
-    def rename(self, source: str, target: str) -> None:
-        self._check("rename", target)
-        self.inner.rename(source, target)
-
-    def remove(self, path: str) -> None:
-        self._check("remove", path)
-        self.inner.remove(path)
-
-    def make_directory(self, path: str) -> None:
-        self._check("make_directory", path)
-        self.inner.make_directory(path)
-
-    def remove_directory(self, path: str) -> None:
-        self._check("remove_directory", path)
-        self.inner.remove_directory(path)
-
-    def sync_directory(self, path: str) -> None:
-        self._check("sync_directory", path)
-        self.inner.sync_directory(path)
-
-    def lock(self, path: str, owner: str) -> int:
-        self._check("lock", path)
-        handle = self.inner.lock(path, owner)
-        self._paths[handle] = path
-        return handle
-
-    def is_locked(self, path: str) -> bool:
-        self._check("is_locked", path)
-        return self.inner.is_locked(path)
-
-    def lock_out_broker(self, path: str) -> int:
-        self._check("lock_out_broker", path)
-        handle = self.inner.lock_out_broker(path)
-        self._paths[handle] = path
-        return handle
-
-    def has_broker(self, path: str) -> bool:
-        self._check("has_broker", path)
-        return self.inner.has_broker(path)
-
-    def lock_as_broker(self, path: str) -> int:
-        self._check("lock_as_broker", path)
-        handle = self.inner.lock_as_broker(path)
-        self._paths[handle] = path
-        return handle
-
-    def _is_new(self, path: str) -> bool:
-        try:
-            self.inner.file_size(path)
-        except FileNotFoundError:
-            return True
-        return False
-
-    def _check(self, method: str, path: str) -> None:
-        if self._fails(method, path):
-            raise _error(self.error, path)
-
-    def _fails(self, method: str, path: str) -> bool:
-        if method not in self.methods or not path.endswith(self.only) or not self.is_on():
-            return False
-        self.calls += 1
-        failing = self.calls == self.fail_at or (self.lasting and 0 < self.fail_at <= self.calls)
-        if failing:
-            self.failures += 1
-            self.failed_method = method
-            self.failed_path = path
-        return failing
 
 
 def _survivors(pending: Sequence[Operation], detail: Detail) -> Iterator[tuple[str, Sequence[Operation]]]:
@@ -903,5 +731,5 @@ def _parts(path: str) -> list[str]:
     return [part for part in posixpath.normpath(path).split("/") if part]
 
 
-def _error(number: int, what: str) -> OSError:
+def os_error(number: int, what: str) -> OSError:
     return OSError(number, os.strerror(number), what)

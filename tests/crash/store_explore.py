@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Final
 
 from crash.explore import Explorer
 from crash.sim import SimFiles
-from crash.store_recorder import ROOT, StoreOutcome, StoreRecorder, reopen_store, seeded_names
+from crash.store_promise import StoreOutcome
+from crash.store_recorder import ROOT, StoreRecorder, reopen_store, seeded_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable

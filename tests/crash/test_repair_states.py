@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from crash.recorder import FakeClock, Recorder
+from crash.faulty import FaultyFiles
+from crash.recorder import Recorder
 from crash.repair_work import (
     CONFIG,
     DAMAGES,
@@ -28,9 +29,9 @@ from crash.repair_work import (
     mend,
     read_all,
 )
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.sim import Detail, Disk, SimFiles
 from faults.children import KillingFiles
-from log.workbench import config_of
+from log.workbench import FakeClock, config_of
 from seeklog import Log, names
 from seeklog.errors import CorruptionError, NotAccessible
 from seeklog.log.check.repair_work import repair

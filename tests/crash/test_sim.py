@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.faulty import FaultyFiles
+from crash.sim import Detail, Disk, SimFiles
 from seeklog.files import OsFiles
 
 if TYPE_CHECKING:

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from crash.sim import Detail, FaultyFiles
-from crash.store_recorder import GroupFound, StoreOutcome, StoreRecorder, look_at, reopen_store, seeded_names
+from crash.faulty import FaultyFiles
+from crash.sim import Detail
+from crash.store_promise import GroupFound, StoreOutcome
+from crash.store_recorder import StoreRecorder, look_at, reopen_store, seeded_names
 from seeklog import names
 from seeklog.errors import DiskFull, SeeklogError, TopicExists, TopicNotFound, UsageError
 

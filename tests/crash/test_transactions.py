@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 import crash.transaction_workloads  # enters its workloads  # noqa: F401
+from crash.faulty import FaultyFiles
 from crash.recorder import PowerLoss
-from crash.sim import FaultyFiles, SimFiles
+from crash.sim import SimFiles
 from crash.store_explore import StoreExplorer
 from crash.store_recorder import ROOT, StoreRecorder, look_at_topics, open_store, reopen_store
 from crash.store_workloads import STORE_WORKLOADS

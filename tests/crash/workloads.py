@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.recorder import NEW_DISK
-from crash.sim import Disk, FaultyFiles
+from crash.sim import Disk
 from seeklog import LogConfig, Record, names
 from seeklog.errors import DiskFull, LogFailed
 

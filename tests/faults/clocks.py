@@ -13,8 +13,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import NEW_DISK, PATH, START_MS, FakeClock, read_everything
+from crash.recorder import NEW_DISK, PATH, read_everything
 from crash.sim import SimFiles
+from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogConfig, names
 
 if TYPE_CHECKING:

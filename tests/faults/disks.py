@@ -6,18 +6,9 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import (
-    NEW_DISK,
-    PATH,
-    START_MS,
-    Content,
-    FakeClock,
-    open_log,
-    producer_problem,
-    producers_of,
-    read_everything,
-)
+from crash.recorder import NEW_DISK, PATH, Content, open_log, producer_problem, producers_of, read_everything
 from crash.sim import Disk, SimFiles
+from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogConfig, Record, names
 
 if TYPE_CHECKING:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from crash.faulty import FaultyFiles
 from crash.recorder import Recorder, open_log
-from crash.sim import FaultyFiles, SimFiles
+from crash.sim import SimFiles
 from faults.dying import SEED, Hearing, after_the_error, run_traced
 from seeklog import names
 from seeklog.errors import DiskFull, SeeklogError

@@ -7,12 +7,13 @@ import posixpath
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import PATH, FakeClock, open_log
+from crash.recorder import PATH, open_log
 from crash.sim import SimFiles
 from faults.damage import Harm, Verdict, changes, difference
 from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk, without_lock
 from faults.flips import flipped
 from faults.peer_flips import BATCH
+from log.workbench import FakeClock
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
 from seeklog.log.check import repair
 from seeklog.log.side.checkpoint import decode_checkpoint

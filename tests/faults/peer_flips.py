@@ -7,8 +7,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 from unittest import mock
 
-from crash.recorder import START_MS
 from faults.flips import flipped
+from log.workbench import START_MS
 from seeklog import Record
 from seeklog.record.batch import encode_batch
 

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from crash.recorder import Content, FakeClock, Outcome, producers_of, read_everything
+from crash.recorder import Content, Outcome, producers_of, read_everything
 from crash.sim import Disk, SimFiles
-from crash.store_recorder import ROOT, GroupFound, StoreRecorder, TopicFound, look_at_groups, open_store, seeded_names
+from crash.store_promise import GroupFound, TopicFound
+from crash.store_recorder import ROOT, StoreRecorder, look_at_groups, open_store, seeded_names
 from faults.damage import Harm, Verdict, changes, difference
+from log.workbench import FakeClock
 from seeklog import names
 from seeklog.store import Store
 

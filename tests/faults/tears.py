@@ -6,18 +6,19 @@ import functools
 import posixpath
 from typing import TYPE_CHECKING, Any, Final
 
-from crash.recorder import START_MS, Content, read_everything
+from crash.recorder import Content, read_everything
 from crash.sim import SimFiles
 from faults.damage import Tally, judge, warnings_heard
 from faults.disks import CONFIG, evidence, in_log, make_disk, make_unclean_disk, open_on
+from log.workbench import START_MS
 from seeklog import LogConfig, Record, names
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from crash.recorder import FakeClock
     from crash.sim import Disk
     from faults.damage import Subject
+    from log.workbench import FakeClock
     from seeklog import Log
 
 ONE_SEGMENT: Final = in_log(names.segment_name(0, names.LOG))

@@ -6,14 +6,17 @@ import contextlib
 import errno
 import itertools
 import subprocess
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
+from crash.faulty import FaultyFiles
 from crash.recorder import NEW_DISK, Content, read_everything
-from crash.sim import FaultyFiles, SimFiles
+from crash.sim import SimFiles
 from faults.children import acknowledged_end, can_strace, kill_config, run_under_strace, value_at
 from faults.disks import ask, files_with, open_on
+from log.workbench import value_of
 from seeklog import Log, LogConfig, ProducerSequence, Record, names
 from seeklog.errors import DiskFull, LogFailed, NotAccessible, SeeklogError
 
@@ -25,16 +28,13 @@ if TYPE_CHECKING:
 
 POLICIES = ["os", "interval", "batch"]
 APPENDS = 9  # over three segments
+long_value = partial(value_of, size=80)
 
 
 def config_of(flush: str, **words: object) -> LogConfig:
     return LogConfig.from_mapping(
         {"flush": flush, "segment_bytes": 400, "index_interval_bytes": 50, "retention_ms": -1} | words
     )
-
-
-def value_of(number: int) -> bytes:
-    return f"value {number:03d} ".encode() * 8
 
 
 def values_on(disk: Disk, config: LogConfig) -> list[bytes | None]:
@@ -50,7 +50,7 @@ def run_until_it_fails(files: FaultyFiles, config: LogConfig) -> tuple[Log | Non
     try:
         log = open_on(files, config=config)
         for number in range(APPENDS):
-            acknowledged.append(log.append(value_of(number)))
+            acknowledged.append(log.append(long_value(number)))
             if number % 3 == 2:
                 log.flush()
     except SeeklogError as error:
@@ -95,11 +95,11 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledge
         # The process ends, the machine runs on: the pages of the failed sync still read back.
         sim.process_crash()
         kept = values_on(sim.disk(), config)
-        assert kept[: len(acknowledged)] == [value_of(at) for at in acknowledged], number
+        assert kept[: len(acknowledged)] == [long_value(at) for at in acknowledged], number
         assert len(kept) <= len(acknowledged) + 1, number  # the append that failed may be there, or not
         # Power is lost as well: what a sync has covered is there.
         after_power_loss = values_on(sim.durable_disk(), config)
-        assert after_power_loss[:durable] == [value_of(at) for at in range(durable)], number
+        assert after_power_loss[:durable] == [long_value(at) for at in range(durable)], number
         if flush == "batch":
             assert durable == len(acknowledged), number
         # A reopen on the same machine writes the lost pages again before it vouches for them.
@@ -120,7 +120,7 @@ def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flu
     files = FaultyFiles(sim, only=names.LOG)
     with open_on(files, config=config) as log:
         for number in range(5):
-            log.append(value_of(number))
+            log.append(long_value(number))
         log.flush()
         files.fail_at = files.calls + 1
         with pytest.raises(LogFailed):
@@ -131,7 +131,7 @@ def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flu
     with open_on(sim, config=config) as log:
         shown = [record.value for record in read_everything(log)]
 
-    assert values_on(sim.durable_disk(), config) == shown == [value_of(number) for number in range(3)]
+    assert values_on(sim.durable_disk(), config) == shown == [long_value(number) for number in range(3)]
 
 
 @pytest.mark.id("write-fails")
@@ -156,7 +156,7 @@ def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int)
             close_quietly(log)
         sim.process_crash()
         kept = values_on(sim.disk(), config)
-        assert kept[: len(acknowledged)] == [value_of(at) for at in acknowledged], number
+        assert kept[: len(acknowledged)] == [long_value(at) for at in acknowledged], number
         assert len(kept) <= len(acknowledged) + 1, number
     print(f"flush={flush}, prefix {prefix}: {failed} failures")
     assert failed >= APPENDS
@@ -178,20 +178,20 @@ def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_r
             for at in range(APPENDS):
                 before = {path: len(data) for path, data in sim.disk().files.items() if path.endswith(names.LOG)}
                 try:
-                    assert log.append(value_of(at)) == at
+                    assert log.append(long_value(at)) == at
                 except DiskFull:
                     refusals += 1
                     after = {path: len(data) for path, data in sim.disk().files.items() if path.endswith(names.LOG)}
                     assert {path: after[path] for path in before} == before, (number, at)
                     assert log.log_end_offset == at, (number, at)
                     with pytest.raises(DiskFull):
-                        log.append(value_of(at))
+                        log.append(long_value(at))
                     files.heal()
-                    assert log.append(value_of(at)) == at, number
+                    assert log.append(long_value(at)) == at, number
             failures = files.failures
-            assert [record.value for record in read_everything(log)] == [value_of(at) for at in range(APPENDS)]
-        assert values_on(sim.disk(), config) == [value_of(at) for at in range(APPENDS)], number
-        assert values_on(sim.durable_disk(), config) == [value_of(at) for at in range(APPENDS)], number
+            assert [record.value for record in read_everything(log)] == [long_value(at) for at in range(APPENDS)]
+        assert values_on(sim.disk(), config) == [long_value(at) for at in range(APPENDS)], number
+        assert values_on(sim.durable_disk(), config) == [long_value(at) for at in range(APPENDS)], number
         assert not files_with(sim.disk(), names.TORN), number
         if failures == 0:
             break
@@ -237,7 +237,7 @@ def test_a_log_closes_though_there_is_no_room_for_the_indexes_of_its_last_segmen
     whole = FaultyFiles(
         files, methods={"create"}, error=errno.ENOSPC, lasting=True, only=names.OFFSET_INDEX + names.TEMPORARY
     )
-    values = [value_of(number) for number in range(4)]
+    values = [long_value(number) for number in range(4)]
     with open_on(whole, config=config) as log:
         log.append(values[0])
         files.calls = whole.calls = 0
@@ -255,7 +255,7 @@ def test_a_new_segment_whose_files_fail_for_another_reason_stops_the_log(suffix:
     config = config_of("os")
     sim = SimFiles(NEW_DISK)
     files = FaultyFiles(sim, methods={"create"}, error=errno.EIO, lasting=True, only=suffix)
-    values = [value_of(number) for number in range(4)]
+    values = [long_value(number) for number in range(4)]
     acknowledged = []
     with open_on(files, config=config) as log:
         log.append(values[0])
@@ -284,7 +284,7 @@ def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: 
         files = FaultyFiles(sim, methods={"write"}, error=errno.ENOSPC, lasting=True)
         with open_on(files, config=config) as log:
             for at in range(APPENDS):
-                log.append(value_of(at))
+                log.append(long_value(at))
             log.flush()
             before = offsets_of(log)
             files.calls = 0
@@ -303,7 +303,7 @@ def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: 
         sim.process_crash()
         with open_on(sim, config=config) as log:
             start, end, _, epoch = offsets_of(log)
-            assert [record.value for record in read_everything(log)] == [value_of(at) for at in range(start, end)]
+            assert [record.value for record in read_everything(log)] == [long_value(at) for at in range(start, end)]
             if call == "truncate_to":
                 assert (start, epoch) == (0, 0), number
                 assert end in (4, APPENDS), number
@@ -326,9 +326,9 @@ def test_a_sync_without_room_refuses_nothing_that_others_have_seen(flush: str, c
         sim = SimFiles(NEW_DISK)
         files = FaultyFiles(sim, methods={"sync", "sync_directory"}, error=errno.ENOSPC)
         with open_on(files, config=config) as log:
-            log.append_many([Record(value_of(0))], producer=PRODUCER)
+            log.append_many([Record(long_value(0))], producer=PRODUCER)
             for at in range(1, APPENDS):
-                log.append(value_of(at))
+                log.append(long_value(at))
             log.flush()
             before = seen_on(sim.disk(), config)
             files.calls = 0
@@ -367,9 +367,9 @@ def test_a_disk_that_fails_in_a_change_stops_the_log_and_leaves_no_hole_and_no_h
         sim = SimFiles(NEW_DISK)
         files = FaultyFiles(sim, methods=CHANGING)
         with open_on(files, config=config) as log:
-            log.append_many([Record(value_of(0))], producer=PRODUCER)
+            log.append_many([Record(long_value(0))], producer=PRODUCER)
             for at in range(1, APPENDS):
-                log.append(value_of(at))
+                log.append(long_value(at))
             if call != "flush":
                 log.flush()
             before = offsets_of(log)
@@ -394,7 +394,7 @@ def test_a_disk_that_fails_in_a_change_stops_the_log_and_leaves_no_hole_and_no_h
         sim.process_crash()
         with open_on(sim, config=config) as log:
             start, end, _, epoch = offsets_of(log)
-            assert [record.value for record in read_everything(log)] == [value_of(at) for at in range(start, end)]
+            assert [record.value for record in read_everything(log)] == [long_value(at) for at in range(start, end)]
             if call == "truncate_to":
                 # It is taken away from the end on, segment by segment: what is left has no hole.
                 assert (start, epoch) == (0, 0), number
@@ -443,7 +443,7 @@ def test_a_failed_read_is_a_declared_error_or_changes_no_answer(method: str, rea
     config = config_of("os")
     with open_on(sim, config=config) as log:
         for number in range(APPENDS):
-            log.append(value_of(number))
+            log.append(long_value(number))
     disk = sim.disk()
     with open_on(SimFiles(disk), config=config, read_only=read_only) as log:
         expected = ask(log)
@@ -474,14 +474,14 @@ def test_a_truncation_that_cannot_read_where_to_cut_changes_nothing(method: str)
         assert offsets_of(log) == before
         files.heal()
         assert log.truncate_to(4) == 4
-    assert values_on(sim.disk(), config) == [value_of(at) for at in range(4)]
+    assert values_on(sim.disk(), config) == [long_value(at) for at in range(4)]
 
 
 def make_disk_of(config: LogConfig) -> Disk:
     sim = SimFiles(NEW_DISK)
     with open_on(sim, config=config) as log:
         for at in range(APPENDS):
-            log.append(value_of(at))
+            log.append(long_value(at))
     return sim.disk()
 
 
@@ -504,14 +504,14 @@ def test_a_log_whose_read_failed_goes_on() -> None:
     config = config_of("os")
     with open_on(sim, config=config) as log:
         for number in range(APPENDS):
-            log.append(value_of(number))
+            log.append(long_value(number))
     files = FaultyFiles(sim, methods={"read"})
     with open_on(files, config=config) as log:
         files.fail_at = files.calls + 1
         with pytest.raises(SeeklogError):
             list(read_everything(log))
         found = [Content.of(record).value for record in read_everything(log)]
-        assert found == [value_of(number) for number in range(APPENDS)]
+        assert found == [long_value(number) for number in range(APPENDS)]
         assert log.append(b"more") == APPENDS
 
 

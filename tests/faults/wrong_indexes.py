@@ -9,10 +9,12 @@ import struct
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from crash.recorder import PATH, FakeClock
-from crash.sim import Disk, FaultyFiles, SimFiles
+from crash.faulty import FaultyFiles
+from crash.recorder import PATH
+from crash.sim import Disk, SimFiles
 from faults.damage import difference, warnings_heard
 from faults.disks import CONFIG, Answers, ask, files_with, make_disk, open_on
+from log.workbench import FakeClock
 from seeklog import Log, Record, names
 from seeklog.errors import NotAccessible, SeeklogError
 

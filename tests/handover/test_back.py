@@ -6,15 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from handover.workbench import (
-    as_broker_left_it,
-    fill,
-    lead,
-    rows_in,
-    state_of,
-    write_metadata,
-    write_root,
-)
+from handover.workbench import as_broker_left_it, fill, lead, rows_in, state_of, write_metadata, write_root
 from seeklog import names
 from seeklog.errors import HandoverRefused, LogLocked
 from seeklog.files import OsFiles

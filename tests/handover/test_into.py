@@ -6,18 +6,14 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from crash.sim import Detail, Disk, FaultyFiles, SimFiles
+from crash.faulty import FaultyFiles
+from crash.sim import Detail, Disk, SimFiles
 from handover.workbench import CLUSTER_ID, TOPICS, fill, make_cluster, rows_in, state_of
 from log.workbench import FakeClock
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused, LogLocked, NotAccessible, SeeklogError
 from seeklog.files import OsFiles
-from seeklog.handover.into import (
-    _lower_epochs_in,
-    hand_over_into,
-    lower_epochs,
-    plan_into,
-)
+from seeklog.handover.into import _lower_epochs_in, hand_over_into, lower_epochs, plan_into
 from seeklog.log.side.root_offsets import RootOffsets
 from seeklog.record.batch import split_batches
 from store.workbench import open_store

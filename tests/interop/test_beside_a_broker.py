@@ -20,17 +20,10 @@ import pytest
 
 import seeklog
 from interop.broker_directories import NAMES, unpack
-from interop.broker_steps import (
-    PREALLOCATED,
-    UNIQUE,
-    BrokerPartition,
-    delete_topic,
-    split_batches,
-    write_line,
-)
+from interop.broker_steps import PREALLOCATED, UNIQUE, BrokerPartition, delete_topic, split_batches, write_line
 from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
-from log.workbench import QuickFiles
+from log.workbench import PathFiles, QuickFiles
 from seeklog import Log, LogReader, names
 from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
 from seeklog.files import Buffer
@@ -112,18 +105,13 @@ def test_a_reader_survives_an_index_that_shrinks_while_it_is_read(root: Path, su
     assert (reader.returncode, told) == (0, "")
 
 
-class MeteredFiles(QuickFiles):
+class MeteredFiles(PathFiles):
     """The real disk, and how many bytes of index files were read, and which files were mapped."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.index_bytes = 0
         self.mapped: list[str] = []
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        self._paths[handle] = path
-        return handle
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         data = super().read(handle, size, position)

@@ -122,7 +122,7 @@ class GatedFiles(CountingFiles):
         self.fails = False
 
     def sync(self, handle: int) -> None:
-        if self._names[handle].endswith(".log"):
+        if self._paths[handle].endswith(".log"):
             self.waiting += 1
             assert self.gate.wait(PATIENCE_S)
             if self.fails:

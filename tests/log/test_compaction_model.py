@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
+from log.compacting import Died, DyingFiles
 from log.histories import NO_PRODUCER, Coordinator
-from log.test_compaction import Died, DyingFiles
 from log.test_compaction_transactions import compact_as_the_model, look
 from log.workbench import START_MS, FakeClock, crashed_copy, open_log, segment_bases
 from seeklog import Log, LogConfig, LogReader, Record

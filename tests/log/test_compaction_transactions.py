@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.faulty import FaultyFiles
+from log.compacting import Died, DyingFiles
 from log.histories import (
     ABORT,
     COMMIT,
@@ -25,7 +26,6 @@ from log.histories import (
     open_starts,
     pieces_of,
 )
-from log.test_compaction import Died, DyingFiles
 from log.workbench import FakeClock, QuickFiles, contents, crashed_copy, open_log, segment_bases
 from seeklog import Log, names
 from seeklog.errors import CorruptionError, LogFailed

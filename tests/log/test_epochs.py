@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.faulty import FaultyFiles
 from log.workbench import QuickFiles, crashed_copy, fill, open_log, open_reader
 from seeklog import names
 from seeklog.errors import LogFailed, UsageError

@@ -11,13 +11,14 @@ from typing import Any
 
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.faulty import FaultyFiles
 from log.workbench import (
     BATCH_BYTES,
     START_MS,
     CountingFiles,
     FakeClock,
     FullFiles,
+    PathFiles,
     QuickFiles,
     contents,
     crashed_copy,
@@ -61,24 +62,19 @@ def snapshots(directory: Path) -> list[int]:
     return sorted(int(path.stem) for path in directory.glob("*.snapshot"))
 
 
-class Watching(QuickFiles):
+class Watching(PathFiles):
     """The real disk, which notes the kinds of files that are read."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.seen: set[str] = set()
-        self._kinds: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        self._kinds[handle] = Path(path).suffix
-        return handle
 
     def read_file(self, path: str) -> bytes:
         self.seen.add(Path(path).suffix)
         return super().read_file(path)
 
     def read(self, handle: int, size: int, position: int) -> bytes:
-        self.seen.add(self._kinds.get(handle, ""))
+        self.seen.add(Path(self._paths[handle]).suffix)
         return super().read(handle, size, position)
 
 

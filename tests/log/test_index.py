@@ -8,16 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import (
-    BATCH_BYTES,
-    START_MS,
-    fill,
-    make_log,
-    offset_entries,
-    open_log,
-    segment_bases,
-    time_entries,
-)
+from log.workbench import BATCH_BYTES, START_MS, fill, make_log, offset_entries, open_log, segment_bases, time_entries
 from seeklog import Record
 from seeklog.errors import UsageError
 from seeklog.log.index import OffsetEntry, OffsetIndex, TimeEntry, TimeIndex

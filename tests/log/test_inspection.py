@@ -12,17 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import (
-    BATCH_BYTES,
-    START_MS,
-    QuickFiles,
-    config_of,
-    contents,
-    crashed_copy,
-    fill,
-    make_log,
-    open_log,
-)
+from log.workbench import BATCH_BYTES, START_MS, QuickFiles, config_of, contents, crashed_copy, fill, make_log, open_log
 from seeklog import LogConfig, Record
 from seeklog.errors import LogLocked
 from seeklog.log.check import inspection

@@ -14,7 +14,16 @@ from typing import Any
 
 import pytest
 
-from log.workbench import FakeClock, Meanwhile, QuickFiles, contents, open_log, open_reader, wait_until
+from log.workbench import (
+    FakeClock,
+    Meanwhile,
+    QuickFiles,
+    ReadCountingFiles,
+    contents,
+    open_log,
+    open_reader,
+    wait_until,
+)
 from record.batches import Row, Sketch, batch_of
 from record.test_key_table import TWINS
 from seeklog import Log, Record
@@ -287,15 +296,7 @@ def test_a_writer_acknowledges_what_was_synced_though_an_index_cannot_be_made(tm
 def test_a_table_kept_in_memory_becomes_the_side_file(tmp_path: Path) -> None:
     """Goal: the same bytes as from a scan, and the segment is not read again for it."""
 
-    class ReadFiles(QuickFiles):
-        read_bytes = 0
-
-        def read(self, handle: int, size: int, position: int) -> bytes:
-            data = super().read(handle, size, position)
-            self.read_bytes += len(data)
-            return data
-
-    files = ReadFiles()
+    files = ReadCountingFiles()
     with open_log(tmp_path, segment_bytes=100_000, files=files) as log:
         latest = fill(log, 400)
         assert log.latest_for_key(b"a") == latest[b"a"]

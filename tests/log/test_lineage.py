@@ -17,16 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from log.workbench import value_of
 from seeklog import Log, LogConfig, LogReader, Record
 from seeklog.clients.log_writer import LogWriter
-from seeklog.errors import (
-    CorruptBatch,
-    LogClosed,
-    NotALog,
-    OffsetOutOfRange,
-    RecordTooLarge,
-    SeeklogError,
-)
+from seeklog.errors import CorruptBatch, LogClosed, NotALog, OffsetOutOfRange, RecordTooLarge, SeeklogError
 from seeklog.files import Buffer, OsFiles
 from seeklog.log.check import rebuild_index, recover_or_rebuild, validate_index
 from seeklog.log.index import OffsetIndex
@@ -59,10 +53,6 @@ class WatchedFiles(OsFiles):
     def sync(self, handle: int) -> None:
         self.syncs += 1
         super().sync(handle)
-
-
-def value_of(number: int) -> bytes:
-    return b"%010d" % number
 
 
 def fill(log: Log, count: int, *, start: int = 0) -> None:

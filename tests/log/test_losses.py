@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.faulty import FaultyFiles
 from log.workbench import QuickFiles
 from seeklog import names
 from seeklog.log.side.losses import Loss, add_losses, read_losses, trim_losses

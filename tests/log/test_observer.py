@@ -14,11 +14,14 @@ import pytest
 
 from log.workbench import (
     BATCH_BYTES,
+    FIRST_LOG,
     START_MS,
     CountingFiles,
+    FailingSyncFiles,
     FakeClock,
     Meanwhile,
     QuickFiles,
+    ReadCountingFiles,
     contents,
     crashed_copy,
     fill,
@@ -39,7 +42,6 @@ from seeklog.log.observer import Observer
 from seeklog.log.segment import SCAN_CHUNK
 
 SMALL: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
-FIRST = f"{0:020d}.log"
 
 
 @pytest.fixture
@@ -209,20 +211,12 @@ def test_a_reader_of_a_closed_log_trusts_the_indexes_that_the_close_vouched_for(
 
 
 def test_a_reader_of_a_closed_log_uses_what_the_close_left(tmp_path: Path) -> None:
-    class Reads(QuickFiles):
-        total = 0
-
-        def read(self, handle: int, size: int, position: int) -> bytes:
-            data = super().read(handle, size, position)
-            self.total += len(data)
-            return data
-
     make_log(tmp_path, 3000)
-    files = Reads()
+    files = ReadCountingFiles()
     with open_reader(tmp_path, files=files) as reader:
         assert reader.log_end_offset == 3000
 
-    assert files.total < 20 * BATCH_BYTES
+    assert files.read_bytes < 20 * BATCH_BYTES
 
 
 def test_a_reader_sees_a_batch_that_is_larger_than_what_it_reads_at_once(tmp_path: Path) -> None:
@@ -249,7 +243,7 @@ def test_a_batch_that_no_index_entry_could_name_ends_what_is_seen(tmp_path: Path
     for count, seen in enumerate([[], [0], [0, 7], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1], [0, 7, 2**31 - 1]]):
         path = tmp_path / f"{count}"
         path.mkdir()
-        (path / FIRST).write_bytes(b"".join(batches[:count]))
+        (path / FIRST_LOG).write_bytes(b"".join(batches[:count]))
         with open_reader(path) as reader:
             assert offsets(reader.scan()) == seen
             assert reader.log_end_offset == (seen[-1] + 1 if seen else 0)
@@ -378,14 +372,14 @@ def test_a_reader_stops_before_a_torn_batch_and_goes_on_when_it_is_whole(tmp_pat
         fill(log, 3)
         path = crashed_copy(tmp_path / "writer", tmp_path / "log")
         fill(log, 1)
-        whole = (tmp_path / "writer" / FIRST).read_bytes()
+        whole = (tmp_path / "writer" / FIRST_LOG).read_bytes()
 
     with open_reader(path, **SMALL) as reader:
         for size in range(3 * BATCH_BYTES, 4 * BATCH_BYTES):
-            (path / FIRST).write_bytes(whole[:size])
+            (path / FIRST_LOG).write_bytes(whole[:size])
             assert offsets(reader.scan()) == [0, 1, 2]
             assert reader.log_end_offset == 3
-        (path / FIRST).write_bytes(whole)
+        (path / FIRST_LOG).write_bytes(whole)
         assert offsets(reader.scan()) == [0, 1, 2, 3]
 
 
@@ -431,16 +425,16 @@ def test_a_reader_that_had_read_what_recovery_cut_sees_the_cut(tmp_path: Path) -
 
 def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path: Path) -> None:
     make_log(tmp_path, 12, **SMALL)
-    data = bytearray((tmp_path / FIRST).read_bytes())
+    data = bytearray((tmp_path / FIRST_LOG).read_bytes())
     data[2 * BATCH_BYTES + 70] ^= 1
-    (tmp_path / FIRST).write_bytes(data)
+    (tmp_path / FIRST_LOG).write_bytes(data)
 
     with open_reader(tmp_path, **SMALL) as reader:
         assert reader.log_end_offset == 12
         assert offsets(reader.scan(5)) == list(range(5, 12))
         with pytest.raises(CorruptionError) as caught:
             list(reader.scan())
-    assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST), 2 * BATCH_BYTES)
+    assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST_LOG), 2 * BATCH_BYTES)
 
 
 @pytest.mark.id("reader-asleep-during-merge")
@@ -523,14 +517,7 @@ def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_ne
 
 
 def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "Input/output error")
-
-    files = Failing()
+    files = FailingSyncFiles()
     log = open_log(tmp_path, files=files, flush="batch")
     fill(log, 3)
     with open_reader(tmp_path) as reader:
@@ -539,7 +526,7 @@ def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> N
         with pytest.raises(Exception, match="sync"):
             log.append(b"written, never synced")
 
-        assert (tmp_path / FIRST).stat().st_size > 3 * BATCH_BYTES
+        assert (tmp_path / FIRST_LOG).stat().st_size > 3 * BATCH_BYTES
         assert (reader.high_watermark, offsets(reader.scan())) == (3, [0, 1, 2])
     log.close()
 

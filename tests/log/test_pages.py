@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from log.test_compaction import churn, everything, open_compacted, put
+from log.compacting import churn, everything, open_compacted, put
 from log.workbench import FakeClock, FullFiles, Meanwhile, QuickFiles, contents, open_log
 from seeklog import Log, Record
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords

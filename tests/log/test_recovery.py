@@ -100,7 +100,7 @@ class ReadFiles(CountingFiles):
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         data = super().read(handle, size, position)
-        if self._names[handle].endswith(names.LOG):
+        if self._paths[handle].endswith(names.LOG):
             self.read_bytes += len(data)
         return data
 

@@ -7,17 +7,7 @@ from typing import Any
 
 import pytest
 
-from log.workbench import (
-    BATCH_BYTES,
-    START_MS,
-    FakeClock,
-    FullFiles,
-    config_of,
-    fill,
-    offsets,
-    open_log,
-    segment_bases,
-)
+from log.workbench import BATCH_BYTES, START_MS, FakeClock, FullFiles, config_of, fill, offsets, open_log, segment_bases
 from record.batches import batch_of
 from seeklog import Record
 from seeklog.errors import LogClosed

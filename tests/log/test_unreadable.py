@@ -15,6 +15,7 @@ from log.workbench import (
     HEADER_BYTES,
     START_MS,
     Meanwhile,
+    PathFiles,
     QuickFiles,
     fill,
     offsets,
@@ -33,22 +34,19 @@ RECORDS = 10
 WORDS = {"segment_bytes": 3 * BATCH_BYTES, "index_interval_bytes": 0, "max_open_segments": 2}
 
 
-class TrapFiles(QuickFiles):
-    """A disk whose reads of logs do something else while `trap` is set."""
+class TrapFiles(PathFiles):
+    """A disk whose reads of logs, from a position on, do something else while `trap` is set."""
 
-    trap: Callable[[bytes], bytes] | None = None
-
-    def __init__(self) -> None:
-        self._logs: set[int] = set()
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        (self._logs.add if path.endswith(".log") else self._logs.discard)(handle)
-        return handle
+    def __init__(self, trap: Callable[[bytes], bytes] | None = None, *, start: int = 0) -> None:
+        super().__init__()
+        self.trap = trap
+        self._start = start
 
     def read(self, handle: int, size: int, position: int) -> bytes:
         data = super().read(handle, size, position)
-        return data if self.trap is None or handle not in self._logs else self.trap(data)
+        if self.trap is None or position < self._start or not self._paths[handle].endswith(".log"):
+            return data
+        return self.trap(data)
 
 
 def no_answer(_: bytes) -> bytes:
@@ -306,23 +304,6 @@ def test_a_full_disk_that_does_not_answer_either_stops_the_log(tmp_path: Path) -
 # ---------------------------------------------------------------- entries that their batches do not prove
 
 
-class Lying(QuickFiles):
-    """A disk that gives other bytes wherever a read does not begin at the start of a log."""
-
-    def __init__(self, lie: Callable[[bytes], bytes]) -> None:
-        self._lie = lie
-        self._logs: set[int] = set()
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        (self._logs.add if path.endswith(".log") else self._logs.discard)(handle)
-        return handle
-
-    def read(self, handle: int, size: int, position: int) -> bytes:
-        data = super().read(handle, size, position)
-        return self._lie(data) if position and handle in self._logs else data
-
-
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_batch_that_is_another_one_each_time_is_told_after_the_index_was_made_anew(
     tmp_path: Path, read_only: bool
@@ -330,8 +311,9 @@ def test_a_batch_that_is_another_one_each_time_is_told_after_the_index_was_made_
     words = {"index_interval_bytes": 0}
     with open_log(tmp_path, **words) as log:
         fill(log, RECORDS)
+    files = TrapFiles(lambda data: bytes(len(data)), start=1)
     with (
-        open_log(tmp_path, files=Lying(lambda data: bytes(len(data))), read_only=read_only, **words) as log,
+        open_log(tmp_path, files=files, read_only=read_only, **words) as log,
         pytest.raises(CorruptBatch, match="changes while it is read") as caught,
     ):
         log.read(5)
@@ -349,7 +331,7 @@ def test_a_time_is_found_though_no_entry_of_its_index_can_be_proved(
     words = {"index_interval_bytes": 0}
     with open_log(tmp_path, **words) as log:
         fill(log, RECORDS)
-    with open_log(tmp_path, files=Lying(with_other_time), **words) as log:
+    with open_log(tmp_path, files=TrapFiles(with_other_time, start=1), **words) as log:
         for number in range(RECORDS):
             assert log.offset_at_time(START_MS + number * 1000) == number
     assert "a time entry does not name the batch" in caplog.text

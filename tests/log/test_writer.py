@@ -18,6 +18,7 @@ from log.workbench import (
     START_MS,
     CountingFiles,
     FakeClock,
+    GatedFiles,
     contents,
     offsets,
     open_log,
@@ -26,14 +27,7 @@ from log.workbench import (
 )
 from seeklog import Log, Record
 from seeklog.clients.log_writer import LogWriter
-from seeklog.errors import (
-    DiskFull,
-    InvalidRecord,
-    LogClosed,
-    LogFailed,
-    RecordTooLarge,
-    UsageError,
-)
+from seeklog.errors import DiskFull, InvalidRecord, LogClosed, LogFailed, RecordTooLarge, UsageError
 from seeklog.files import Buffer
 from seeklog.record.kernel import record_bound
 
@@ -306,31 +300,6 @@ def test_a_closed_writer_takes_no_more(log: Log) -> None:
 # ---------------------------------------------------------------- back-pressure
 
 
-class GatedFiles(CountingFiles):
-    """A disk whose writes to the log wait for a gate, and may fail."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.gate = threading.Event()
-        self.gate.set()
-        self.waiting = threading.Semaphore(0)
-        self.write_error = 0
-        self.sync_error = 0
-
-    def write(self, handle: int, data: Buffer, position: int) -> None:
-        if self._names[handle].endswith(".log"):
-            self.waiting.release()
-            assert self.gate.wait(PATIENCE_S)
-            if self.write_error:
-                raise OSError(self.write_error, os.strerror(self.write_error))
-        super().write(handle, data, position)
-
-    def sync(self, handle: int) -> None:
-        if self.sync_error and self._names[handle].endswith(".log"):
-            raise OSError(self.sync_error, os.strerror(self.sync_error))
-        super().sync(handle)
-
-
 def test_an_append_waits_while_the_buffer_is_full(tmp_path: Path) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files) as log, ThreadPoolExecutor(1) as pool:
@@ -398,7 +367,7 @@ def test_a_failed_write_reaches_every_future_and_the_close(tmp_path: Path) -> No
     files = GatedFiles()
     log = open_log(tmp_path, files=files)
     writer = LogWriter(log, linger_ms=NEVER_MS)
-    files.write_error = errno.EIO
+    files.write_errors[""] = errno.EIO
     futures = [writer.append(b"v") for _ in range(3)]
 
     with pytest.raises(LogFailed):
@@ -411,7 +380,7 @@ def test_after_a_failure_an_append_raises_it(tmp_path: Path) -> None:
     files = GatedFiles()
     log = open_log(tmp_path, files=files)
     writer = LogWriter(log, linger_ms=0)
-    files.write_error = errno.EIO
+    files.write_errors[""] = errno.EIO
     writer.append(b"v").exception(PATIENCE_S)
 
     with pytest.raises(LogFailed):
@@ -427,7 +396,7 @@ def test_a_failure_wakes_an_append_that_waits_for_room(tmp_path: Path) -> None:
     with ThreadPoolExecutor(1) as pool:
         writer = LogWriter(log, batch_bytes=1000, linger_ms=0, buffer_bytes=1000)
         files.gate.clear()
-        files.write_error = errno.EIO
+        files.write_errors[""] = errno.EIO
         writer.append(bytes(900))
         assert files.waiting.acquire(timeout=PATIENCE_S)
         blocked = pool.submit(writer.append, bytes(900))
@@ -446,7 +415,7 @@ def test_a_failure_is_told_to_an_append_for_which_there_would_still_be_no_room(t
     with ThreadPoolExecutor(1) as pool:
         writer = LogWriter(log, batch_bytes=1000, linger_ms=NEVER_MS, buffer_bytes=2500)
         files.gate.clear()
-        files.write_error = errno.EIO
+        files.write_errors[""] = errno.EIO
         writer.append(bytes(900))
         gathers = writer.append(bytes(900))
         assert files.waiting.acquire(timeout=PATIENCE_S)
@@ -456,7 +425,7 @@ def test_a_failure_is_told_to_an_append_for_which_there_would_still_be_no_room(t
 
         assert isinstance(blocked.exception(PATIENCE_S), LogFailed)
     assert not gathers.done()
-    files.write_error = 0
+    files.write_errors.clear()
     with pytest.raises(LogFailed):
         writer.close()
     assert isinstance(gathers.exception(0), LogFailed)
@@ -467,7 +436,7 @@ def test_a_failure_is_told_to_an_append_for_which_there_would_still_be_no_room(t
 def test_what_nobody_expects_stops_the_writer_and_is_in_its_error(tmp_path: Path) -> None:
     class OutOfMemory(CountingFiles):
         def write(self, handle: int, data: Buffer, position: int) -> None:
-            if self._names[handle].endswith(".log"):
+            if self._paths[handle].endswith(".log"):
                 raise MemoryError("no memory left")
             super().write(handle, data, position)
 
@@ -486,9 +455,9 @@ def test_what_nobody_expects_stops_the_writer_and_is_in_its_error(tmp_path: Path
 def test_a_full_disk_fails_its_records_and_the_writer_goes_on(tmp_path: Path) -> None:
     files = GatedFiles()
     with open_log(tmp_path, files=files) as log, LogWriter(log, linger_ms=0) as writer:
-        files.write_error = errno.ENOSPC
+        files.write_errors[""] = errno.ENOSPC
         assert isinstance(writer.append(b"no room").exception(PATIENCE_S), DiskFull)
-        files.write_error = 0
+        files.write_errors.clear()
 
         assert writer.append(b"room").result(PATIENCE_S) == 0
         assert values(log.scan()) == [b"room"]
@@ -545,7 +514,7 @@ def test_with_flush_batch_a_failed_sync_fails_every_future_that_waited(tmp_path:
     files = GatedFiles()
     log = open_log(tmp_path, files=files, flush="batch")
     writer = LogWriter(log, linger_ms=NEVER_MS)
-    files.sync_error = errno.EIO
+    files.sync_errors[""] = errno.EIO
     futures = [writer.append(b"v") for _ in range(3)]
 
     with pytest.raises(LogFailed):

@@ -21,6 +21,9 @@ START_MS = 1_700_000_000_000
 HEADER_BYTES = 61
 # A batch header (61) and one record of ten bytes: seven one-byte fields and the value.
 BATCH_BYTES = HEADER_BYTES + 7 + 10
+FIRST_LOG = f"{0:020d}.log"
+SEVEN_SEGMENTS: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
+"""The configuration by which 33 records that are filled in lie in seven segments: 0-4, 5-9, ..., 30-32."""
 # A wait for another thread or process that takes this long will not end any more.
 PATIENCE_S = 20.0
 
@@ -59,28 +62,35 @@ class QuickFiles(OsFiles):
         pass
 
 
-class CountingFiles(QuickFiles):
-    """The real disk with a diary: (what, file name) of every write, sync, truncation, rename and removal."""
+class PathFiles(QuickFiles):
+    """The real disk, which knows the path of every file that is open."""
 
     def __init__(self) -> None:
-        self.diary: list[tuple[str, str]] = []
-        self._names: dict[int, str] = {}
+        self._paths: dict[int, str] = {}
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         handle = super().open(path, write=write, create=create)
-        self._names[handle] = os.path.basename(path)
+        self._paths[handle] = path
         return handle
 
+
+class CountingFiles(PathFiles):
+    """The real disk with a diary: (what, file name) of every write, sync, truncation, rename and removal."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.diary: list[tuple[str, str]] = []
+
     def write(self, handle: int, data: Buffer, position: int) -> None:
-        self.diary.append(("write", self._names[handle]))
+        self.diary.append(("write", os.path.basename(self._paths[handle])))
         super().write(handle, data, position)
 
     def truncate(self, handle: int, size: int) -> None:
-        self.diary.append(("truncate", self._names[handle]))
+        self.diary.append(("truncate", os.path.basename(self._paths[handle])))
         super().truncate(handle, size)
 
     def sync(self, handle: int) -> None:
-        self.diary.append(("sync", self._names[handle]))
+        self.diary.append(("sync", os.path.basename(self._paths[handle])))
 
     def sync_directory(self, path: str) -> None:
         self.diary.append(("sync", "directory"))
@@ -98,19 +108,38 @@ class CountingFiles(QuickFiles):
         return sum(each == what and name.endswith(suffix) for each, name in list(self.diary))
 
 
-class FullFiles(QuickFiles):
+class ReadCountingFiles(QuickFiles):
+    """The real disk, which counts the bytes that are read."""
+
+    read_bytes = 0
+
+    def read(self, handle: int, size: int, position: int) -> bytes:
+        data = super().read(handle, size, position)
+        self.read_bytes += len(data)
+        return data
+
+
+class FailingSyncFiles(PathFiles):
+    """A disk whose syncs fail while `fails` is set: of every file, or of those with `only` in their path."""
+
+    def __init__(self, *, only: str = "") -> None:
+        super().__init__()
+        self.fails = False
+        self._only = only
+
+    def sync(self, handle: int) -> None:
+        if self.fails and self._only in self._paths.get(handle, ""):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+class FullFiles(PathFiles):
     """A disk that takes no more of one kind of file, told by a part of its name, while it `is_full`."""
 
     def __init__(self, starved: str, *, error: int = errno.ENOSPC) -> None:
+        super().__init__()
         self.is_full = False
         self._starved = starved
         self._error = error
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        self._paths[handle] = path
-        return handle
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
         if self.is_full and self._starved in os.path.basename(self._paths[handle]):
@@ -118,15 +147,48 @@ class FullFiles(QuickFiles):
         super().write(handle, data, position)
 
 
-class Meanwhile(QuickFiles):
+class GatedFiles(CountingFiles):
+    """A disk whose writes to logs wait at a closed gate, and whose writes and syncs of logs fail where an error is set.
+
+    `gated` and the keys of the errors are a part of the log's path; an empty one is part of every path.
+    """
+
+    def __init__(self, gated: str = "") -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.waiting = threading.Semaphore(0)
+        self.write_errors: dict[str, int] = {}
+        self.sync_errors: dict[str, int] = {}
+        self._gated = gated
+
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        path = self._paths[handle]
+        if self._gated in path and path.endswith(".log"):
+            self.waiting.release()
+            assert self.gate.wait(PATIENCE_S)
+        self._fail(self.write_errors, path)
+        super().write(handle, data, position)
+
+    def sync(self, handle: int) -> None:
+        self._fail(self.sync_errors, self._paths[handle])
+        super().sync(handle)
+
+    def _fail(self, errors: dict[str, int], path: str) -> None:
+        for part, error in errors.items():
+            if part in path and path.endswith(".log"):
+                raise OSError(error, os.strerror(error))
+
+
+class Meanwhile(PathFiles):
     """The real disk, on which somebody else does something while it is asked: before or after a call, once.
 
     A call is named by its method and by how the path ends that it is for; the first that comes is taken.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._plans: list[tuple[str, str, str, Callable[[], object]]] = []
-        self._paths: dict[int, str] = {}
 
     def before(self, method: str, suffix: str, do: Callable[[], object]) -> None:
         self._plans.append(("before", method, suffix, do))
@@ -142,7 +204,6 @@ class Meanwhile(QuickFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         self._act("before", "open", path)
         handle = super().open(path, write=write, create=create)
-        self._paths[handle] = path
         self._act("after", "open", path)
         return handle
 
@@ -192,6 +253,31 @@ class Meanwhile(QuickFiles):
                 return
 
 
+class Follower(threading.Thread):
+    """Follows a log in a thread until it has found `count` records; daemonic, for when it hangs."""
+
+    def __init__(self, log: Log, offset: int | None, *, count: int = 10**9, timeout_ms: float | None = None) -> None:
+        super().__init__(daemon=True)
+        self.records = log.follow(offset, timeout_ms=timeout_ms)
+        self.count = count
+        self.found: list[int] = []
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            for record in self.records:
+                self.found.append(record.offset)
+                if len(self.found) == self.count:
+                    return
+        except BaseException as error:
+            self.error = error
+
+    def has_ended(self) -> bool:
+        self.join(5)
+        return not self.is_alive()
+
+
 def config_of(**words: Any) -> LogConfig:
     return LogConfig(**{"flush": "os", "retention_ms": -1, **words})
 
@@ -222,9 +308,9 @@ def open_reader(path: Path, *, clock: Clock | None = None, files: Files | None =
     return LogReader(path, config=config_of(**words), clock=clock or FakeClock(), files=files or QuickFiles())
 
 
-def value_of(number: int) -> bytes:
-    """Return ten bytes that tell the number."""
-    return b"%010d" % number
+def value_of(number: int, *, size: int = 10) -> bytes:
+    """Return as many bytes, which tell the number."""
+    return b"%0*d" % (size, number)
 
 
 def fill(log: Log, count: int, *, start: int | None = None) -> None:

@@ -17,15 +17,8 @@ import crash.transaction_workloads  # enters its workloads  # noqa: F401
 from crash import archiving
 from crash.recorder import Promise, Recorder, look, open_log, reopen
 from crash.sim import SimFiles
-from crash.store_recorder import (
-    StoreOutcome,
-    StorePromise,
-    StoreRecorder,
-    look_at,
-    open_store,
-    reopen_store,
-    seeded_names,
-)
+from crash.store_promise import StoreOutcome, StorePromise
+from crash.store_recorder import StoreRecorder, look_at, open_store, reopen_store, seeded_names
 from crash.store_workloads import STORE_WORKLOADS, StoreWorkload
 from crash.workloads import WORKLOADS, Workload
 from power.large_workloads import LARGE_WORKLOADS

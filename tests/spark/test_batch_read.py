@@ -20,27 +20,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from interop.broker_directories import description, told
 from log.workbench import START_MS
 from seeklog import Record, TopicPartition
-from seeklog.errors import (
-    CorruptBatch,
-    DataLoss,
-    InvalidOption,
-    NotALog,
-    SchemaMismatch,
-    TopicNotFound,
-)
+from seeklog.errors import CorruptBatch, DataLoss, InvalidOption, NotALog, SchemaMismatch, TopicNotFound
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.read.schema import RECORD_SCHEMA
-from spark.workbench import (
-    BROKERS,
-    append,
-    everything,
-    load,
-    make_store,
-    message_of,
-    numbered,
-    places,
-    unpack_broker,
-)
+from spark.workbench import BROKERS, append, everything, load, make_store, message_of, numbered, places, unpack_broker
 from store.workbench import open_store
 
 KAFKA_COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "timestampType"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from crash.sim import FaultyFiles
+from crash.faulty import FaultyFiles
 from log.workbench import START_MS, QuickFiles
 from seeklog import Record, TopicPartition
 from seeklog.archive.reading import Origin

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
-from log.workbench import QuickFiles
+from log.workbench import QuickFiles, value_of
 from seeklog import LogConfig, Store, TopicPartition
 from seeklog.clients import SendFuture
 from seeklog.errors import CommitRefused
@@ -28,10 +28,6 @@ GROUP: Final = "group"
 PATIENCE_S: Final = 30.0  # a child that says nothing for so long is stuck
 # Rolls every few hundred records, so that kills and readers meet rolls too.
 CONFIG: Final = LogConfig(flush="os", segment_bytes=20_000, retention_ms=-1)
-
-
-def value_of(number: int) -> bytes:
-    return b"%08d" % number
 
 
 # ---------------------------------------------------------------- in the child

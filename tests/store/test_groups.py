@@ -40,7 +40,7 @@ from seeklog.groups.records import (
     encode_offset_key,
 )
 from seeklog.names import CONSUMER_OFFSETS
-from store.test_producer import LosingFiles
+from store.producing import LosingFiles
 from store.workbench import append, open_store, send, snapshot
 
 ZERO, ONE, TWO = (TopicPartition("events", number) for number in range(3))

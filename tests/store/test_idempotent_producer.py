@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crash.sim import Disk, FaultyFiles, SimFiles
+from crash.faulty import FaultyFiles
+from crash.sim import Disk, SimFiles
 from log.workbench import FakeClock, QuickFiles
 from seeklog import Store
 from seeklog.errors import CorruptionError, DiskFull, LogLocked, ProducerFenced, SeeklogError, UsageError

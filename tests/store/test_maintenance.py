@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from log.workbench import CountingFiles, QuickFiles, segment_bases, value_of, wait_until
+from log.workbench import CountingFiles, FailingSyncFiles, segment_bases, value_of, wait_until
 from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
@@ -25,11 +25,6 @@ from seeklog.topics.maintenance import Maintenance
 from store.workbench import Holder, TickingClock, append, open_store, read
 
 HOUR_MS = 3600 * 1000
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
 
 
 def open_lively(root: Path, **words: Any) -> Store:
@@ -316,14 +311,7 @@ def test_the_thread_survives_what_goes_wrong_and_says_so(root: Path, caplog: pyt
 def test_a_sync_that_fails_is_said_and_the_log_recovers_when_the_disk_does(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def sync(self, handle: int) -> None:
-            if self.fails:
-                raise OSError(5, "broken")
-
-    files = Failing()
+    files = FailingSyncFiles()
     caplog.set_level(logging.ERROR, "seeklog")
     store = open_lively(root, files=files, flush="interval", flush_interval_ms=1)
     store.create_topic("t", partitions=1)

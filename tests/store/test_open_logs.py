@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import gc
 import os
 import threading
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import PATIENCE_S, QuickFiles, open_log, value_of, values, wait_until
+from log.workbench import PATIENCE_S, FailingSyncFiles, open_log, value_of, values, wait_until
 from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.errors import LogClosed, LogFailed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
@@ -22,11 +21,6 @@ from seeklog.topics.catalog import encode_catalog
 from store.workbench import Holder, TickingClock, append, open_file_count, open_store, read, send, snapshot
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
 
 
 @pytest.fixture
@@ -179,22 +173,7 @@ def test_an_index_that_is_read_through_few_files_is_the_same(root: Path) -> None
 
 
 def test_a_partition_that_cannot_be_synced_when_it_is_closed_does_not_fail_anothers_append(root: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def __init__(self) -> None:
-            self._paths: dict[int, str] = {}
-
-        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-            handle = super().open(path, write=write, create=create)
-            self._paths[handle] = path
-            return handle
-
-        def sync(self, handle: int) -> None:
-            if self.fails and "/t-0/" in self._paths.get(handle, ""):
-                raise OSError(errno.EIO, "broken")
-
-    files = Failing()
+    files = FailingSyncFiles(only="/t-0/")
     store = open_store(root, files=files, max_open_files=8)
     store.create_topic("t", partitions=6)
     append(store, "t", [b"doomed"])
@@ -354,14 +333,7 @@ def test_who_appends_after_an_alteration_waits_for_those_who_began_before_it(sto
 
 
 def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_though_that_fails(root: Path) -> None:
-    class Failing(QuickFiles):
-        is_broken = False
-
-        def sync(self, handle: int) -> None:
-            if self.is_broken:
-                raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    files = Failing()
+    files = FailingSyncFiles()
     with open_store(root, files=files) as store, ThreadPoolExecutor(1) as another_thread:
         store.create_topic("t", partitions=1)
 
@@ -374,10 +346,10 @@ def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_thou
         store.alter_topic("t", {"segment.bytes": 500})
         lent = another_thread.submit(hold)
         wait_until(lambda: bool(store._table._entries[T0].unpinned._waiters), "somebody waits")
-        files.is_broken = True
+        files.fails = True
         with pytest.raises(LogFailed):
             writing.close()
-        files.is_broken = False
+        files.fails = False
         assert lent.result(PATIENCE_S) == 500
 
 

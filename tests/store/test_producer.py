@@ -1,9 +1,7 @@
-"""The producer: where records go, what their futures tell, and errors that reach the caller."""
+"""The producer: where records go, what their futures tell, and what is refused."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import random
 import threading
@@ -16,28 +14,16 @@ from typing import Any
 
 import pytest
 
-from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, values, wait_until
-from seeklog import Producer, Record
+from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, GatedFiles, wait_until
+from seeklog import Record
 from seeklog.clients import RecordMetadata, SendFuture
-from seeklog.errors import (
-    DiskFull,
-    InvalidName,
-    InvalidRecord,
-    LogClosed,
-    LogFailed,
-    RecordTooLarge,
-    SeeklogError,
-    TopicNotFound,
-    UsageError,
-)
-from seeklog.files import Buffer
+from seeklog.errors import InvalidName, InvalidRecord, LogClosed, RecordTooLarge, TopicNotFound, UsageError
 from seeklog.record.kernel import murmur2, partition_of
 from seeklog.store import Store
-from store.workbench import open_store
+from store.producing import NEVER_MS, flush_expecting
+from store.workbench import open_store, read
 
 kafka_partitioner = pytest.importorskip("kafka.partitioner.default", reason="needs kafka-python")
-
-NEVER_MS = 10**9
 
 
 @pytest.fixture
@@ -51,47 +37,8 @@ def records_of(store: Store, topic: str, partition: int) -> list[Record]:
     return list(store.log(topic, partition).scan())
 
 
-def values_of(store: Store, topic: str, partition: int = 0) -> list[bytes | None]:
-    return values(records_of(store, topic, partition))
-
-
 def batch_counts(store: Store, topic: str, partition: int = 0) -> list[int]:
     return [batch.record_count for batch in store.log(topic, partition).read_batches(0)]
-
-
-class GatedFiles(CountingFiles):
-    """A disk whose writes of one partition wait until they are let through, and whose writes and syncs can fail."""
-
-    def __init__(self, gated: str = "") -> None:
-        super().__init__()
-        self.gated = gated
-        self.gate = threading.Event()
-        self.waiting = threading.Event()
-        self.write_errors: dict[str, int] = {}
-        self.sync_errors: dict[str, int] = {}
-        self._paths: dict[int, str] = {}
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        handle = super().open(path, write=write, create=create)
-        self._paths[handle] = path
-        return handle
-
-    def write(self, handle: int, data: Buffer, position: int) -> None:
-        path = self._paths[handle]
-        if self.gated and self.gated in path and path.endswith(".log"):
-            self.waiting.set()
-            assert self.gate.wait(PATIENCE_S)
-        self._fail(self.write_errors, path)
-        super().write(handle, data, position)
-
-    def sync(self, handle: int) -> None:
-        self._fail(self.sync_errors, self._paths[handle])
-        super().sync(handle)
-
-    def _fail(self, errors: dict[str, int], path: str) -> None:
-        for partition, error in errors.items():
-            if f"/{partition}/" in path and path.endswith(".log"):
-                raise OSError(error, os.strerror(error))
 
 
 # ---------------------------------------------------------------- where keys go
@@ -317,19 +264,14 @@ def test_a_record_that_is_too_large_fails_alone(tmp_path: Path) -> None:
         store.create_topic("events", partitions=1)
         with store.producer(linger_ms=NEVER_MS) as producer:
             futures = [producer.send("events", value) for value in (b"before", bytes(2000), b"after")]
-            producer_flush_ignoring(producer, RecordTooLarge)
+            flush_expecting(producer, RecordTooLarge)
 
             assert isinstance(futures[1].exception(PATIENCE_S), RecordTooLarge)
             with pytest.raises(RecordTooLarge):
                 futures[1].result(PATIENCE_S)
             assert [future.result(PATIENCE_S).offset for future in (futures[0], futures[2])] == [0, 1]
             assert producer.send("events", b"later").partition == 0
-        assert values_of(store, "events") == [b"before", b"after", b"later"]
-
-
-def producer_flush_ignoring(producer: Producer, kind: type[SeeklogError]) -> None:
-    with pytest.raises(kind):
-        producer.flush()
+        assert read(store, "events") == [b"before", b"after", b"later"]
 
 
 # ---------------------------------------------------------------- futures and callbacks
@@ -434,237 +376,6 @@ def test_a_callback_cannot_wait_for_a_flush_or_a_close(store: Store) -> None:
         assert producer.send("events", b"value").partition in range(4)
 
 
-# ---------------------------------------------------------------- errors
-
-
-def full_disk(tmp_path: Path) -> tuple[Store, GatedFiles]:
-    files = GatedFiles()
-    store = open_store(tmp_path / "store", files=files)
-    store.create_topic("events", partitions=2)
-    return store, files
-
-
-@pytest.mark.parametrize("end", ["flush", "close"])
-def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: Path, end: str) -> None:
-    store, files = full_disk(tmp_path)
-    with store:
-        producer = store.producer(linger_ms=NEVER_MS)
-        files.write_errors["events-0"] = errno.ENOSPC
-        producer.send("events", b"value", partition=0)
-        with pytest.raises(DiskFull):
-            getattr(producer, end)()
-        producer.close()  # it was told once
-
-
-@pytest.mark.parametrize("end", ["flush", "close"])
-@pytest.mark.parametrize("how", ["exception", "result", "callback"])
-def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: Path, how: str, end: str) -> None:
-    store, files = full_disk(tmp_path)
-    with store, store.producer(linger_ms=0) as producer:
-        files.write_errors["events-0"] = errno.ENOSPC
-        future = producer.send("events", b"value", partition=0)
-        if how == "callback":
-            future.add_done_callback(lambda _: None)
-        elif how == "result":
-            with pytest.raises(DiskFull):
-                future.result(PATIENCE_S)
-        else:
-            assert isinstance(future.exception(PATIENCE_S), DiskFull)
-        getattr(producer, end)()
-
-
-def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_path: Path) -> None:
-    store, files = full_disk(tmp_path)
-    with store:
-        producer = store.producer(linger_ms=NEVER_MS)
-        files.write_errors["events-0"] = errno.ENOSPC
-        asked, _ = (producer.send("events", b"value", partition=0) for _ in range(2))
-        asked.add_done_callback(lambda _: None)
-        with pytest.raises(DiskFull):
-            producer.flush()
-        producer.close()
-
-
-def test_a_full_disk_fails_its_records_and_the_producer_goes_on(tmp_path: Path) -> None:
-    store, files = full_disk(tmp_path)
-    with store, store.producer(linger_ms=0) as producer:
-        assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
-        files.write_errors["events-0"] = errno.ENOSPC
-        lost = producer.send("events", b"lost", partition=0)
-        other = producer.send("events", b"other", partition=1)
-        assert isinstance(lost.exception(PATIENCE_S), DiskFull)
-        assert other.result(PATIENCE_S).offset == 0
-        files.write_errors.clear()
-        assert producer.send("events", b"two", partition=0).result(PATIENCE_S).offset == 1
-        assert values_of(store, "events") == [b"one", b"two"]
-
-
-def test_a_failed_write_stops_its_partition_and_no_other(tmp_path: Path) -> None:
-    store, files = full_disk(tmp_path)
-    with store:
-        producer = store.producer(linger_ms=0)
-        assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
-        files.write_errors["events-0"] = errno.EIO
-        assert isinstance(producer.send("events", b"lost", partition=0).exception(PATIENCE_S), LogFailed)
-        files.write_errors.clear()
-        with pytest.raises(LogFailed):
-            producer.send("events", b"refused", partition=0).result(PATIENCE_S)
-        assert producer.send("events", b"other", partition=1).result(PATIENCE_S).offset == 0
-        producer.close()
-        assert values_of(store, "events", 1) == [b"other"]
-
-
-def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: Path) -> None:
-    files = GatedFiles()
-    store = open_store(tmp_path / "store", files=files, flush="batch")
-    store.create_topic("events", partitions=2)
-    producer = store.producer(linger_ms=NEVER_MS)
-    for partition in range(2):
-        producer.send("events", b"before", partition=partition)
-    producer.flush()
-    files.sync_errors["events-0"] = errno.EIO
-    lost = [producer.send("events", b"lost", partition=0) for _ in range(3)]
-    kept = [producer.send("events", b"kept", partition=1) for _ in range(3)]
-    producer_flush_ignoring(producer, LogFailed)
-
-    assert all(isinstance(future.exception(PATIENCE_S), LogFailed) for future in lost)
-    assert [future.result(PATIENCE_S).offset for future in kept] == [1, 2, 3]
-    files.sync_errors.clear()
-    with pytest.raises(LogFailed):
-        producer.send("events", b"refused", partition=0).result(PATIENCE_S)
-    producer.close()
-    store.close()
-
-
-class LosingFiles(GatedFiles):
-    """A disk that loses the pages of a failed sync at once, as one does that is short of memory."""
-
-    synced: dict[str, int]
-
-    def sync(self, handle: int) -> None:
-        path = self._paths[handle]
-        try:
-            super().sync(handle)
-        except OSError:
-            self.sync_errors.clear()
-            self.truncate(handle, self.synced.get(path, 0))
-            raise
-        self.synced[path] = self.size(handle)
-
-
-@pytest.mark.id("ack-after-reopen")
-@pytest.mark.parametrize("way", ["flush", "close"])
-def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(tmp_path: Path, way: str) -> None:
-    """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
-    had cut. The record was acknowledged, and the next one got its offset.
-    """
-    files = LosingFiles()
-    files.synced = {}
-    with open_store(tmp_path, files=files, flush="batch") as store:
-        store.create_topic("t", partitions=1)
-        with store.producer(linger_ms=0) as producer:
-            assert producer.send("t", b"first").result().offset == 0
-            (lane,) = producer._lanes.values()
-            append = lane.destination.append_records
-
-            def append_and_lose(records: list[Record]) -> Any:
-                offsets = append(records)
-                files.sync_errors["t-0"] = errno.EIO
-                with pytest.raises(LogFailed):
-                    getattr(store._table.open_writers()[0], way)()
-                return offsets
-
-            lane.destination.append_records = append_and_lose
-            assert isinstance(producer.send("t", b"second").exception(PATIENCE_S), LogFailed)
-        assert values_of(store, "t") == [b"first"]
-
-
-def between_two_batches(store: Store, producer: Producer, do: Callable[[], object]) -> list[SendFuture]:
-    """Send two batches in one round; something is done when the first of them was appended."""
-    append = store._table.append
-
-    def append_and_do(*arguments: Any) -> Any:
-        store._table.append = append  # type: ignore[method-assign]
-        appended = append(*arguments)
-        do()
-        return appended
-
-    store._table.append = append_and_do  # type: ignore[method-assign]
-    futures = [producer.send("t", letter * 150) for letter in (b"y", b"z")]
-    with contextlib.suppress(LogFailed):
-        producer.flush()
-    return futures
-
-
-@pytest.mark.id("ack-after-reopen-later-batch")
-def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(tmp_path: Path) -> None:
-    """Both were acknowledged, with the same offset."""
-    files = LosingFiles()
-    files.synced = {}
-    with open_store(tmp_path, files=files, flush="batch") as store:
-        store.create_topic("t", partitions=1)
-        producer = store.producer(linger_ms=NEVER_MS, batch_bytes=200)
-        producer.send("t", b"x" * 150)
-        producer.flush()
-
-        def lose() -> None:
-            files.sync_errors["t-0"] = errno.EIO
-            with pytest.raises(LogFailed):
-                store._table.open_writers()[0].flush()
-
-        first, _ = between_two_batches(store, producer, lose)
-        assert isinstance(first.exception(PATIENCE_S), LogFailed)
-        with contextlib.suppress(LogFailed):
-            producer.close()
-        assert b"y" * 150 not in values_of(store, "t")
-
-
-def test_a_producer_goes_on_where_a_topic_is_altered_between_two_batches(tmp_path: Path) -> None:
-    """One of them is synced and the other is not: the policy was another one by then."""
-    with open_store(tmp_path, flush="batch") as store:
-        store.create_topic("t", partitions=1)
-        with store.producer(linger_ms=NEVER_MS, batch_bytes=200) as producer:
-            futures = between_two_batches(store, producer, lambda: store.alter_topic("t", {"flush": "interval"}))
-            assert [future.result(PATIENCE_S).offset for future in futures] == [0, 1]
-            producer.send("t", b"more")
-        assert len(values_of(store, "t")) == 3
-
-
-def test_a_record_is_acknowledged_where_its_log_was_closed_before_its_sync(tmp_path: Path) -> None:
-    with open_store(tmp_path, flush="batch") as store:
-        store.create_topic("t", partitions=1)
-        with store.producer(linger_ms=0) as producer:
-            producer.send("t", b"first").result()
-            (lane,) = producer._lanes.values()
-            append = lane.destination.append_records
-
-            def append_and_close(records: list[Record]) -> Any:
-                offsets = append(records)
-                store._table.drop("t")
-                return offsets
-
-            lane.destination.append_records = append_and_close
-            assert producer.send("t", b"second").result().offset == 1
-        assert values_of(store, "t") == [b"first", b"second"]
-
-
-def test_a_producer_goes_on_when_a_topic_was_deleted_and_made_again(store: Store) -> None:
-    with store.producer(linger_ms=NEVER_MS) as producer:
-        lost = producer.send("events", b"lost", partition=0)
-        store.delete_topic("events")
-        assert isinstance(exception_after_flush(producer, lost), TopicNotFound)
-        store.create_topic("events", partitions=1)
-        kept = producer.send("events", b"kept", partition=0)
-        assert exception_after_flush(producer, kept) is None
-        assert values_of(store, "events") == [b"kept"]
-
-
-def exception_after_flush(producer: Producer, future: SendFuture) -> SeeklogError | None:
-    future.add_done_callback(lambda _: None)  # so that the flush itself raises nothing
-    producer.flush()
-    return future.exception(PATIENCE_S)
-
-
 # ---------------------------------------------------------------- order, threads, syncs
 
 
@@ -677,7 +388,7 @@ def test_records_keep_their_order_within_a_partition(store: Store) -> None:
             key = draw.choice([None, b"key %d" % draw.randrange(20)])
             expected[producer.send("events", value, key=key).partition].append(value)
 
-    assert {partition: values_of(store, "events", partition) for partition in range(4)} == expected
+    assert {partition: read(store, "events", partition) for partition in range(4)} == expected
 
 
 def test_any_number_of_threads_may_send(store: Store) -> None:
@@ -706,7 +417,8 @@ def test_any_number_of_threads_may_send(store: Store) -> None:
 
 
 def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> None:
-    files = GatedFiles("events-0")
+    files = GatedFiles("/events-0/")
+    files.gate.clear()
     with open_store(tmp_path / "store", files=files) as store:
         store.create_topic("events", partitions=1)
         with store.producer(batch_bytes=500, buffer_bytes=1000, linger_ms=0) as producer:
@@ -719,7 +431,7 @@ def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> No
 
             thread = threading.Thread(target=send)
             thread.start()
-            assert files.waiting.wait(PATIENCE_S)
+            assert files.waiting.acquire(timeout=PATIENCE_S)
             # Each is bounded by some 425 bytes: two fill the buffer.
             wait_until(lambda: len(sent) == 2, "the sends that there is room for")
             assert not files.gate.is_set()
@@ -727,16 +439,17 @@ def test_a_send_waits_while_the_buffer_is_full_and_goes_on(tmp_path: Path) -> No
             files.gate.set()
             thread.join(PATIENCE_S)
             assert len(sent) == 20
-        assert len(values_of(store, "events")) == 20
+        assert len(read(store, "events")) == 20
 
 
 def test_with_flush_batch_all_batches_that_are_ready_share_a_sync(tmp_path: Path) -> None:
-    files = GatedFiles("events-0")
+    files = GatedFiles("/events-0/")
+    files.gate.clear()
     with open_store(tmp_path / "store", files=files, flush="batch") as store:
         store.create_topic("events", partitions=1)
         with store.producer(batch_bytes=1, linger_ms=0) as producer:
             first = producer.send("events", b"first")
-            assert files.waiting.wait(PATIENCE_S)
+            assert files.waiting.acquire(timeout=PATIENCE_S)
             files.diary.clear()
             futures = [producer.send("events", b"value") for _ in range(50)]
             files.gate.set()
@@ -770,7 +483,7 @@ def test_a_topic_that_is_altered_to_flush_batch_is_synced_from_then_on(tmp_path:
             producer.send("events", b"two").result(PATIENCE_S)
 
             assert files.count("sync") == 1
-            assert values_of(store, "events") == [b"one", b"two"]
+            assert read(store, "events") == [b"one", b"two"]
 
 
 def test_a_record_is_stamped_when_it_is_given(tmp_path: Path) -> None:
@@ -839,4 +552,4 @@ def test_a_forked_child_cannot_send_and_the_parent_goes_on(store: Store) -> None
     producer.send("events", b"after", partition=0)
     producer.close()
 
-    assert values_of(store, "events") == [b"before", b"after"]
+    assert read(store, "events") == [b"before", b"after"]

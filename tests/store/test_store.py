@@ -14,26 +14,13 @@ import pytest
 
 import seeklog
 from faults.children import Child
-from log.workbench import QuickFiles, wait_until
+from log.workbench import FailingSyncFiles, QuickFiles, wait_until
 from seeklog import Log, LogConfig, Store, names
 from seeklog.clock import SystemClock
-from seeklog.errors import (
-    InvalidConfig,
-    InvalidName,
-    LogClosed,
-    LogFailed,
-    NotAccessible,
-    SeeklogError,
-    TopicNotFound,
-)
+from seeklog.errors import InvalidConfig, InvalidName, LogClosed, LogFailed, NotAccessible, SeeklogError, TopicNotFound
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot, strangers
 
 Report = Callable[[str], None]
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
 
 
 @pytest.fixture
@@ -193,22 +180,7 @@ def test_a_close_in_one_thread_of_several_closes_once(store: Store) -> None:
 
 
 def test_one_log_that_cannot_be_synced_does_not_keep_the_others_from_being_closed(root: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def __init__(self) -> None:
-            self._paths: dict[int, str] = {}
-
-        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-            handle = super().open(path, write=write, create=create)
-            self._paths[handle] = path
-            return handle
-
-        def sync(self, handle: int) -> None:
-            if self.fails and "/t-0/" in self._paths.get(handle, ""):
-                raise OSError(errno.EIO, "broken")
-
-    files = Failing()
+    files = FailingSyncFiles(only="/t-0/")
     store = open_store(root, files=files)
     store.create_topic("t", partitions=3)
     for partition in range(3):

@@ -1,12 +1,10 @@
-"""Topics: making, changing and taking them away, every bad input with what it leaves on disk, and what is no store."""
+"""Topics: creating, describing, altering and deleting them, and every bad input with what it leaves on disk."""
 
 from __future__ import annotations
 
 import errno
 import os
-import socket
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +12,11 @@ import pytest
 
 from log.workbench import QuickFiles, fill, open_log
 from seeklog import LogConfig, Store, names
-from seeklog.clock import SystemClock
-from seeklog.errors import (
-    DiskFull,
-    InvalidConfig,
-    LogLocked,
-    NotAccessible,
-    NotALog,
-    SeeklogError,
-    TopicExists,
-    TopicNotFound,
-    UnsafePath,
-    UsageError,
-)
+from seeklog.errors import InvalidConfig, LogLocked, SeeklogError, TopicExists, TopicNotFound, UsageError
 from seeklog.files import Kind
-from seeklog.topics import topics as topics_module
 from store.workbench import (
+    FailingDirectoryFiles,
     Holder,
-    TickingClock,
     append,
     open_store,
     partition_directories,
@@ -39,11 +24,6 @@ from store.workbench import (
     snapshot,
     strangers,
 )
-
-
-@pytest.fixture
-def root(tmp_path: Path) -> Path:
-    return tmp_path / "store"
 
 
 @pytest.fixture
@@ -221,151 +201,6 @@ def test_an_unknown_word_is_refused_also_when_it_is_taken_back(store: Store, roo
         store.alter_topic("payments", {"retention.mss": None})
 
     assert snapshot(root) == before
-
-
-# ---------------------------------------------------------------- making that fails
-
-
-class FailingFiles(QuickFiles):
-    """The real disk that fails when a certain directory is made."""
-
-    def __init__(self, suffix: str, error: BaseException) -> None:
-        self.suffix = suffix
-        self.error = error
-        self.fails = False
-
-    def make_directory(self, path: str) -> None:
-        if self.fails and path.endswith(self.suffix):
-            raise self.error
-        super().make_directory(path)
-
-
-@pytest.mark.parametrize(
-    ("error", "raised"), [(OSError(errno.ENOSPC, "full"), DiskFull), (OSError(errno.EIO, "broken"), NotAccessible)]
-)
-def test_a_topic_that_cannot_be_made_whole_is_not_there_at_all(
-    root: Path, error: OSError, raised: type[SeeklogError]
-) -> None:
-    files = FailingFiles("orders-2", error)
-    with open_store(root, files=files) as store:
-        store.create_topic("payments", partitions=1)
-        before = snapshot(root)
-        files.fails = True
-        with pytest.raises(raised) as caught:
-            store.create_topic("orders", partitions=4)
-        assert caught.value.__cause__ is error
-        assert store.topics() == ["payments"]
-        assert snapshot(root) == before
-
-        files.fails = False
-        assert len(store.create_topic("orders", partitions=4).partitions) == 4
-
-
-def test_partitions_that_cannot_all_be_added_are_not_added_at_all(root: Path) -> None:
-    files = FailingFiles("orders-3", OSError(errno.ENOSPC, "full"))
-    with open_store(root, files=files) as store:
-        store.create_topic("orders", partitions=2)
-        append(store, "orders", [b"kept"], partition=1)
-        before = snapshot(root)
-        files.fails = True
-        with pytest.raises(DiskFull):
-            store.add_partitions("orders", partitions=5)
-        assert snapshot(root) == before
-        files.fails = False
-
-        assert len(store.add_partitions("orders", partitions=5).partitions) == 5
-        assert read(store, "orders", 1) == [b"kept"]
-
-
-def test_a_creation_that_was_interrupted_can_be_tried_again(root: Path) -> None:
-    """Ctrl-C in a notebook, or another process that died: the note in the catalog must not wait for a reopen."""
-    files = FailingFiles("orders-2", KeyboardInterrupt())
-    with open_store(root, files=files) as store:
-        files.fails = True
-        with pytest.raises(KeyboardInterrupt):
-            store.create_topic("orders", partitions=4)
-        files.fails = False
-
-        assert store.topics() == []
-        assert len(store.create_topic("orders", partitions=4).partitions) == 4
-
-
-def test_a_growth_that_was_interrupted_can_be_tried_again(root: Path) -> None:
-    files = FailingFiles("orders-2", KeyboardInterrupt())
-    with open_store(root, files=files) as store:
-        store.create_topic("orders", partitions=1)
-        files.fails = True
-        with pytest.raises(KeyboardInterrupt):
-            store.add_partitions("orders", partitions=4)
-        files.fails = False
-
-        assert len(store.add_partitions("orders", partitions=4).partitions) == 4
-
-
-class Killed(BaseException):
-    """Ends a process, as far as its files are concerned."""
-
-
-class UnsyncedCatalog(QuickFiles):
-    """A disk that cannot sync the root when the catalog has a topic whole; its process never writes another catalog."""
-
-    is_on = False
-    has_failed = False
-
-    def rename(self, source: str, target: str) -> None:
-        if self.has_failed and target.endswith(names.TOPICS):
-            raise Killed
-        super().rename(source, target)
-
-    def sync_directory(self, path: str) -> None:
-        catalog = Path(path, names.TOPICS)
-        if self.is_on and not self.has_failed and catalog.exists() and b'"change"' not in catalog.read_bytes():
-            self.has_failed = True
-            raise OSError(errno.EIO, "broken")
-        super().sync_directory(path)
-
-
-@pytest.mark.id("catalog-sync-fails")
-@pytest.mark.parametrize("grows", [False, True])
-def test_what_the_catalog_on_disk_calls_whole_is_not_undone_though_its_sync_failed(root: Path, grows: bool) -> None:
-    """Goal: an undo by the copy in memory would take directories away that the catalog on disk has, for good."""
-    files = UnsyncedCatalog()
-    with open_store(root) as store:
-        store.create_topic("orders" if grows else "payments", partitions=1)
-    store = open_store(root, files=files)
-    make = store.add_partitions if grows else store.create_topic
-    files.is_on = True
-    with pytest.raises((NotAccessible, Killed)):
-        make("orders", partitions=3)
-    assert files.has_failed
-
-    with open_store(root) as store:
-        assert len(store.describe_topic("orders").partitions) == 3
-        append(store, "orders", [b"a"], partition=2)
-        assert read(store, "orders", 2) == [b"a"]
-
-
-@pytest.mark.parametrize("grows", [False, True])
-def test_what_was_interrupted_is_undone_by_the_next_open(root: Path, grows: bool) -> None:
-    files = FailingFiles("orders-2", KeyboardInterrupt())
-    with open_store(root, files=files) as store:
-        if grows:
-            store.create_topic("orders", partitions=1)
-        before = partition_directories(root)
-        files.fails = True
-        with pytest.raises(KeyboardInterrupt):
-            store.add_partitions("orders", partitions=4) if grows else store.create_topic("orders", partitions=4)
-        assert partition_directories(root) != before
-    files.fails = False
-
-    with open_store(root, read_only=True) as store:
-        assert store.topics() == (["orders"] if grows else [])
-    with open_store(root) as store:
-        assert store.topics() == (["orders"] if grows else [])
-        assert partition_directories(root) == before
-        assert strangers(root) == []
-        make = store.add_partitions if grows else store.create_topic
-        assert len(make("orders", partitions=4).partitions) == 4
 
 
 # ---------------------------------------------------------------- asking
@@ -645,263 +480,10 @@ def test_a_read_only_store_takes_no_topic_that_is_just_being_made_for_a_brokers(
                     other.create_topic("orders", partitions=4)
             return super().kinds(path)
 
-    writing = FailingFiles("orders-2", KeyboardInterrupt())
+    writing = FailingDirectoryFiles("orders-2", KeyboardInterrupt())
     with open_store(root, files=writing) as other, open_store(root, files=Meanwhile(), read_only=True) as reader:
         other.create_topic("audit", partitions=1)  # so that the reader looks again
         writing.fails = True
         assert reader.topics() == ["audit", "payments"]
         assert (root / "orders-1").is_dir()
         writing.fails = False
-
-
-# ---------------------------------------------------------------- what is no store
-
-
-def test_a_file_is_no_store(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("mine")
-
-    for read_only in (False, True):
-        for where in (path, path / "below"):
-            with pytest.raises(NotALog, match="is a file"):
-                open_store(where, read_only=read_only)
-    assert path.read_text() == "mine"
-
-
-@pytest.mark.parametrize("names_there", [["notes.txt"], ["src", ".git"], [".hidden"], ["a-x"], ["seeklog-topics.bak"]])
-def test_a_directory_with_other_things_is_no_store_and_is_not_touched(tmp_path: Path, names_there: list[str]) -> None:
-    for name in names_there:
-        (tmp_path / name).mkdir()
-    before = snapshot(tmp_path)
-
-    for read_only in (False, True):
-        with pytest.raises(NotALog, match="holds other things"):
-            open_store(tmp_path, read_only=read_only)
-    assert snapshot(tmp_path) == before
-
-
-def test_a_partitions_own_directory_is_no_store(store: Store, root: Path) -> None:
-    store.close()
-    before = snapshot(root)
-
-    for read_only in (False, True):
-        with pytest.raises(NotALog, match="directory of one partition"):
-            open_store(root / "payments-0", read_only=read_only)
-    assert snapshot(root) == before
-
-
-def test_a_missing_path_is_no_store_for_a_reader_and_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(NotALog, match="there is no store"):
-        open_store(tmp_path / "missing", read_only=True)
-
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_an_empty_directory_is_no_store_for_a_reader_but_becomes_one_for_a_writer(tmp_path: Path) -> None:
-    with pytest.raises(NotALog, match="holds no topic"):
-        open_store(tmp_path, read_only=True)
-    assert list(tmp_path.iterdir()) == []
-
-    with open_store(tmp_path):
-        pass
-    with open_store(tmp_path, read_only=True) as store:
-        assert store.topics() == []
-
-
-def test_missing_parents_are_made_for_a_writer(tmp_path: Path) -> None:
-    with open_store(tmp_path / "a" / "b" / "c") as store:
-        assert store.path == tmp_path / "a" / "b" / "c"
-        assert store.topics() == []
-
-
-@pytest.mark.parametrize("left", [[names.TOPICS_LOCK], [names.TOPICS_LOCK, names.TOPICS + ".tmp"], [names.LOCK]])
-def test_what_a_crash_left_of_a_stores_creation_becomes_a_store(tmp_path: Path, left: list[str]) -> None:
-    for name in left:
-        (tmp_path / name).write_bytes(b"")
-
-    with open_store(tmp_path) as store:
-        assert store.topics() == []
-
-
-# ---------------------------------------------------------------- links
-
-
-@pytest.mark.id("root-link-refused")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "payments-0",
-        "new-0",
-        names.TOPICS,
-        names.META_PROPERTIES,
-        names.RECOVERY_POINTS,
-        names.LOG_START_OFFSETS,
-        names.HIGH_WATERMARKS,
-    ],
-)
-@pytest.mark.parametrize("read_only", [False, True])
-@pytest.mark.parametrize("dangling", [False, True])
-def test_a_link_in_the_root_is_refused_and_what_it_points_to_is_not_touched(
-    store: Store, root: Path, name: str, read_only: bool, dangling: bool
-) -> None:
-    store.maintain()
-    store.close()
-    place, target = root / name, root.parent / "elsewhere"
-    if place.exists():
-        place.rename(target)
-    elif name.endswith("-0"):
-        target.mkdir()
-    else:
-        target.write_text("mine")
-    if dangling:
-        target.rename(root.parent / "moved")
-    place.symlink_to(target)
-    before = snapshot(root.parent, locks=False)
-
-    with pytest.raises(UnsafePath, match="symbolic link"):
-        open_store(root, read_only=read_only)
-
-    assert snapshot(root.parent, locks=False) == before
-
-
-@pytest.mark.parametrize("name", [names.TOPICS_LOCK, names.LOCK, names.TOPICS + names.TEMPORARY])
-def test_a_link_in_the_place_of_a_lock_is_not_followed(store: Store, root: Path, name: str) -> None:
-    store.close()
-    target = root.parent / "elsewhere"
-    target.write_text("mine")
-    (root / name).unlink(missing_ok=True)
-    (root / name).symlink_to(target)
-
-    with pytest.raises(SeeklogError), open_store(root) as again:
-        again.create_topic("new", partitions=1)
-
-    assert target.read_text() == "mine"
-
-
-@pytest.mark.parametrize("name", [f"{0:020d}.log", names.CHECKPOINT, names.LOCK])
-def test_a_link_in_a_partition_is_not_followed(store: Store, root: Path, name: str) -> None:
-    store.close()
-    place, target = root / "payments-0" / name, root.parent / "elsewhere"
-    place.rename(target)
-    place.symlink_to(target)
-    before = target.read_bytes()
-
-    with open_store(root) as again:
-        with pytest.raises(SeeklogError):
-            append(again, "payments", [b"x"])
-        if name != names.LOCK:
-            with pytest.raises(SeeklogError):
-                read(again, "payments")
-    assert target.read_bytes() == before
-
-
-def test_a_partition_that_becomes_a_link_while_the_store_is_open_is_refused(store: Store, root: Path) -> None:
-    store.close()
-    with open_store(root) as again:
-        (root / "payments-0").rename(root.parent / "elsewhere")
-        (root / "payments-0").symlink_to(root.parent / "elsewhere")
-        before = snapshot(root.parent / "elsewhere")
-
-        with pytest.raises(UnsafePath):
-            append(again, "payments", [b"x"])
-        with pytest.raises(UnsafePath):
-            read(again, "payments")
-        assert snapshot(root.parent / "elsewhere") == before
-
-
-@pytest.mark.parametrize("kind", ["pipe", "socket"])
-def test_what_is_neither_file_nor_directory_is_refused(store: Store, root: Path, kind: str) -> None:
-    store.close()
-    (root / names.TOPICS).unlink()
-    if kind == "pipe":
-        os.mkfifo(root / names.TOPICS)
-    else:
-        here = os.getcwd()
-        os.chdir(root)  # a socket's path may have 107 bytes
-        try:
-            with socket.socket(socket.AF_UNIX) as made:
-                made.bind(names.TOPICS)
-        finally:
-            os.chdir(here)
-
-    for read_only in (False, True):
-        with pytest.raises(UnsafePath, match="no file or directory"):
-            open_store(root, read_only=read_only)
-
-
-# ---------------------------------------------------------------- two at a time
-
-
-def test_a_change_waits_for_anothers_and_then_tells_who_has_it(store: Store, root: Path) -> None:
-    store.close()
-    with open_store(root, clock=TickingClock(1.0)) as again, Holder(root / names.TOPICS_LOCK) as holder:
-        before = snapshot(root)
-        with pytest.raises(LogLocked) as caught:
-            again.create_topic("orders")
-        assert caught.value.owner_pid == holder.pid
-        assert snapshot(root) == before
-        assert again.topics() == ["payments"]  # asking needs no lock
-        holder.let_go()
-        again.create_topic("orders", partitions=1)
-
-
-def test_threads_and_stores_that_change_topics_at_once_all_succeed(root: Path) -> None:
-    # They wait for each other by the true clock.
-    first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
-    with first, second, ThreadPoolExecutor(4) as pool:
-
-        def live(number: int) -> None:
-            store = (first, second)[number % 2]
-            store.create_topic(f"topic{number}", partitions=2)
-            store.alter_topic(f"topic{number}", {"retention.ms": number})
-            if number % 3 == 0:
-                store.delete_topic(f"topic{number}")
-
-        list(pool.map(live, range(18)))
-
-        expected = sorted(f"topic{number}" for number in range(18) if number % 3)
-        assert first.topics() == second.topics() == expected
-        for name in expected:
-            assert second.describe_topic(name).configured == {"retention.ms": int(name[5:])}
-        assert strangers(root) == []
-
-
-def test_of_many_that_make_one_topic_one_makes_it(root: Path) -> None:
-    # They wait for each other by the true clock.
-    first, second = (open_store(root, clock=SystemClock()) for _ in range(2))
-    with first, second, ThreadPoolExecutor(4) as pool:
-
-        def make(number: int) -> bool:
-            try:
-                (first, second)[number % 2].create_topic("one", partitions=1 + number)
-            except TopicExists:
-                return False
-            return True
-
-        made = list(pool.map(make, range(8)))
-
-        assert made.count(True) == 1
-        assert len(second.describe_topic("one").partitions) == 1 + made.index(True)
-        assert len(partition_directories(root)) == 1 + made.index(True)
-
-
-def test_a_creation_that_ends_at_its_last_write_leaves_no_directory_once_it_is_tried_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The disk was full: what was made in vain is not kept until the next open."""
-    calls = 0
-    write = topics_module.write_catalog
-
-    def write_once(*arguments: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == 2:
-            raise OSError(errno.ENOSPC, "full")
-        write(*arguments)
-
-    with open_store(tmp_path) as store:
-        monkeypatch.setattr(topics_module, "write_catalog", write_once)
-        with pytest.raises(DiskFull):
-            store.create_topic("orders", partitions=2)
-        store.create_topic("orders", partitions=2)
-        assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["orders-0", "orders-1"]

@@ -44,6 +44,20 @@ class TickingClock(FakeClock):
         return self.seconds
 
 
+class FailingDirectoryFiles(QuickFiles):
+    """The real disk that fails when a certain directory is made."""
+
+    def __init__(self, suffix: str, error: BaseException) -> None:
+        self.suffix = suffix
+        self.error = error
+        self.fails = False
+
+    def make_directory(self, path: str) -> None:
+        if self.fails and path.endswith(self.suffix):
+            raise self.error
+        super().make_directory(path)
+
+
 def open_store(
     path: Path,
     *,

@@ -1,0 +1,539 @@
+"""The files that compaction replaces: room, damage, other writers, readers beside it, and a crash at every step."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from crash.faulty import FaultyFiles
+from log.compacting import DAY_MS, Died, DyingFiles, active_base, churn, everything, latest, open_compacted, put
+from log.workbench import (
+    PATIENCE_S,
+    FakeClock,
+    FullFiles,
+    Meanwhile,
+    QuickFiles,
+    contents,
+    crashed_copy,
+    open_reader,
+    segment_bases,
+)
+from seeklog import Record, names
+from seeklog.errors import CorruptionError, DiskFull, LogClosed, LogFailed, NotAccessible, UsageError
+from seeklog.log.clean import compaction
+from seeklog.log.side.seal import read_seal
+
+# ---------------------------------------------------------------- files
+
+
+def test_the_seal_says_what_was_seen_and_no_file_is_left(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.compact()
+        names = sorted(path.name for path in tmp_path.iterdir())
+        assert not [name for name in names if name.endswith((".cleaned", ".swap", ".deleted"))]
+        seal = read_seal(QuickFiles(), str(tmp_path), 0)
+        assert seal is not None
+        assert seal.clean_offset == seal.next_offset == active_base(tmp_path)
+        assert len(segment_bases(tmp_path)) == 2
+
+
+def test_damage_is_refused_and_nothing_changes(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        victim = tmp_path / f"{segment_bases(tmp_path)[2]:020d}.log"
+        data = bytearray(victim.read_bytes())
+        data[100] ^= 1
+        victim.write_bytes(data)
+        before = contents(tmp_path)
+        with pytest.raises(CorruptionError, match=victim.name):
+            log.compact()
+        assert contents(tmp_path) == before
+
+
+def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    files = FullFiles(".cleaned")
+    with open_compacted(tmp_path, files=files) as log:
+        churn(log, 100)
+        log.flush()
+        before = contents(tmp_path)
+        files.is_full = True
+        with pytest.raises(DiskFull, match="nothing of it was changed"):
+            log.compact()
+        assert contents(tmp_path) == before
+        put(log, "goes on", b"")
+        files.is_full = False
+        assert log.compact().removed_records > 0
+
+
+def test_a_full_disk_that_does_not_take_the_checkpoint_leaves_the_log_as_it_was(tmp_path: Path) -> None:
+    """Goal: before there are gaps the checkpoint says that there may be; without room for it there are none."""
+    files = FullFiles(names.CHECKPOINT)
+    with open_compacted(tmp_path, files=files) as log:
+        churn(log, 100)
+        log.flush()
+        before, records = segment_bases(tmp_path), everything(log)
+        files.is_full = True
+        with pytest.raises(DiskFull, match="nothing was changed"):
+            log.compact()
+        assert (segment_bases(tmp_path), log._source.contiguous_from) == (before, 0)
+        assert everything(log) == records
+        files.is_full = False
+        assert log.compact().removed_records > 0
+        assert log._source.contiguous_from == before[-1]
+
+
+def test_retention_that_is_quicker_than_compaction_is_let_by(tmp_path: Path) -> None:
+    """Goal: segments that go while they are read or copied are no error, and nothing of them comes back."""
+    for number, suffix in enumerate((".log", ".log.cleaned", ".seal.cleaned")):
+        files = Meanwhile()
+        with open_compacted(tmp_path / str(number), files=files, max_open_segments=2) as log:
+            churn(log, 200)
+            log.flush()
+            bases = segment_bases(tmp_path / str(number))
+            records = everything(log)
+            files.before("open", suffix, partial(log.delete_before, bases[2]))
+            result = log.compact()
+
+            assert files.is_over
+            assert log.log_start_offset == bases[2]
+            left = [record for record in records if record.offset >= bases[2]]
+            assert everything(log) == latest(left, below=bases[-1])
+            assert result.first_dirty_offset == bases[-1]
+            assert not [*(tmp_path / str(number)).glob("*.cleaned")]
+
+
+@pytest.mark.id("compaction-overtaken-by-truncation")
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("suffix", [".log.cleaned", ".index.cleaned", ".seal.cleaned"])
+def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, suffix: str, place: int) -> None:
+    """Goal: what is cut off while it is copied does not come back, and what is kept is kept."""
+    files = Meanwhile()
+    with open_compacted(tmp_path / "log", files=files) as log:
+        churn(log, 200)
+        log.flush()
+        end = segment_bases(log.path)[place] + 3
+        records = everything(log)
+        files.before("open", suffix, partial(log.truncate_to, end))
+        log.compact()
+
+        assert files.is_over
+        assert log.log_end_offset in (end, end - 1, end - 2, end - 3)  # where the batch begins that held it
+        kept = [record for record in records if record.offset < log.log_end_offset]
+        below = log._source.view.last.base_offset
+        assert latest(everything(log), below=below) == latest(kept, below=below)
+        assert not [*log.path.glob("*.cleaned"), *log.path.glob("*.swap")]
+        put(log, "goes on", b"")
+        crashed = crashed_copy(log.path, tmp_path / "crashed")
+        after = everything(log)
+    for path in (crashed, tmp_path / "log"):
+        with open_compacted(path) as log:
+            assert everything(log) == after
+
+
+@pytest.mark.id("compaction-after-truncation")
+@pytest.mark.parametrize(
+    ("call", "suffix"),
+    [("read", ".log"), ("open", ".log.cleaned"), ("remove", ".log.cleaned"), ("open", ".seal.cleaned")],
+)
+def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_that_were_cut(
+    tmp_path: Path, call: str, suffix: str
+) -> None:
+    """Goal: the newest record of a key stays, though the map knows a higher offset of it, of a record that is cut."""
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        while len(segment_bases(tmp_path)) < 2:
+            put(log, f"own {log.log_end_offset}", b"")
+        second = active_base(tmp_path)
+        while len(segment_bases(tmp_path)) < 3:
+            put(log, "changed", bytes(20))
+        log.flush()
+        third = active_base(tmp_path)
+        expected: list[Record] = []
+
+        def rewrite() -> None:
+            assert log.truncate_to(second) == second
+            put(log, "changed", b"newest")
+            while active_base(tmp_path) == second:
+                put(log, f"new {log.log_end_offset}", bytes(60))
+            while log.log_end_offset <= third:
+                put(log, f"new {log.log_end_offset}", b"")
+            log.flush()
+            expected.extend(everything(log))
+
+        files.before(call, suffix, rewrite)
+        done = log.compact()
+
+        assert files.is_over
+        assert everything(log) == expected
+        assert done.first_dirty_offset == active_base(tmp_path)
+        assert not [*tmp_path.glob("*.cleaned"), *tmp_path.glob("*.swap")]
+
+
+@pytest.mark.id("compaction-waits-for-truncation")
+@pytest.mark.parametrize("method", ["sync", "sync_directory"])
+def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_path: Path, method: str) -> None:
+    """Goal: a file that is cut or gone, though the log does not know it yet, is no damage."""
+    cutting, is_over = threading.Event(), threading.Event()
+
+    class Slow(Meanwhile):
+        def sync(self, handle: int) -> None:
+            self.pause("sync", self._paths[handle].endswith(names.LOG))
+            super().sync(handle)
+
+        def sync_directory(self, path: str) -> None:
+            self.pause("sync_directory", True)
+            super().sync_directory(path)
+
+        def pause(self, called: str, is_for_log: bool) -> None:
+            is_cut = bool(bases) and not (tmp_path / names.segment_name(bases[-2], names.LOG)).exists()
+            if called == method and is_for_log and is_cut and not cutting.is_set():
+                cutting.set()
+                is_over.wait(0.5)  # who meets it waits for us; it is over only if it does not
+
+    bases: list[int] = []
+    files = Slow()
+    with open_compacted(tmp_path, files=files, max_open_segments=1) as log:
+        churn(log, 200)
+        log.flush()
+        bases += segment_bases(tmp_path)
+        other = threading.Thread(target=log.truncate_to, args=(bases[1] + 3,))
+
+        def cut() -> None:
+            other.start()
+            assert cutting.wait(PATIENCE_S)
+
+        # One that is cut, and one that is gone.
+        met = bases[1] if method == "sync" else bases[-2]
+        files.before("open", names.segment_name(met, names.LOG), cut)
+        try:
+            log.compact()
+        finally:
+            is_over.set()
+            other.join()
+        assert files.is_over
+        assert log.log_end_offset <= bases[1] + 3
+
+
+def test_a_segment_that_is_cut_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
+    """Goal: compaction notes in a seal that it has seen a segment; that of one which has changed is not its own."""
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        for number in range(40):
+            put(log, f"own {number}", b"")
+        log.flush()
+        first, second, *_ = segment_bases(tmp_path)
+        # Nothing goes, so nothing is copied: the file that was begun is removed, and the seal written anew.
+        files.before("remove", ".log.cleaned", lambda: files.before("remove", ".log.cleaned", cut))
+
+        def cut() -> None:
+            assert log.truncate_to(second + 2) == second + 2
+
+        log.compact()
+
+        assert files.is_over
+        assert segment_bases(tmp_path) == [first, second]
+        assert read_seal(files, str(tmp_path), first) is not None
+        assert read_seal(files, str(tmp_path), second) is None
+
+
+def test_a_segment_that_is_deleted_while_compaction_looks_at_it_gets_no_seal(tmp_path: Path) -> None:
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        for number in range(40):
+            put(log, f"own {number}", b"")
+        log.flush()
+        first, second, *_ = segment_bases(tmp_path)
+        files.before("remove", ".log.cleaned", partial(log.delete_before, second))
+        log.compact()
+
+        assert files.is_over
+        assert segment_bases(tmp_path)[0] == second
+        assert read_seal(files, str(tmp_path), first) is None
+
+
+def test_a_segment_that_vanished_is_told(tmp_path: Path) -> None:
+    with open_compacted(tmp_path, max_open_segments=2) as log:
+        churn(log, 200)
+        log.flush()
+        victim = tmp_path / f"{segment_bases(tmp_path)[2]:020d}.log"
+        victim.unlink()
+        with pytest.raises(NotAccessible, match=rf"cannot be compacted: .*{victim.name}"):
+            log.compact()
+
+
+def test_a_disk_that_fails_when_segments_are_replaced_fails_the_log(tmp_path: Path) -> None:
+    """Goal: what was swapped half is for the next open to complete; nothing of it is thrown away."""
+    files = Meanwhile()
+    with open_compacted(tmp_path, files=files) as log:
+        churn(log, 200)
+        log.flush()
+        records, end = everything(log), active_base(tmp_path)
+
+        def fail() -> None:
+            raise OSError(5, "Input/output error")
+
+        files.before("rename", ".swap", fail)
+        with pytest.raises(LogFailed, match="replacing segments failed"):
+            log.compact()
+    with open_compacted(tmp_path) as log:
+        assert latest(everything(log), below=end) == latest(records, below=end)
+
+
+@pytest.mark.parametrize("chunk", [1, 61, 100])
+def test_batches_larger_than_what_is_read_at_once_are_compacted(
+    tmp_path: Path, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "READ_CHUNK", max(chunk, 12))
+    with open_compacted(tmp_path) as log:
+        churn(log, 100)
+        log.flush()
+        records = everything(log)
+        log.compact()
+        assert everything(log) == latest(records, below=active_base(tmp_path))
+
+
+@pytest.mark.parametrize("cut", [1, 20, 70])
+def test_a_segment_that_became_shorter_is_refused_and_nothing_changes(tmp_path: Path, cut: int) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        victim = tmp_path / f"{segment_bases(tmp_path)[2]:020d}.log"
+        victim.write_bytes(victim.read_bytes()[:-cut])
+        before = contents(tmp_path)
+        with pytest.raises(CorruptionError, match=victim.name):
+            log.compact()
+        assert contents(tmp_path) == before
+
+
+def test_what_does_not_fit_in_one_segment_is_refused_and_no_record_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Goal: compression by another codec's version may make a copy larger; positions are numbers of 31 bits."""
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        records, end = everything(log), active_base(tmp_path)
+        monkeypatch.setattr(compaction, "INT32_MAX", 100)
+        with pytest.raises(UsageError, match="does not fit in one segment any more; nothing of it was changed"):
+            log.compact()
+        assert latest(everything(log), below=end) == latest(records, below=end)
+        assert not [*tmp_path.glob("*.cleaned")]
+
+
+def test_a_lost_index_stops_no_compaction(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        log.flush()
+        records = everything(log)
+        for path in [*tmp_path.glob("*.index"), *tmp_path.glob("*.timeindex")]:
+            path.unlink()
+        log.compact()
+        assert everything(log) == latest(records, below=active_base(tmp_path))
+
+
+def test_a_reader_knows_what_is_left_to_compact_before_segments_are_sealed(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 200)
+        assert compaction.clean_offset_of(log._source.view) is None
+        with open_compacted(tmp_path, read_only=True) as reader:
+            early = reader.cleanable()
+        log.flush()
+        assert early == log.cleanable()
+        log.compact()
+        assert compaction.clean_offset_of(log._source.view) == active_base(tmp_path)
+
+
+def test_truncation_into_the_compacted_part_and_on(tmp_path: Path) -> None:
+    for place in range(0, 120, 3):
+        path = tmp_path / str(place)
+        with open_compacted(path) as log:
+            churn(log, 120)
+            log.compact()
+            kept = everything(log)
+            end = log.truncate_to(place)
+            assert end <= place
+            # The batch that held the offset goes whole.
+            left = everything(log)
+            assert left == kept[: len(left)]
+            assert all(record.offset < place for record in left)
+            put(log, "new", b"")
+            expected = everything(log)
+        with open_compacted(path) as log:
+            assert everything(log) == expected
+            log.append(bytes(600), key=b"roll")
+            log.compact()
+            assert {record.key for record in expected} <= {record.key for record in everything(log)}
+
+
+def test_gaps_are_no_more_lawful_where_a_truncation_has_cut_them_away(tmp_path: Path) -> None:
+    """Goal: so also where it was interrupted, and the next open finds how far it came."""
+    files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
+    with open_compacted(tmp_path / "log", files=files) as log:
+        churn(log, 120)
+        log.compact()
+        assert log._source.contiguous_from == active_base(log.path)
+        whole = crashed_copy(log.path, tmp_path / "whole")
+        files.fail_at = files.calls + 2  # the checkpoint before the cut is written, the one behind it is not
+        with pytest.raises(LogFailed):
+            log.truncate_to(50)
+    with open_compacted(tmp_path / "log") as log:
+        assert log._source.contiguous_from == log.log_end_offset <= 50
+    with open_compacted(whole) as log:
+        end = log.truncate_to(50)
+        put(log, "new", b"")
+        assert log._source.contiguous_from == end
+    with open_compacted(whole) as log:
+        assert log._source.contiguous_from == end
+
+
+def test_compaction_and_retention_go_together(tmp_path: Path) -> None:
+    clock = FakeClock()
+    words = {"cleanup_policy": "compact,delete", "retention_ms": DAY_MS}
+    with open_compacted(tmp_path, clock=clock, **words) as log:
+        churn(log, 100)
+        log.compact()
+        clock.advance(2 * DAY_MS)
+        churn(log, 10, seed=2)
+        log.retain()
+        assert log.log_start_offset > 0
+        log.compact()
+        assert everything(log)[0].offset >= log.log_start_offset
+
+
+def test_a_close_stops_a_compaction(tmp_path: Path) -> None:
+    log = open_compacted(tmp_path)
+    churn(log, 100)
+    partition = log._partition
+    assert partition is not None
+    partition._is_closing = True
+    with pytest.raises(LogClosed):
+        log.compact()
+    log.close()
+    assert not list(tmp_path.glob("*.cleaned"))
+
+
+# ---------------------------------------------------------------- readers
+
+
+@pytest.mark.id("compaction-under-scan")
+def test_a_scan_that_is_under_way_goes_on(tmp_path: Path) -> None:
+    with open_compacted(tmp_path, max_open_segments=1) as log, open_reader(tmp_path) as other:
+        churn(log, 400, keys=30)
+        before = everything(log)
+        for reader in (log, other):
+            scan = reader.scan_chunks()
+            got = list(next(scan))
+            back = reader.scan_reverse()
+            got_back = [next(back)]
+            batches = iter(reader.read_batches(0, max_bytes=10**6))
+            bases = [next(batches).base_offset]
+            churn(log, 200, keys=30, seed=3)
+            log.compact()
+            for chunk in scan:
+                got += chunk
+            got_back += back
+            bases += [batch.base_offset for batch in batches]
+            final = everything(log)
+            for found in (got, got_back[::-1]):
+                offsets = [record.offset for record in found]
+                assert offsets == sorted(set(offsets))
+                assert set(found) <= {*before, *final}
+            assert bases == sorted(set(bases))
+            # What was compacted away had a later record, maybe one behind the end of the scan.
+            assert {record for record in final if record.offset <= before[-1].offset} <= set(got)
+            before = final
+        assert everything(other) == final
+
+
+def test_a_reader_that_came_before_the_seal_goes_on(tmp_path: Path) -> None:
+    """Goal: a segment is listed between its roll and its seal, and compacted before it is opened."""
+    with open_compacted(tmp_path) as log:
+        churn(log, 400, keys=30)
+        before = everything(log)
+        seals = {path: path.read_bytes() for path in tmp_path.glob("*.seal")}
+        for path in seals:
+            path.unlink()
+        with open_reader(tmp_path) as reader:
+            scan = reader.scan()
+            for path, data in seals.items():
+                path.write_bytes(data)
+            log.compact()
+            got = list(scan)
+        assert got == [record for record in before if record in set(got)]
+        assert set(everything(log)) <= set(got)
+
+
+@pytest.mark.id("compaction-merges-under-reader")
+def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> None:
+    with open_compacted(tmp_path, segment_bytes=2000) as log:
+        churn(log, 10)
+        with open_reader(tmp_path) as reader:
+            assert everything(reader) == everything(log)
+            churn(log, 200, seed=2)
+            log.compact()
+            assert everything(reader) == everything(log)
+            churn(log, 10, seed=3)
+            assert everything(reader) == everything(log)
+
+
+# ---------------------------------------------------------------- crashes
+
+
+@pytest.mark.id("compaction-death")
+def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+    step = 0
+    while True:
+        path = tmp_path / str(step)
+        files = DyingFiles()
+        log = open_compacted(path, files=files, segment_bytes=500)
+        churn(log, 150)
+        log.flush()
+        before = everything(log)
+        expected = latest(before, below=active_base(path))
+        files.left = step
+        try:
+            log.compact()
+        except Died:
+            has_died = True
+        else:
+            has_died = False
+        files.left = -1
+        left = crashed_copy(path, tmp_path / f"{step} left")
+        with open_reader(left) as reader:
+            assert everything(reader)[-1] == before[-1]
+            assert {r.key: r.value for r in everything(reader)} == {r.key: r.value for r in before}
+        with open_compacted(left, segment_bytes=500) as again:
+            assert again.recovery.cut_bytes == 0
+            after = everything(again)
+            assert set(expected) <= set(after) <= set(before)
+            assert {r.key: r.value for r in after} == {r.key: r.value for r in before}
+            again.compact()
+            assert everything(again) == expected
+            assert not [p for p in left.iterdir() if p.name.endswith((".cleaned", ".swap", ".deleted", ".tmp"))]
+        with open_compacted(left, segment_bytes=500) as again:
+            assert again.recovery.clean
+            assert everything(again) == expected
+        log.close() if not has_died else None
+        if not has_died:
+            break
+        step += 1
+    assert step > 15
+
+
+def test_segments_follow_each_other(tmp_path: Path) -> None:
+    with open_compacted(tmp_path) as log:
+        churn(log, 300, keys=60)
+        log.compact()
+        seals = [read_seal(QuickFiles(), str(tmp_path), base) for base in segment_bases(tmp_path)[:-1]]
+        for seal, following in pairwise(seals):
+            assert seal is not None
+            assert following is not None
+            assert seal.next_offset == following.base_offset
+    assert compaction.BUFFER_BYTES == 128 << 20

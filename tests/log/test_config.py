@@ -1,0 +1,150 @@
+"""The configuration of a log: its settings, their bounds, and Kafka's spellings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from seeklog import LogConfig
+from seeklog.errors import InvalidConfig
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"flush": "always"},
+        {"high_watermark": "x"},
+        {"compression_type": "lzma"},
+        {"compression_type": None},
+        {"message_timestamp_type": "create"},
+        {"segment_bytes": 60},
+        {"segment_bytes": 2**31},
+        {"segment_bytes": "1"},
+        {"segment_bytes": 1.5},
+        {"segment_bytes": True},
+        {"segment_ms": 0},
+        {"segment_index_bytes": 23},
+        {"index_interval_bytes": -1},
+        {"index_interval_records": -1},
+        {"retention_ms": -2},
+        {"retention_bytes": -2},
+        {"max_message_bytes": 61},
+        {"flush_interval_ms": 0},
+        {"initial_offset": -1},
+        {"initial_offset": 2**63 - 1},
+        {"max_decompressed_bytes": 0},
+        {"max_open_segments": 0},
+    ],
+    ids=repr,
+)
+def test_a_configuration_that_cannot_be_is_refused_by_its_word(words: dict[str, Any]) -> None:
+    (word,) = words
+
+    with pytest.raises(InvalidConfig, match=word) as caught:
+        LogConfig(**words)
+
+    assert isinstance(caught.value, ValueError)
+
+
+def test_an_unknown_word_names_the_nearest_known_one() -> None:
+    with pytest.raises(InvalidConfig, match=r"did you mean segment\.bytes"):
+        LogConfig.from_mapping({"segment.byte": 5})
+    with pytest.raises(InvalidConfig, match="known words"):
+        LogConfig.from_mapping({"xyz": 5})
+
+
+def test_words_may_have_kafkas_dots() -> None:
+    assert LogConfig.from_mapping({"segment.bytes": 1000, "retention_ms": 5}) == LogConfig(
+        segment_bytes=1000, retention_ms=5
+    )
+
+
+NUMBERS = [
+    "segment_bytes",
+    "segment_ms",
+    "segment_index_bytes",
+    "index_interval_bytes",
+    "index_interval_records",
+    "retention_ms",
+    "retention_bytes",
+    "max_message_bytes",
+    "flush_interval_ms",
+    "initial_offset",
+    "max_decompressed_bytes",
+    "max_open_segments",
+]
+
+
+@pytest.mark.parametrize("word", NUMBERS)
+def test_numbers_may_be_text_as_kafkas_tools_have_them(word: str) -> None:
+    for spelt in (word, word.replace("_", ".")):
+        config = LogConfig.from_mapping({spelt: "1000"})
+
+        assert config == LogConfig(**{word: 1000})
+
+
+@pytest.mark.parametrize("text", ["", " ", "x", "1.5", "1e3", "0x10", "1 000", "--1", "None", "true", "\0"])
+def test_text_that_is_no_number_is_refused_by_its_word(text: str) -> None:
+    with pytest.raises(InvalidConfig, match=r"retention\.ms must be a whole number"):
+        LogConfig.from_mapping({"retention.ms": text})
+
+
+@pytest.mark.parametrize("text", ["-2", "9223372036854775808"])
+def test_text_is_held_against_the_bounds_like_a_number(text: str) -> None:
+    with pytest.raises(InvalidConfig, match="retention_ms must be between -1"):
+        LogConfig.from_mapping({"retention.ms": text})
+
+
+def test_text_stays_text_where_a_word_is_meant() -> None:
+    config = LogConfig.from_mapping({"compression.type": "zstd", "cleanup.policy": "compact,delete", "flush": "batch"})
+
+    assert (config.compression_type, config.cleanup_policy, config.flush) == ("zstd", "compact,delete", "batch")
+
+
+@pytest.mark.parametrize(
+    ("cleanup_policy", "deletes"), [("delete", True), ("compact", False), ("compact,delete", True)]
+)
+def test_a_cleanup_policy_says_whether_records_go_by_age(cleanup_policy: str, deletes: bool) -> None:
+    assert LogConfig.from_mapping({"cleanup.policy": cleanup_policy}).deletes is deletes
+
+
+@pytest.mark.parametrize("cleanup_policy", ["", "Delete", "remove", None, 5, ["delete"], "compact,remove"])
+def test_a_cleanup_policy_that_is_none_is_refused(cleanup_policy: object) -> None:
+    with pytest.raises(InvalidConfig, match="cleanup_policy must be one of"):
+        LogConfig.from_mapping({"cleanup.policy": cleanup_policy})
+
+
+def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
+    config = LogConfig(retention_ms=5, segment_bytes=1000, max_open_segments=7)
+
+    assert config.with_words({}) == config
+    assert config.with_words({"retention.ms": "9", "flush": "os"}) == LogConfig(
+        retention_ms=9, segment_bytes=1000, max_open_segments=7, flush="os"
+    )
+    assert config.retention_ms == 5
+
+
+@pytest.mark.parametrize("word", ["initial.offset", "high.watermark", "max.open.segments", "initial_offset"])
+def test_what_belongs_to_a_process_is_no_word_of_a_topic(word: str) -> None:
+    with pytest.raises(InvalidConfig, match=f"unknown configuration word '{word}'"):
+        LogConfig().with_words({word: 5})
+
+
+def test_every_other_word_is_one_of_a_topic() -> None:
+    values_of_words = {
+        name: getattr(LogConfig(), name)
+        for name in LogConfig.__dataclass_fields__
+        if name not in ("initial_offset", "high_watermark", "max_open_segments")
+    }
+
+    assert LogConfig().with_words(values_of_words) == LogConfig()
+
+
+def test_the_defaults_are_kafkas() -> None:
+    config = LogConfig()
+
+    week_ms = 7 * 24 * 3600 * 1000
+    assert (config.segment_bytes, config.segment_ms, config.index_interval_bytes) == (1 << 30, week_ms, 4096)
+    assert (config.retention_ms, config.retention_bytes, config.max_message_bytes) == (week_ms, -1, 1_048_588)
+    assert (config.flush, config.flush_interval_ms) == ("interval", 1000)

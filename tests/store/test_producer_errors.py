@@ -1,0 +1,238 @@
+"""A producer whose records fail: who is told, what goes on, and what a failed sync takes back."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from log.workbench import PATIENCE_S, GatedFiles
+from seeklog import Producer, Record
+from seeklog.clients import SendFuture
+from seeklog.errors import DiskFull, LogFailed, SeeklogError, TopicNotFound
+from seeklog.store import Store
+from store.producing import NEVER_MS, LosingFiles, flush_expecting
+from store.workbench import open_store, read
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("events", partitions=4)
+        yield store
+
+
+def full_disk(tmp_path: Path) -> tuple[Store, GatedFiles]:
+    files = GatedFiles()
+    store = open_store(tmp_path / "store", files=files)
+    store.create_topic("events", partitions=2)
+    return store, files
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+def test_the_error_of_a_record_nobody_asked_for_is_raised_at_the_end(tmp_path: Path, end: str) -> None:
+    store, files = full_disk(tmp_path)
+    with store:
+        producer = store.producer(linger_ms=NEVER_MS)
+        files.write_errors["/events-0/"] = errno.ENOSPC
+        producer.send("events", b"value", partition=0)
+        with pytest.raises(DiskFull):
+            getattr(producer, end)()
+        producer.close()  # it was told once
+
+
+@pytest.mark.parametrize("end", ["flush", "close"])
+@pytest.mark.parametrize("how", ["exception", "result", "callback"])
+def test_the_error_of_a_record_that_was_asked_for_is_not_raised_again(tmp_path: Path, how: str, end: str) -> None:
+    store, files = full_disk(tmp_path)
+    with store, store.producer(linger_ms=0) as producer:
+        files.write_errors["/events-0/"] = errno.ENOSPC
+        future = producer.send("events", b"value", partition=0)
+        if how == "callback":
+            future.add_done_callback(lambda _: None)
+        elif how == "result":
+            with pytest.raises(DiskFull):
+                future.result(PATIENCE_S)
+        else:
+            assert isinstance(future.exception(PATIENCE_S), DiskFull)
+        getattr(producer, end)()
+
+
+def test_a_record_nobody_asked_for_is_told_though_its_neighbour_was_asked(tmp_path: Path) -> None:
+    store, files = full_disk(tmp_path)
+    with store:
+        producer = store.producer(linger_ms=NEVER_MS)
+        files.write_errors["/events-0/"] = errno.ENOSPC
+        asked, _ = (producer.send("events", b"value", partition=0) for _ in range(2))
+        asked.add_done_callback(lambda _: None)
+        with pytest.raises(DiskFull):
+            producer.flush()
+        producer.close()
+
+
+def test_a_full_disk_fails_its_records_and_the_producer_goes_on(tmp_path: Path) -> None:
+    store, files = full_disk(tmp_path)
+    with store, store.producer(linger_ms=0) as producer:
+        assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
+        files.write_errors["/events-0/"] = errno.ENOSPC
+        lost = producer.send("events", b"lost", partition=0)
+        other = producer.send("events", b"other", partition=1)
+        assert isinstance(lost.exception(PATIENCE_S), DiskFull)
+        assert other.result(PATIENCE_S).offset == 0
+        files.write_errors.clear()
+        assert producer.send("events", b"two", partition=0).result(PATIENCE_S).offset == 1
+        assert read(store, "events") == [b"one", b"two"]
+
+
+def test_a_failed_write_stops_its_partition_and_no_other(tmp_path: Path) -> None:
+    store, files = full_disk(tmp_path)
+    with store:
+        producer = store.producer(linger_ms=0)
+        assert producer.send("events", b"one", partition=0).result(PATIENCE_S).offset == 0
+        files.write_errors["/events-0/"] = errno.EIO
+        assert isinstance(producer.send("events", b"lost", partition=0).exception(PATIENCE_S), LogFailed)
+        files.write_errors.clear()
+        with pytest.raises(LogFailed):
+            producer.send("events", b"refused", partition=0).result(PATIENCE_S)
+        assert producer.send("events", b"other", partition=1).result(PATIENCE_S).offset == 0
+        producer.close()
+        assert read(store, "events", 1) == [b"other"]
+
+
+def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: Path) -> None:
+    files = GatedFiles()
+    store = open_store(tmp_path / "store", files=files, flush="batch")
+    store.create_topic("events", partitions=2)
+    producer = store.producer(linger_ms=NEVER_MS)
+    for partition in range(2):
+        producer.send("events", b"before", partition=partition)
+    producer.flush()
+    files.sync_errors["/events-0/"] = errno.EIO
+    lost = [producer.send("events", b"lost", partition=0) for _ in range(3)]
+    kept = [producer.send("events", b"kept", partition=1) for _ in range(3)]
+    flush_expecting(producer, LogFailed)
+
+    assert all(isinstance(future.exception(PATIENCE_S), LogFailed) for future in lost)
+    assert [future.result(PATIENCE_S).offset for future in kept] == [1, 2, 3]
+    files.sync_errors.clear()
+    with pytest.raises(LogFailed):
+        producer.send("events", b"refused", partition=0).result(PATIENCE_S)
+    producer.close()
+    store.close()
+
+
+@pytest.mark.id("ack-after-reopen")
+@pytest.mark.parametrize("way", ["flush", "close"])
+def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(tmp_path: Path, way: str) -> None:
+    """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
+    had cut. The record was acknowledged, and the next one got its offset.
+    """
+    files = LosingFiles()
+    files.synced = {}
+    with open_store(tmp_path, files=files, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        with store.producer(linger_ms=0) as producer:
+            assert producer.send("t", b"first").result().offset == 0
+            (lane,) = producer._lanes.values()
+            append = lane.destination.append_records
+
+            def append_and_lose(records: list[Record]) -> Any:
+                offsets = append(records)
+                files.sync_errors["/t-0/"] = errno.EIO
+                with pytest.raises(LogFailed):
+                    getattr(store._table.open_writers()[0], way)()
+                return offsets
+
+            lane.destination.append_records = append_and_lose
+            assert isinstance(producer.send("t", b"second").exception(PATIENCE_S), LogFailed)
+        assert read(store, "t") == [b"first"]
+
+
+def between_two_batches(store: Store, producer: Producer, do: Callable[[], object]) -> list[SendFuture]:
+    """Send two batches in one round; something is done when the first of them was appended."""
+    append = store._table.append
+
+    def append_and_do(*arguments: Any) -> Any:
+        store._table.append = append  # type: ignore[method-assign]
+        appended = append(*arguments)
+        do()
+        return appended
+
+    store._table.append = append_and_do  # type: ignore[method-assign]
+    futures = [producer.send("t", letter * 150) for letter in (b"y", b"z")]
+    with contextlib.suppress(LogFailed):
+        producer.flush()
+    return futures
+
+
+@pytest.mark.id("ack-after-reopen-later-batch")
+def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(tmp_path: Path) -> None:
+    """Both were acknowledged, with the same offset."""
+    files = LosingFiles()
+    files.synced = {}
+    with open_store(tmp_path, files=files, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        producer = store.producer(linger_ms=NEVER_MS, batch_bytes=200)
+        producer.send("t", b"x" * 150)
+        producer.flush()
+
+        def lose() -> None:
+            files.sync_errors["/t-0/"] = errno.EIO
+            with pytest.raises(LogFailed):
+                store._table.open_writers()[0].flush()
+
+        first, _ = between_two_batches(store, producer, lose)
+        assert isinstance(first.exception(PATIENCE_S), LogFailed)
+        with contextlib.suppress(LogFailed):
+            producer.close()
+        assert b"y" * 150 not in read(store, "t")
+
+
+def test_a_producer_goes_on_where_a_topic_is_altered_between_two_batches(tmp_path: Path) -> None:
+    """One of them is synced and the other is not: the policy was another one by then."""
+    with open_store(tmp_path, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        with store.producer(linger_ms=NEVER_MS, batch_bytes=200) as producer:
+            futures = between_two_batches(store, producer, lambda: store.alter_topic("t", {"flush": "interval"}))
+            assert [future.result(PATIENCE_S).offset for future in futures] == [0, 1]
+            producer.send("t", b"more")
+        assert len(read(store, "t")) == 3
+
+
+def test_a_record_is_acknowledged_where_its_log_was_closed_before_its_sync(tmp_path: Path) -> None:
+    with open_store(tmp_path, flush="batch") as store:
+        store.create_topic("t", partitions=1)
+        with store.producer(linger_ms=0) as producer:
+            producer.send("t", b"first").result()
+            (lane,) = producer._lanes.values()
+            append = lane.destination.append_records
+
+            def append_and_close(records: list[Record]) -> Any:
+                offsets = append(records)
+                store._table.drop("t")
+                return offsets
+
+            lane.destination.append_records = append_and_close
+            assert producer.send("t", b"second").result().offset == 1
+        assert read(store, "t") == [b"first", b"second"]
+
+
+def test_a_producer_goes_on_when_a_topic_was_deleted_and_made_again(store: Store) -> None:
+    with store.producer(linger_ms=NEVER_MS) as producer:
+        lost = producer.send("events", b"lost", partition=0)
+        store.delete_topic("events")
+        assert isinstance(exception_after_flush(producer, lost), TopicNotFound)
+        store.create_topic("events", partitions=1)
+        kept = producer.send("events", b"kept", partition=0)
+        assert exception_after_flush(producer, kept) is None
+        assert read(store, "events") == [b"kept"]
+
+
+def exception_after_flush(producer: Producer, future: SendFuture) -> SeeklogError | None:
+    future.add_done_callback(lambda _: None)  # so that the flush itself raises nothing
+    producer.flush()
+    return future.exception(PATIENCE_S)
