@@ -3,8 +3,9 @@
 PYTHON ?= python3
 JOBS ?= 2
 BIN := .venv/bin
-# The kernel is compiled on install, so it is part of the set-up: a change to it installs again.
-KERNEL := $(wildcard src/seeklog/record/kernel.py src/seeklog/record/*.pxd src/seeklog/record/*.h)
+# The hot loops are compiled on install, so they are part of the set-up: a change to them installs again.
+COMPILED := $(shell sed -n 's/^    "\(seeklog\.[a-z_.]*\)",$$/\1/p' setup.py)
+KERNEL := $(addprefix src/,$(addsuffix .py,$(subst .,/,$(COMPILED)))) $(wildcard src/seeklog/record/*.pxd src/seeklog/record/*.h)
 READY := .venv/.ready
 
 .DEFAULT_GOAL := help
@@ -13,11 +14,11 @@ READY := .venv/.ready
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
 
-setup: $(READY) ## a virtual environment in .venv, with the kernel compiled
+setup: $(READY) ## a virtual environment in .venv, with the hot loops compiled
 
 $(READY): pyproject.toml setup.py $(KERNEL)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "seeklog needs Python 3.11 or newer: install it (Debian/Ubuntu: apt-get install python3 python3-venv), or name one: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || { echo "seeklog compiles its kernel and found no C compiler: install one (Debian/Ubuntu: apt-get install gcc python3-dev; Fedora: dnf install gcc python3-devel; macOS: xcode-select --install)" >&2; exit 1; }
+	@command -v "$${CC:-cc}" >/dev/null || command -v gcc >/dev/null || command -v clang >/dev/null || { echo "seeklog compiles its hot loops and found no C compiler: install one (Debian/Ubuntu: apt-get install gcc python3-dev; Fedora: dnf install gcc python3-devel; macOS: xcode-select --install)" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --disable-pip-version-check -e ".[dev]"
 	@touch $@
@@ -38,14 +39,14 @@ test-slow: $(READY) java ## tests that are too long for every run: pipelines tha
 proof: $(READY) ## all harm that is done to a log, in full, or PARTS of it: a table in build/proof, also as JSON
 	$(BIN)/python tests/proof --jobs $(JOBS) $(PARTS)
 
-check: $(READY) ## format, lint, types, the kernel's stub, the arrows between rooms, the docs
+check: $(READY) ## format, lint, types, the stubs of what is compiled, the arrows between rooms, the docs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy -p bench
 	$(BIN)/mypy docs examples tests/ids.py
 	$(BIN)/mypy -p pipelines
-	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist seeklog.record.kernel
+	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist $(COMPILED)
 	$(BIN)/lint-imports
 	$(BIN)/python docs/check.py
 	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going --jobs 2 docs build/site
@@ -66,6 +67,6 @@ bench-large: $(READY) ## the figures that need 100 million records (18 GB of dis
 
 clean: ## remove everything that these targets made
 	rm -rf .venv build demo-data tour-data bench/results .hypothesis .pytest_cache .mypy_cache .ruff_cache .import_linter_cache
-	rm -f src/seeklog/record/kernel.c src/seeklog/record/kernel.*.so
+	rm -f $(foreach module,$(subst .,/,$(COMPILED)),src/$(module).c src/$(module).*.so)
 	rm -rf src/seeklog.egg-info
 	find src tests bench examples docs -name __pycache__ -prune -exec rm -rf {} +

@@ -1,19 +1,48 @@
-"""Compile the kernel: one module in Cython's pure Python mode. Everything else stands in pyproject.toml."""
+"""Compile the hot loops: modules in Cython's pure Python mode. Everything else stands in pyproject.toml."""
+
+import os
+from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import CCompilerError, ExecError, PlatformError
 
+MODULES = (
+    "seeklog.record.arrow_rows",
+    "seeklog.record.batch_header",
+    "seeklog.record.columns",
+    "seeklog.record.compaction",
+    "seeklog.record.crc",
+    "seeklog.record.cursor",
+    "seeklog.record.decode",
+    "seeklog.record.encode",
+    "seeklog.record.index_lookup",
+    "seeklog.record.key_hash",
+    "seeklog.record.key_table",
+    "seeklog.record.markers",
+    "seeklog.record.offset_map",
+    "seeklog.record.record",
+    "seeklog.record.segment_state",
+)
+RECORD = Path("src/seeklog/record")
+# A change of what is inlined is a change of all.
+INLINED = [str(path) for path in sorted([*RECORD.glob("*.pxd"), *RECORD.glob("*.h")])]
+JOBS = os.cpu_count() or 1
+
 NEEDS_COMPILER = (
-    "seeklog compiles its kernel on install and found no working C compiler: "
+    "seeklog compiles its hot loops on install and found no working C compiler: "
     "install one (Debian/Ubuntu: apt-get install gcc python3-dev; Fedora: dnf install gcc python3-devel; "
     "macOS: xcode-select --install) and run the same command again."
 )
 
 
-class BuildKernel(build_ext):
-    """Says in one line what to install where the compiler is missing."""
+class BuildExtensions(build_ext):
+    """Compiles side by side, and says in one line what to install where the compiler is missing."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or JOBS
 
     def build_extension(self, ext: Extension) -> None:
         try:
@@ -22,17 +51,20 @@ class BuildKernel(build_ext):
             raise SystemExit(f"{NEEDS_COMPILER} ({error})") from None
 
 
+def extension(name: str) -> Extension:
+    return Extension(
+        name,
+        [f"src/{name.replace('.', '/')}.py"],
+        include_dirs=[str(RECORD)],
+        depends=INLINED,
+        extra_compile_args=["-O3", "-fno-strict-aliasing"],
+    )
+
+
 setup(
     ext_modules=cythonize(
-        [
-            Extension(
-                "seeklog.record.kernel",
-                ["src/seeklog/record/kernel.py"],
-                include_dirs=["src/seeklog/record"],
-                depends=["src/seeklog/record/kernel.pxd", "src/seeklog/record/native.h"],
-                extra_compile_args=["-O3", "-fno-strict-aliasing"],
-            )
-        ],
+        [extension(name) for name in MODULES],
+        include_path=["src"],
         compiler_directives={
             "language_level": 3,
             "boundscheck": False,
@@ -42,5 +74,5 @@ setup(
             "embedsignature": False,
         },
     ),
-    cmdclass={"build_ext": BuildKernel},
+    cmdclass={"build_ext": BuildExtensions},
 )

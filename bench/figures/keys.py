@@ -17,7 +17,8 @@ from seeklog import Log, LogConfig, Record
 from seeklog.files import OsFiles
 from seeklog.log import open_key_index
 from seeklog.log.side import read_seal
-from seeklog.record.kernel import KeyEntries, hash_key
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyEntries
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from seeklog.errors import SeeklogError
     from seeklog.log import Log, LogReader, ProducerSequence
     from seeklog.names import TopicPartition
-    from seeklog.record.kernel import Record
+    from seeklog.record.record import Record
     from seeklog.store import Store, Topic
     from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
 
@@ -44,7 +44,7 @@ _HOMES = {
     "LogWriter": "clients",
     "Producer": "clients",
     "ProducerSequence": "log",
-    "Record": "record.kernel",
+    "Record": "record.record",
     "SeeklogError": "errors",
     "Store": "store",
     "Topic": "store",

@@ -4,7 +4,7 @@ import pytest
 
 from seeklog.cli.show.kcat_format import compile_format
 from seeklog.errors import UsageError
-from seeklog.record.kernel import make_record
+from seeklog.record.record import make_record
 
 RECORD = make_record(b"a\x1b[2J\xff", b"k%s", (("h", b"1"), ("n", None)), 5, 42, ("orders", 3))
 EMPTY = make_record(None, None, (), -1, 0, ("orders", 0))

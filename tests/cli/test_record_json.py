@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.record_json import Draft, decode_line, line_encoder
 from seeklog.errors import InvalidRecord
-from seeklog.record.kernel import make_record
+from seeklog.record.record import make_record
 
 some_bytes = st.none() | st.binary(max_size=20) | st.text(max_size=20).map(str.encode)
 # Keys of headers are text in Python; bytes that are not UTF-8 come as surrogates.

@@ -22,7 +22,7 @@ from seeklog.cli.report import charts
 from seeklog.cli.report.axis import byte_ticks, count_ticks, short_count, time_ticks
 from seeklog.cli.report.gather import Thinned
 from seeklog.cli.report.markup import Markup, safe, tag
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.record.sketch import Throughput
 
 PLOTS = {

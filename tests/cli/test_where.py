@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from seeklog.cli.where import compile_where
 from seeklog.errors import UsageError
-from seeklog.record.kernel import Record, make_record
+from seeklog.record.record import Record, make_record
 
 RECORD = make_record(
     b'{"id": 7, "name": "Asha", "paid": true, "gone": null, "items": [{"sku": "a-1"}, {"sku": "b"}], "a-b": 1.5}',

@@ -695,7 +695,7 @@ def _signed(change: Any) -> Any:
     def changed(document: dict[str, Any]) -> dict[str, Any]:
         change(document["content"])
         text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
-        return {**document, "crc32c": f"{seeklog.record.kernel.crc32c(text.encode()):08x}"}
+        return {**document, "crc32c": f"{seeklog.record.crc.crc32c(text.encode()):08x}"}
 
     return changed
 

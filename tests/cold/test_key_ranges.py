@@ -21,7 +21,8 @@ from seeklog.log.keys import ranges
 from seeklog.log.keys.index import PAGE_SIZE, encode_key_index, open_key_index
 from seeklog.log.keys.ranges import RangedKeys, open_ranged
 from seeklog.log.side.seal import read_seal
-from seeklog.record.kernel import KeyTable, hash_key
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyTable
 from store.workbench import open_store
 
 # An index of 14.5 bytes a key: 870 KB.

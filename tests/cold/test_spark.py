@@ -130,7 +130,7 @@ def test_segments_under_other_names_are_read_by_tasks(spark: SparkSession, direc
         os.rename(folder / f"{segment['stem']}{suffix}", folder / f"{segment['stem']}-0badcafe{suffix}")
     segment["stem"] += "-0badcafe"
     text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
-    path.write_text(json.dumps({**document, "crc32c": f"{seeklog.record.kernel.crc32c(text.encode()):08x}"}))
+    path.write_text(json.dumps({**document, "crc32c": f"{seeklog.record.crc.crc32c(text.encode()):08x}"}))
     assert places(load(spark, tmp_path / "archive", subscribe="orders")) == sealed(directory, "orders")
     assert jobs.verify(spark, tmp_path / "archive", progress=False).count() == 0
 

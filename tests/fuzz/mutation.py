@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from fuzz.target import Scramble
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 ODD_BYTES: Final = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
 ODD_NUMBERS: Final = (

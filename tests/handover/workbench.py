@@ -10,7 +10,7 @@ import seeklog
 from seeklog.files import Files
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written, encode_metadata
 from seeklog.record.batch import encode_batch
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.store import Store
 from store.workbench import open_store
 

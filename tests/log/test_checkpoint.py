@@ -18,8 +18,8 @@ from seeklog.log.side.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from seeklog.record.crc import crc32c
 from seeklog.record.framed import encode_framed
-from seeklog.record.kernel import crc32c
 
 PLAIN = Checkpoint(recovery_point=1000, log_start_offset=7, high_watermark=900, contiguous_from=3)
 FULL = Checkpoint(

@@ -16,7 +16,7 @@ from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import InvalidConfig, InvalidRecord, UsageError
 from seeklog.log.clean.compaction import SegmentFacts, assess, can_join
 from seeklog.record.batch import encode_batch
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 
 # ---------------------------------------------------------------- what stays
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from seeklog.config import INT64_MAX
 from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
-from seeklog.record.batch import CONTROL, TRANSACTIONAL
 from seeklog.record.control import ABORT, COMMIT
+from seeklog.record.layout import CONTROL, TRANSACTIONAL
 
 MARKER = TRANSACTIONAL | CONTROL
 

@@ -11,7 +11,7 @@ from log.workbench import BATCH_BYTES, fill, open_log
 from record.batches import LIMIT, Row, Sketch, T
 from seeklog.errors import CorruptBatch, LostRecords
 from seeklog.log.headers import Census, take_census
-from seeklog.record.batch import CONTROL, LOG_APPEND_TIME
+from seeklog.record.layout import CONTROL, LOG_APPEND_TIME
 
 
 @pytest.mark.parametrize("held", [(0, 1, 2, 3, 4), (0, 1, 3, 4), (0, 4), (0, 2, 4), (1, 2, 3, 4)])

@@ -16,7 +16,7 @@ from seeklog.log.check.inspection import inspect_partition
 from seeklog.log.check.reindex import rebuild_index, recover_or_rebuild, renew_index, validate_index
 from seeklog.log.keys.index import encode_key_index, with_crcs
 from seeklog.log.segment import seal_of
-from seeklog.record.kernel import KeyTable
+from seeklog.record.key_table import KeyTable
 
 FILES = QuickFiles()
 CONFIG = config_of(segment_bytes=2_000, key_index="seal")

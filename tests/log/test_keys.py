@@ -34,7 +34,9 @@ from seeklog.log.keys import lookup as keys_module
 from seeklog.log.keys.index import collect_keys, encode_key_index, open_key_index
 from seeklog.log.side.seal import read_seal
 from seeklog.record.batch import encode_batch
-from seeklog.record.kernel import KeyTable, crc32c, hash_key
+from seeklog.record.crc import crc32c
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyTable
 
 SEGMENT_BYTES = 700
 KEYS = [b"", b"a", b"b", b"c" * 40]

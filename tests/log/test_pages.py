@@ -28,7 +28,7 @@ from seeklog.log.pinned import make_pin, pinned_view
 from seeklog.log.side.pages import PAGE_SIZE, Pages, PageSums, first_difference, wrong_page
 from seeklog.log.side.seal import HEAD_SIZE, Seal, read_seal, read_table, write_seal
 from seeklog.record.batch import encode_batch, read_header
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 SMALL = 64
 FILES = QuickFiles()

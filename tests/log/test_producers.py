@@ -25,8 +25,9 @@ from seeklog.log.producers import (
     ProducerState,
     WrittenBatch,
 )
-from seeklog.record.batch import CONTROL, TRANSACTIONAL, BatchHeader
+from seeklog.record.batch import BatchHeader
 from seeklog.record.control import EndMarker
+from seeklog.record.layout import CONTROL, TRANSACTIONAL
 
 NOW_MS = 1_700_000_000_000
 PRODUCER = 7

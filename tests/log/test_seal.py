@@ -22,7 +22,7 @@ from seeklog.log.side.seal import (
     read_table,
     write_seal,
 )
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 SEAL = Seal(
     base_offset=100,

@@ -13,7 +13,7 @@ from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
 from seeklog.files import Buffer
 from seeklog.log.staging import STALE_MS, StagedFile, Stager, check_staged, is_stale, read_staged, remove_staged
 from seeklog.names import app_key
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 BATCH = SMALL.encode()
 COUNT = 4

@@ -11,7 +11,7 @@ from log.workbench import BATCH_BYTES, make_log, open_reader
 from seeklog.log.check import unprotected
 from seeklog.log.check.unprotected import EPOCH_AT, ChangedEpoch, changed_epochs
 from seeklog.log.segment import Segment
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 BATCHES = 6
 

@@ -18,7 +18,7 @@ from seeklog.log.side.watermark import (
     encode_watermark,
     read_watermark,
 )
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 
 def test_a_watermark_is_a_crc_a_mode_and_an_offset() -> None:

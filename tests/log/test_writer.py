@@ -29,7 +29,7 @@ from seeklog import Log, Record
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, InvalidRecord, LogClosed, LogFailed, RecordTooLarge, UsageError
 from seeklog.files import Buffer
-from seeklog.record.kernel import record_bound
+from seeklog.record.encode import record_bound
 
 NEVER_MS = 10**9
 

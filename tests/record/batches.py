@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 from fastcrc.crc32 import iscsi
 
-from seeklog.record import kernel
+from seeklog.record import decode
 from seeklog.record.codec import CODEC_IDS, compress
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE = 61
@@ -31,7 +31,7 @@ RULES = {
     "segment_ms": INT64_MAX,
     "segment_index_bytes": INT32_MAX,
 }
-IS_COMPILED = not str(kernel.__file__).endswith(".py")
+IS_COMPILED = not str(decode.__file__).endswith(".py")
 
 # Where each field of the header stands, and how: name -> (byte, struct code).
 FIELDS: Mapping[str, tuple[int, str]] = {
@@ -212,7 +212,7 @@ def flips(raw: bytes) -> Iterator[tuple[int, bytes]]:
 def read_all(raw: bytes, *, limit: int = LIMIT) -> list[Record]:
     """Return every record that the kernel decodes from whole batches, from whatever offset they start."""
     records: list[Record] = []
-    kernel.read_records(raw, 0, 0, -(2**63), False, -(2**63), INT64_MAX, 2**62, 2**62, 2**62, limit, records)
+    decode.read_records(raw, 0, 0, -(2**63), False, -(2**63), INT64_MAX, 2**62, 2**62, 2**62, limit, records)
     return records
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from record.batches import INT64_MAX, LIMIT
-from seeklog.record import kernel
-from seeklog.record.kernel import Record
+from seeklog.record.columns import Columns
+from seeklog.record.record import Record
 
 RECORD = ("key", "value", "offset", "timestamp", "headers")
 ALL = (*RECORD, "timestampType")
@@ -46,7 +46,7 @@ def header_lists(buffers: tuple[bytearray, BytesBuffers, BytesBuffers]) -> list[
     return [tuple(pairs[first:last]) for first, last in itertools.pairwise(bounds)]
 
 
-def rows_of(columns: kernel.Columns) -> dict[str, list[Any]]:
+def rows_of(columns: Columns) -> dict[str, list[Any]]:
     """Return the finished columns as lists of Python values; all have the same length."""
     row_count = columns.rows
     buffers = columns.finish()
@@ -64,8 +64,8 @@ def rows_of(columns: kernel.Columns) -> dict[str, list[Any]]:
 
 def make(
     columns: Sequence[str] = ALL, *, rows: int = 1000, data_bytes: int = 10_000, limit: int = LIMIT, scale: int = 1
-) -> kernel.Columns:
-    return kernel.Columns(columns, rows=rows, data_bytes=data_bytes, limit=limit, timestamp_scale=scale)
+) -> Columns:
+    return Columns(columns, rows=rows, data_bytes=data_bytes, limit=limit, timestamp_scale=scale)
 
 
 def read_columns(

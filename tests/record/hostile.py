@@ -25,7 +25,7 @@ from record.batches import (
     varint,
     with_field,
 )
-from seeklog.record import kernel
+from seeklog.record.encode import stamp
 
 EDGE_VALUES = [0, 1, 2, 3, 4, 5, 7, 13, 14, 48, 49, 50, 60, 61, 127, 128, 255, 2**15 - 1, 2**16]
 EDGE_VALUES += [INT32_MAX - 12, INT32_MAX - 1, INT32_MAX, 2**32 - 1, 2**62, INT64_MAX - 3, INT64_MAX - 1, INT64_MAX]
@@ -114,7 +114,7 @@ def hostile_batches(*, seed: int) -> Iterator[bytes]:
     yield Sketch(SMALL_ROWS, base_offset=40, attributes=0x20).encode()
     chance = random.Random(seed)
     for _ in range(200):
-        damaged = bytearray(raw + kernel.stamp(raw, 44, 1))
+        damaged = bytearray(raw + stamp(raw, 44, 1))
         for _ in range(chance.randrange(1, 5)):
             damaged[chance.randrange(len(damaged))] = chance.choice([0, 1, 2, 0x7F, 0x80, 0xFF, chance.randrange(256)])
         yield seal(bytes(damaged[: len(raw)])) + bytes(damaged[len(raw) :])

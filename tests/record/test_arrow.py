@@ -10,13 +10,14 @@ import pytest
 
 from record.batches import INT64_MAX, LIMIT, SMALL, Row, Sketch, T
 from seeklog.errors import UsageError
-from seeklog.record import arrow, kernel
+from seeklog.record import arrow
+from seeklog.record.columns import Columns, filled_lists
 
 pa = pytest.importorskip("pyarrow")
 
 
 def batch_of_columns(sketch: Sketch, columns: tuple[str, ...] = arrow.COLUMNS, *, unit: Any = "ms") -> Any:
-    made = kernel.Columns(columns, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=arrow.TIMESTAMP_SCALES[unit])
+    made = Columns(columns, rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=arrow.TIMESTAMP_SCALES[unit])
     made.add(sketch.encode(), 0, 0, sketch.base_offset, True, 0, INT64_MAX)
     batch = arrow.record_batch(made.finish(), made.rows, arrow.schema(columns, timestamp_unit=unit))
     batch.validate(full=True)
@@ -119,7 +120,7 @@ def spark_schema() -> Any:
 
 
 def columns_of(sketch: Sketch, names: Any) -> tuple[dict[str, Any], int]:
-    made = kernel.Columns(tuple(names), rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=1000)
+    made = Columns(tuple(names), rows=10, data_bytes=1000, limit=LIMIT, timestamp_scale=1000)
     made.add(sketch.encode(), 0, 0, sketch.base_offset, True, 0, INT64_MAX)
     return made.finish(), made.rows
 
@@ -176,7 +177,7 @@ def test_filled_lists_have_their_bit_at_every_count(rows: int) -> None:
     sizes = [(row * row) % 3 for row in range(rows)]
     ends = bytearray(b"".join(sum(sizes[:row]).to_bytes(4, sys.byteorder) for row in range(rows + 1)))
 
-    empty, bits = kernel.filled_lists(ends, rows)
+    empty, bits = filled_lists(ends, rows)
 
     assert empty == sizes.count(0)
     assert len(bits) == (rows + 7) // 8
@@ -186,7 +187,7 @@ def test_filled_lists_have_their_bit_at_every_count(rows: int) -> None:
 @pytest.mark.parametrize(("size", "rows"), [(0, 0), (3, 0), (4, 1), (7, 1), (8, -1)])
 def test_ends_that_are_not_all_there_are_refused(size: int, rows: int) -> None:
     with pytest.raises(ValueError, match="hold no ends"):
-        kernel.filled_lists(bytearray(size), rows)
+        filled_lists(bytearray(size), rows)
 
 
 # ---------------------------------------------------------------- names

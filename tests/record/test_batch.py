@@ -17,7 +17,7 @@ from seeklog.record.batch import (
     split_batches,
 )
 from seeklog.record.codec import CODEC_NAMES
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 RAW = SMALL.encode()
 

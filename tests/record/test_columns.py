@@ -23,8 +23,8 @@ from record.batches import (
 )
 from record.columns import ALL, make, read_columns, rows_of
 from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
-from seeklog.record import kernel
 from seeklog.record.codec import CODEC_NAMES
+from seeklog.record.columns import Columns
 
 by_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
 
@@ -257,7 +257,7 @@ def test_columns_take_as_many_batches_as_their_bytes_have_room_for() -> None:
     stream = b"".join(with_field(raw, "base_offset", number) for number in range(9))
     body = len(raw) - HEADER_SIZE
     for room in range(body, 8 * body, 3):
-        columns = kernel.Columns(["value"], rows=100, data_bytes=room, limit=LIMIT, timestamp_scale=1)
+        columns = Columns(["value"], rows=100, data_bytes=room, limit=LIMIT, timestamp_scale=1)
         taken = room // body
 
         assert columns.add(stream, 0, 0, 0, True, 0, INT64_MAX) == (taken * len(raw), taken, True)

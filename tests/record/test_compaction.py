@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
 from collections.abc import Iterable
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
 from record.batches import CODECS, HEADER_SIZE, LIMIT, Row, Sketch, T, batch_of, record_body, seal, sized, varint
+from record.twins import KERNEL, load_twin
 from seeklog.errors import CorruptBatch, InvalidRecord
-from seeklog.record import kernel
-from seeklog.record.batch import (
-    CONTROL,
-    DELETE_HORIZON,
-    LOG_APPEND_TIME,
-    TRANSACTIONAL,
-    Batch,
-    decode_records,
-    encode_batch,
-    split_batches,
-)
-from seeklog.record.kernel import BatchFilter, OffsetMap, Record
+from seeklog.record.batch import Batch, decode_records, encode_batch, split_batches
+from seeklog.record.compaction import BatchFilter
+from seeklog.record.decode import check_keyed
+from seeklog.record.layout import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
+from seeklog.record.markers import note_transactions
+from seeklog.record.offset_map import OffsetMap
+from seeklog.record.record import Record
 
 SECRET = bytes(range(16))
 DAY_MS = 24 * 3600 * 1000
@@ -36,7 +29,7 @@ def never(*_: int) -> bool:
     return False
 
 
-def map_of(raw: bytes, *, slots: int = 1000, start: int = 0, module: Any = kernel) -> OffsetMap:
+def map_of(raw: bytes, *, slots: int = 1000, start: int = 0, module: Any = KERNEL) -> OffsetMap:
     offset_map = module.OffsetMap(slots, base_offset=start, secret=SECRET)
     offset_map.add_batches(raw, 0, 0, start, LIMIT, never)
     return offset_map
@@ -51,7 +44,7 @@ def filtered(
     last_offsets: dict[int, int] | None = None,
     last_epochs: dict[int, int] | None = None,
     judge: Any = never,
-    module: Any = kernel,
+    module: Any = KERNEL,
 ) -> tuple[bytes, BatchFilter]:
     sieve = module.BatchFilter(
         offset_map or map_of(raw, module=module),
@@ -345,23 +338,23 @@ def test_batches_of_transactions_are_told_of_in_order_up_to_the_stop() -> None:
     def note(*facts: int) -> None:
         told.append(facts)
 
-    assert kernel.note_transactions(raw, 0, 0, 4, LIMIT, note) == (len(b"".join(parts)), True)
+    assert note_transactions(raw, 0, 0, 4, LIMIT, note) == (len(b"".join(parts)), True)
     assert told == [(1, 2, TRANSACTIONAL, 7, -1), (3, 3, TRANSACTIONAL | CONTROL, 7, 0)]
-    assert kernel.note_transactions(raw[:-1], 0, 0, 100, LIMIT, note) == (len(b"".join(parts)), False)
+    assert note_transactions(raw[:-1], 0, 0, 100, LIMIT, note) == (len(b"".join(parts)), False)
     # A marker that is taken for another one would have other batches dropped: every byte under the CRC counts.
     begin = len(parts[0]) + len(parts[1])
     for place in range(begin + 21, begin + len(parts[2])):
         damaged = bytearray(raw)
         damaged[place] ^= 1
         with pytest.raises(CorruptBatch):
-            kernel.note_transactions(bytes(damaged), 0, 0, 100, LIMIT, note)
+            note_transactions(bytes(damaged), 0, 0, 100, LIMIT, note)
 
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_check_keyed_names_the_record(codec: int) -> None:
-    kernel.check_keyed(batch([b"a", b""], codec=codec) + marker(1, base_offset=0), LIMIT)
+    check_keyed(batch([b"a", b""], codec=codec) + marker(1, base_offset=0), LIMIT)
     with pytest.raises(InvalidRecord, match="record 1 of the batch at byte 0 has no key"):
-        kernel.check_keyed(batch([b"a", None], codec=codec), LIMIT)
+        check_keyed(batch([b"a", None], codec=codec), LIMIT)
 
 
 @pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 26))
@@ -419,15 +412,43 @@ def test_the_map_names_what_is_wrong_with_a_record(reason: str, codec: int) -> N
     ("body", "reason"),
     [
         (varint(100) + RECORD, "its length overruns the batch"),
-        (varint(1) + b"\0", "its key overruns the record"),
-        (varint(2) + bytes(2), "its key overruns the record"),
-        (varint(3) + bytes(3), "its key overruns the record"),
+        (varint(1) + bytes(7), "its timestamp is no varint"),
+        (varint(2) + bytes(7), "its offset does not lie in the batch"),
+        (varint(3) + bytes(7), "its key overruns the record"),
+        (varint(4) + bytes(7), "its value overruns the record"),
+        (varint(5) + bytes(7), "the header count cannot be"),
+        (varint(1) + bytes(5), "1 records cannot fit in 6 bytes"),
     ],
 )
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_check_for_keys_does_not_leave_the_record(body: bytes, reason: str, codec: int) -> None:
     with pytest.raises(CorruptBatch, match=reason):
-        kernel.check_keyed(batch_of(body, codec=codec), LIMIT)
+        check_keyed(batch_of(body, codec=codec), LIMIT)
+
+
+TWO_KEYED = [sized(record_body(offset_delta=delta, key=sized(b"a"))) for delta in range(2)]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("body", "record_count", "reason"),
+    [
+        (TWO_KEYED[0] + TWO_KEYED[0], 2, "record 1: its offset does not lie in the batch"),
+        (TWO_KEYED[1] + TWO_KEYED[0], 2, "record 1: its offset does not lie in the batch"),
+        (TWO_KEYED[0] + TWO_KEYED[1], 1, "8 bytes are left over behind the last record"),
+        (TWO_KEYED[0] + TWO_KEYED[1], 3, "record 2: its length overruns the batch|3 records cannot fit"),
+        (sized(record_body(key=sized(b"a")) + b"\0"), 1, "record 0: bytes are left over after its headers"),
+        (sized(record_body(timestamp_delta=varint(-T - 2), key=sized(b"a"))), 1, "record 0: its timestamp"),
+    ],
+)
+def test_a_check_for_keys_asks_as_much_of_a_record_as_every_reader(
+    body: bytes, record_count: int, reason: str, codec: int
+) -> None:
+    raw = batch_of(body, codec=codec, record_count=record_count, last_delta=2)
+
+    for read in (check_keyed, lambda data, _: decode_records(data)):
+        with pytest.raises(CorruptBatch, match=reason):
+            read(raw, LIMIT)
 
 
 # A length, attributes, then the numbers before the key: time and offset, and the size of the key.
@@ -438,7 +459,7 @@ def test_a_control_batch_without_a_whole_type_is_a_marker_of_no_known_kind(body:
     told: list[int] = []
     raw = batch_of(body, attributes=CONTROL | TRANSACTIONAL, producer_id=7)
 
-    assert kernel.note_transactions(raw, 0, 0, 100, LIMIT, lambda *facts: told.append(facts[-1])) == (len(raw), False)
+    assert note_transactions(raw, 0, 0, 100, LIMIT, lambda *facts: told.append(facts[-1])) == (len(raw), False)
     assert told == [-1]
 
 
@@ -464,7 +485,7 @@ def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions
     for run in (
         map_of,
         lambda data: filtered(data, map_of(first)),
-        lambda data: kernel.note_transactions(data, 0, 0, 100, LIMIT, never),
+        lambda data: note_transactions(data, 0, 0, 100, LIMIT, never),
     ):
         with pytest.raises(CorruptBatch, match=f"byte {len(first)}: magic 3 where a batch should start"):
             run(wrong)
@@ -513,11 +534,9 @@ def test_a_wrong_crc_is_refused() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_the_interpreted_kernel_gives_the_same_bytes(seed: int) -> None:
-    spec = importlib.util.spec_from_file_location("twin.kernel", Path(str(kernel.__file__)).parent / "kernel.py")
-    assert spec is not None
-    assert spec.loader is not None
-    twin: ModuleType = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(twin)
+    twin = load_twin()
+    if twin is None:
+        pytest.skip("nothing is compiled here: python setup.py build_ext --inplace")
     chance = random.Random(seed)
     raw = b""
     for base in range(0, 100, 10):

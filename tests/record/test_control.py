@@ -8,8 +8,8 @@ import pytest
 
 from record.batches import Row, Sketch, batch_of, record_body, sized, varint
 from seeklog.errors import CorruptBatch
-from seeklog.record.batch import CONTROL, TRANSACTIONAL
 from seeklog.record.control import EndMarker, decode_end_marker
+from seeklog.record.layout import CONTROL, TRANSACTIONAL
 
 KIND = CONTROL | TRANSACTIONAL
 

@@ -23,9 +23,20 @@ from record.batches import (
 )
 from record.columns import make
 from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
-from seeklog.record import kernel
+from seeklog.record.batch_header import (
+    count_whole_batches,
+    entry_base,
+    find_time,
+    read_header,
+    skip_batches,
+    take_batches,
+    walk_batches,
+)
 from seeklog.record.codec import CODEC_NAMES
-from seeklog.record.kernel import Record
+from seeklog.record.crc import crc32c
+from seeklog.record.decode import read_records
+from seeklog.record.encode import encode_records
+from seeklog.record.record import Record
 
 by_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
 EVERYTHING = 2**62
@@ -55,7 +66,7 @@ def read(
     limit: int = LIMIT,
 ) -> tuple[int, int, list[Record]]:
     out: list[Record] = []
-    end, next_offset, _ = kernel.read_records(
+    end, next_offset, _ = read_records(
         raw, at, origin, next_offset, contiguous, start, stop, max_records, enough_records, EVERYTHING, limit, out
     )
     return end, next_offset, out
@@ -255,7 +266,7 @@ def test_a_header_is_read_field_by_field() -> None:
     }
     raw = Sketch(SMALL_ROWS, base_offset=2**50, attributes=-128, fields=fields).encode()
 
-    header = kernel.read_header(b"xx" + raw, 2, 100)
+    header = read_header(b"xx" + raw, 2, 100)
 
     crc = field_of(raw, "crc")
     assert header == (2**50, len(raw), 7, crc, -128, 9, -1, 2**50, 2**40, -3, 2**30, 3)
@@ -264,7 +275,7 @@ def test_a_header_is_read_field_by_field() -> None:
 @pytest.mark.parametrize("size", range(61))
 def test_a_header_that_is_not_all_there_is_refused(size: int) -> None:
     with pytest.raises(CorruptBatch, match=f"{size} bytes where a batch header takes 61") as caught:
-        kernel.read_header(RAW[:size], 0, 7)
+        read_header(RAW[:size], 0, 7)
 
     assert caught.value.position == 7
 
@@ -272,7 +283,7 @@ def test_a_header_that_is_not_all_there_is_refused(size: int) -> None:
 @pytest.mark.parametrize("at", [-1, -(2**40), len(RAW), 2**40])
 def test_a_header_outside_of_the_bytes_is_refused(at: int) -> None:
     with pytest.raises(CorruptBatch):
-        kernel.read_header(RAW, at, 0)
+        read_header(RAW, at, 0)
 
 
 # ---------------------------------------------------------------- walking
@@ -283,14 +294,14 @@ def test_a_header_outside_of_the_bytes_is_refused(at: int) -> None:
 def test_skipping_leads_to_the_batch_that_holds_the_offset(target: int, contiguous: bool) -> None:
     place = sum(target > last for last in (12, 13, 17))
 
-    assert kernel.skip_batches(RAW, 0, 0, 10, target, contiguous) == (EDGES[place], [10, 13, 14, 18][place], place)
+    assert skip_batches(RAW, 0, 0, 10, target, contiguous) == (EDGES[place], [10, 13, 14, 18][place], place)
 
 
 @pytest.mark.parametrize("size", range(len(RAW) + 1))
 def test_skipping_stops_before_a_batch_that_is_not_all_there(size: int) -> None:
     whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
 
-    assert kernel.skip_batches(RAW[:size], 0, 0, 10, 1000, True) == (EDGES[whole], [10, 13, 14, 18][whole], whole)
+    assert skip_batches(RAW[:size], 0, 0, 10, 1000, True) == (EDGES[whole], [10, 13, 14, 18][whole], whole)
 
 
 def test_skipping_over_gaps_checks_every_crc() -> None:
@@ -299,13 +310,13 @@ def test_skipping_over_gaps_checks_every_crc() -> None:
     damaged[EDGES[1] - 1] ^= 1
 
     with pytest.raises(CorruptBatch, match="CRC"):
-        kernel.skip_batches(bytes(damaged), 0, 0, 10, 17, False)
+        skip_batches(bytes(damaged), 0, 0, 10, 17, False)
 
 
 @pytest.mark.parametrize(("next_offset", "contiguous"), [(11, False), (9, True)])
 def test_skipping_refuses_offsets_that_do_not_follow(next_offset: int, contiguous: bool) -> None:
     with pytest.raises(CorruptBatch, match="base offset 10"):
-        kernel.skip_batches(RAW, 0, 0, next_offset, 17, contiguous)
+        skip_batches(RAW, 0, 0, next_offset, 17, contiguous)
 
 
 @pytest.mark.parametrize("size", range(len(RAW) + 1))
@@ -313,7 +324,7 @@ def test_skipping_refuses_offsets_that_do_not_follow(next_offset: int, contiguou
 def test_walking_goes_as_far_as_batches_are_whole(size: int, contiguous: bool) -> None:
     whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
 
-    assert kernel.walk_batches(RAW[:size], 10, contiguous) == (EDGES[whole], [10, 13, 14, 18][whole])
+    assert walk_batches(RAW[:size], 10, contiguous) == (EDGES[whole], [10, 13, 14, 18][whole])
 
 
 @pytest.mark.parametrize(
@@ -321,7 +332,7 @@ def test_walking_goes_as_far_as_batches_are_whole(size: int, contiguous: bool) -
 )
 @pytest.mark.parametrize("contiguous", [True, False])
 def test_walking_ends_at_what_cannot_be_a_batch_without_an_error(junk: bytes, contiguous: bool) -> None:
-    assert kernel.walk_batches(RAW + junk, 10, contiguous) == (len(RAW), 18)
+    assert walk_batches(RAW + junk, 10, contiguous) == (len(RAW), 18)
 
 
 @pytest.mark.parametrize(
@@ -331,7 +342,7 @@ def test_walking_ends_where_offsets_do_not_follow(base_offset: int, contiguous: 
     more = with_field(BATCHES[1].encode(), "base_offset", base_offset)
 
     expected = (len(RAW + more), base_offset + 1) if walks else (len(RAW), 18)
-    assert kernel.walk_batches(RAW + more, 10, contiguous) == expected
+    assert walk_batches(RAW + more, 10, contiguous) == expected
 
 
 @pytest.mark.parametrize("stop", range(9, 20))
@@ -342,7 +353,7 @@ def test_batches_are_taken_while_they_end_below_the_stop_and_fit(stop: int, max_
     fitting = sum(edge <= max_bytes for edge in EDGES[1:])
     place = min(allowed, max(fitting, 1) if at_least_one else fitting)
 
-    assert kernel.take_batches(RAW, 0, 0, 10, True, stop, max_bytes, at_least_one, True) == (
+    assert take_batches(RAW, 0, 0, 10, True, stop, max_bytes, at_least_one, True) == (
         EDGES[place],
         [10, 13, 14, 18][place],
         place < 3,
@@ -353,9 +364,9 @@ def test_batches_are_summed_only_when_that_is_asked_for() -> None:
     damaged = bytearray(RAW)
     damaged[EDGES[1] - 1] ^= 1
 
-    assert kernel.take_batches(bytes(damaged), 0, 0, 10, True, 100, 10**6, True, False)[0] == len(RAW)
+    assert take_batches(bytes(damaged), 0, 0, 10, True, 100, 10**6, True, False)[0] == len(RAW)
     with pytest.raises(CorruptBatch, match="CRC"):
-        kernel.take_batches(bytes(damaged), 0, 0, 10, True, 100, 10**6, True, True)
+        take_batches(bytes(damaged), 0, 0, 10, True, 100, 10**6, True, True)
 
 
 @pytest.mark.parametrize("sought", range(T - 2, T + 8))
@@ -365,14 +376,14 @@ def test_a_time_is_found_in_the_first_batch_that_reaches_it(sought: int) -> None
     place = next((n for n, stamp in enumerate(stamps) if stamp >= sought), None)
 
     expected = (len(b"".join(raws)), False) if place is None else (len(b"".join(raws[:place])), True)
-    assert kernel.find_time(b"".join(raws), 0, 0, sought) == expected
+    assert find_time(b"".join(raws), 0, 0, sought) == expected
 
 
 def test_a_damaged_timestamp_does_not_decide_a_search_by_time() -> None:
     damaged = with_field(RAW, "max_timestamp", T + 10**6)
 
     with pytest.raises(CorruptBatch, match="CRC"):
-        kernel.find_time(damaged, 0, 0, T + 1)
+        find_time(damaged, 0, 0, T + 1)
 
 
 @pytest.mark.parametrize("last_offset", range(8, 16))
@@ -381,7 +392,7 @@ def test_an_index_entry_is_proved_by_the_batch_it_names(last_offset: int, exact:
     """Offsets 10 to 12: exactly 12, or for an entry of an older broker anything from 10 on."""
     proved = last_offset == 12 if exact else last_offset >= 10
 
-    assert kernel.entry_base(RAW, last_offset, exact) == (10 if proved else -1)
+    assert entry_base(RAW, last_offset, exact) == (10 if proved else -1)
 
 
 @pytest.mark.parametrize(
@@ -398,14 +409,14 @@ def test_an_index_entry_is_proved_by_the_batch_it_names(last_offset: int, exact:
 )
 @pytest.mark.parametrize("exact", [True, False])
 def test_bytes_that_start_no_batch_prove_no_entry(data: bytes, exact: bool) -> None:
-    assert kernel.entry_base(data, 12, exact) == -1
+    assert entry_base(data, 12, exact) == -1
 
 
 @pytest.mark.parametrize("junk", [b"", b"x", bytes(70), b"\2" * 100])
 def test_whole_batches_are_found_behind_any_junk(junk: bytes) -> None:
     raws = [batch.encode() for batch in BATCHES]
 
-    assert kernel.count_whole_batches(junk + raws[0] + junk + raws[1] + junk + raws[2][:-1]) == (2, 4)
+    assert count_whole_batches(junk + raws[0] + junk + raws[1] + junk + raws[2][:-1]) == (2, 4)
 
 
 def test_bytes_that_look_like_large_batches_again_and_again_end_the_count() -> None:
@@ -413,14 +424,14 @@ def test_bytes_that_look_like_large_batches_again_and_again_end_the_count() -> N
     raw = BATCHES[0].encode()
     fake = raw[:8] + (10_000).to_bytes(4, "big") + raw[12:61]
 
-    assert kernel.count_whole_batches(raw + 400 * fake + raw) == (1, 3)
+    assert count_whole_batches(raw + 400 * fake + raw) == (1, 3)
 
 
 def test_a_batch_whose_crc_is_wrong_is_not_counted_as_whole() -> None:
     damaged = bytearray(RAW)
     damaged[EDGES[2] - 1] ^= 1
 
-    assert kernel.count_whole_batches(bytes(damaged)) == (2, 5)
+    assert count_whole_batches(bytes(damaged)) == (2, 5)
 
 
 # ---------------------------------------------------------------- sums
@@ -428,24 +439,24 @@ def test_a_batch_whose_crc_is_wrong_is_not_counted_as_whole() -> None:
 
 def test_the_crc_is_crc_32c() -> None:
     """The check value of the polynomial, and RFC 3720's vectors."""
-    assert kernel.crc32c(b"123456789") == 0xE3069283
-    assert kernel.crc32c(bytes(32)) == 0x8A9136AA
-    assert kernel.crc32c(b"\xff" * 32) == 0x62A8AB43
-    assert kernel.crc32c(b"") == 0
+    assert crc32c(b"123456789") == 0xE3069283
+    assert crc32c(bytes(32)) == 0x8A9136AA
+    assert crc32c(b"\xff" * 32) == 0x62A8AB43
+    assert crc32c(b"") == 0
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 2047, 2048, 2049, 5000])
 def test_a_crc_goes_on_from_any_place_in_any_buffer(size: int) -> None:
     """2048 is where another implementation takes over."""
     data = bytes(n * 7 % 256 for n in range(5000))
-    whole = kernel.crc32c(data)
+    whole = crc32c(data)
 
     for kind in (bytes, bytearray, memoryview):
-        assert kernel.crc32c(kind(data[size:]), kernel.crc32c(kind(data[:size]))) == whole
+        assert crc32c(kind(data[size:]), crc32c(kind(data[:size]))) == whole
 
 
 def test_a_batch_of_any_size_is_summed_right() -> None:
     for size in (0, 1, 1900, 1980, 2048, 3000):
         raw = Sketch((Row(bytes(size)),)).encode()
-        assert kernel.encode_records([Record(bytes(size), timestamp_ms=T)], 0, 0, 0, 0, (-1, -1, -1)) == raw
+        assert encode_records([Record(bytes(size), timestamp_ms=T)], 0, 0, 0, 0, (-1, -1, -1)) == raw
         assert seal(raw) == raw

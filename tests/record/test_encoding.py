@@ -25,9 +25,11 @@ from record.batches import (
     with_field,
 )
 from seeklog.errors import CorruptBatch, InvalidRecord, RecordTooLarge, UnsupportedCodec, UnsupportedMagic
-from seeklog.record import kernel
+from seeklog.record.batch_header import check_batches
 from seeklog.record.codec import CODEC_NAMES, decompress
-from seeklog.record.kernel import Record
+from seeklog.record.decode import check_keyed
+from seeklog.record.encode import encode_headers, encode_one, encode_records, record_bound, stamp, stamp_append_time
+from seeklog.record.record import Record
 
 NO_PRODUCER = (-1, -1, -1)
 LOG_APPEND_TIME = 0x08
@@ -37,7 +39,7 @@ VARINT_EDGES = sorted({edge + step for n in (1, 2, 3) for edge in [2 ** (7 * n -
 
 
 def encode(records: list[Record], *, now_ms: int = NOW, base_offset: int = 0, attributes: int = 0) -> bytes:
-    return kernel.encode_records(records, now_ms, base_offset, 0, attributes, NO_PRODUCER)
+    return encode_records(records, now_ms, base_offset, 0, attributes, NO_PRODUCER)
 
 
 def records_of(rows: tuple[Row, ...]) -> list[Record]:
@@ -180,7 +182,7 @@ def test_a_codec_that_kafka_does_not_have_is_refused(codec: int) -> None:
 @pytest.mark.id("batch-header-fields")
 def test_every_header_field_stands_in_its_place() -> None:
     attributes = 0x10 | 0x20
-    raw = kernel.encode_records(
+    raw = encode_records(
         records_of(SMALL_ROWS), NOW, 2**62 + 1, 2**31 - 2, attributes, (2**62 + 3, 2**15 - 4, 2**31 - 5)
     )
 
@@ -238,9 +240,9 @@ def test_one_record_is_encoded_as_a_batch_of_one(row: Row, attributes: int, time
     (record,) = records_of((row,))
     headers = record.headers
 
-    one = kernel.encode_one(record.value, record.key, headers, timestamp_ms, NOW, 99, 3, attributes)
+    one = encode_one(record.value, record.key, headers, timestamp_ms, NOW, 99, 3, attributes)
 
-    many = kernel.encode_records(
+    many = encode_records(
         [Record(record.value, key=record.key, headers=headers, timestamp_ms=timestamp_ms)],
         *(NOW, 99, 3, attributes),
         NO_PRODUCER,
@@ -254,11 +256,11 @@ def test_the_bound_of_a_record_holds_and_is_close(size: int, header_count: int) 
     record = Record(bytes(size), key=bytes(size), headers=(("h" * size, bytes(size)),) * header_count)
     taken = len(encode([Record(b"")] * 3 + [record])) - len(encode([Record(b"")] * 3))
 
-    assert taken <= kernel.record_bound(record) <= taken + 22
+    assert taken <= record_bound(record) <= taken + 22
 
 
 def test_headers_are_encoded_by_themselves() -> None:
-    assert kernel.encode_headers((("trace", b"1"), ("none", None))) == header_bytes([(b"trace", b"1"), (b"none", None)])
+    assert encode_headers((("trace", b"1"), ("none", None))) == header_bytes([(b"trace", b"1"), (b"none", None)])
 
 
 # ---------------------------------------------------------------- refusals
@@ -274,9 +276,9 @@ def test_a_key_or_value_that_is_not_bytes_is_refused_by_name(name: str, wrong: A
     with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None, not {type(wrong).__name__}"):
         encode([record])
     with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None"):
-        kernel.encode_one(record.value, record.key, (), None, NOW, 0, 0, 0)
+        encode_one(record.value, record.key, (), None, NOW, 0, 0, 0)
     with pytest.raises(InvalidRecord, match=f"{name} must be bytes or None"):
-        kernel.record_bound(record)
+        record_bound(record)
 
 
 @pytest.mark.parametrize(
@@ -288,7 +290,7 @@ def test_a_header_that_is_not_text_and_bytes_is_refused(header: Any) -> None:
     with pytest.raises(InvalidRecord, match="header"):
         encode([Record(b"v", headers=[header])])
     with pytest.raises(InvalidRecord, match="header"):
-        kernel.encode_one(b"v", None, [header], None, NOW, 0, 0, 0)
+        encode_one(b"v", None, [header], None, NOW, 0, 0, 0)
 
 
 @pytest.mark.parametrize("headers", [5, 1.5, True], ids=repr)
@@ -296,7 +298,7 @@ def test_headers_that_are_no_sequence_are_refused(headers: Any) -> None:
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
         Record(b"v", headers=headers)
     with pytest.raises(InvalidRecord, match="headers must be a sequence"):
-        kernel.encode_one(b"v", None, headers, None, NOW, 0, 0, 0)
+        encode_one(b"v", None, headers, None, NOW, 0, 0, 0)
 
 
 def test_a_header_key_that_cannot_be_written_is_refused() -> None:
@@ -319,7 +321,7 @@ def test_a_batch_of_nothing_is_refused() -> None:
 @pytest.mark.parametrize("timestamp_ms", [-2, 2**63, "1", True, 1.0])
 def test_a_single_record_with_a_wrong_timestamp_is_refused(timestamp_ms: Any) -> None:
     with pytest.raises(InvalidRecord, match="timestamp_ms"):
-        kernel.encode_one(b"v", None, (), timestamp_ms, NOW, 0, 0, 0)
+        encode_one(b"v", None, (), timestamp_ms, NOW, 0, 0, 0)
 
 
 # ---------------------------------------------------------------- batches that move without being decoded
@@ -328,22 +330,22 @@ def test_a_single_record_with_a_wrong_timestamp_is_refused(timestamp_ms: Any) ->
 def test_a_stamp_changes_offset_and_epoch_and_nothing_else() -> None:
     first, second = SMALL.encode(), Sketch((Row(delta=6),)).encode()
 
-    stamped = kernel.stamp(first + second, 1000, 77)
+    stamped = stamp(first + second, 1000, 77)
 
     # The first batch spans four offsets: its last delta is 3.
     expected = [(first, 1000), (second, 1004)]
     assert stamped == b"".join(
         with_field(with_field(raw, "base_offset", base), "leader_epoch", 77) for raw, base in expected
     )
-    assert kernel.check_batches(stamped, LIMIT) == (2, 4 + 7)
+    assert check_batches(stamped, LIMIT) == (2, 4 + 7)
 
 
 def test_append_time_is_stamped_on_every_batch_and_sealed_anew() -> None:
     raw = SMALL.encode() + Sketch(SMALL_ROWS, base_offset=44, attributes=0x10).encode()
 
-    stamped = kernel.stamp_append_time(raw, NOW)
+    stamped = stamp_append_time(raw, NOW)
 
-    kernel.check_batches(stamped, LIMIT)
+    check_batches(stamped, LIMIT)
     assert [record.timestamp_ms for record in read_all(stamped)] == [NOW] * 6
     assert [record.value for record in read_all(stamped)] == [record.value for record in read_all(raw)]
     stamped = stamped[len(SMALL.encode()) :]
@@ -357,36 +359,36 @@ def test_what_is_no_whole_batch_is_not_stamped(size: int) -> None:
     raw = SMALL.encode()
     for wrong in (raw + raw[:size], raw + bytes(size)):
         with pytest.raises(CorruptBatch, match="no whole batch") as caught:
-            kernel.stamp(wrong, 0, 0)
+            stamp(wrong, 0, 0)
         assert caught.value.position == len(raw)
         with pytest.raises(CorruptBatch, match="no whole batch"):
-            kernel.stamp_append_time(wrong, NOW)
+            stamp_append_time(wrong, NOW)
         with pytest.raises(CorruptBatch, match="no whole batch"):
-            kernel.check_keyed(Sketch([Row(key=b"k")]).encode() + wrong[len(raw) :], LIMIT)
+            check_keyed(Sketch([Row(key=b"k")]).encode() + wrong[len(raw) :], LIMIT)
 
 
 def test_a_batch_past_two_gigabytes_is_refused_before_a_byte_of_it_is_copied() -> None:
     """Zeros that no memory stands behind: nobody looks at them."""
     half = bytes(2**30)
     with pytest.raises(RecordTooLarge, match="record 1 takes the batch past 2 GiB"):
-        kernel.encode_records([Record(half), Record(half)], T, 0, 0, 0, (-1, -1, -1))
+        encode_records([Record(half), Record(half)], T, 0, 0, 0, (-1, -1, -1))
     with pytest.raises(RecordTooLarge, match=r"a record of .* bytes; the format holds at most 2 GiB"):
-        kernel.encode_one(half, half, (), None, T, 0, 0, 0)
+        encode_one(half, half, (), None, T, 0, 0, 0)
 
 
 def test_the_check_of_batches_counts_them_and_the_offsets_they_span() -> None:
     empty = batch_of(b"", record_count=0, last_delta=9)
 
-    assert kernel.check_batches(SMALL.encode() + empty, LIMIT) == (2, 14)
-    assert kernel.check_batches(b"", LIMIT) == (0, 0)
+    assert check_batches(SMALL.encode() + empty, LIMIT) == (2, 14)
+    assert check_batches(b"", LIMIT) == (0, 0)
 
 
 def test_the_check_of_batches_refuses_one_over_the_limit() -> None:
     raw = SMALL.encode()
 
-    assert kernel.check_batches(raw, len(raw))[0] == 1
+    assert check_batches(raw, len(raw))[0] == 1
     with pytest.raises(RecordTooLarge, match="max_message_bytes"):
-        kernel.check_batches(raw, len(raw) - 1)
+        check_batches(raw, len(raw) - 1)
 
 
 @pytest.mark.parametrize("magic", [0, 1])
@@ -394,7 +396,7 @@ def test_the_check_of_batches_refuses_an_older_format_by_name(magic: int) -> Non
     raw = SMALL.encode()
 
     with pytest.raises(UnsupportedMagic, match=f"magic {magic}") as caught:
-        kernel.check_batches(raw + with_field(raw, "magic", magic), LIMIT)
+        check_batches(raw + with_field(raw, "magic", magic), LIMIT)
 
     assert caught.value.position == len(raw)
 
@@ -405,7 +407,7 @@ def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
     raw = SMALL.encode()
 
     with pytest.raises(CorruptBatch) as caught:
-        kernel.check_batches(raw + raw[:size], LIMIT)
+        check_batches(raw + raw[:size], LIMIT)
 
     assert caught.value.position == len(raw)
 
@@ -413,7 +415,7 @@ def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
 @pytest.mark.parametrize("codec", [5, 6, 7])
 def test_the_check_of_batches_refuses_a_codec_that_nobody_could_read(codec: int) -> None:
     with pytest.raises(UnsupportedCodec, match=f"codec {codec}"):
-        kernel.check_batches(batch_of(b"", attributes=codec), LIMIT)
+        check_batches(batch_of(b"", attributes=codec), LIMIT)
 
 
 # ---------------------------------------------------------------- stamping
@@ -424,7 +426,7 @@ def test_batches_of_any_size_are_stamped_one_behind_the_other() -> None:
     sizes = [*range(1, 30), 200, 3]
     raws = [encode([Record(bytes(size))] * (1 + size % 3)) for size in sizes]
 
-    stamped = kernel.stamp(b"".join(raws), 1000, 7)
+    stamped = stamp(b"".join(raws), 1000, 7)
 
     at, offset = 0, 1000
     for raw, size in zip(raws, sizes, strict=True):

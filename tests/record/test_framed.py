@@ -7,8 +7,8 @@ import re
 import pytest
 
 from seeklog.errors import CorruptionError
+from seeklog.record.crc import crc32c
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
-from seeklog.record.kernel import crc32c
 
 FIRST = "seeklog-things 1"
 LINES = ["orders 3", "payments 12"]

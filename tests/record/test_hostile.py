@@ -41,9 +41,20 @@ from record.batches import (
 from record.columns import read_columns
 from record.hostile import LAWFUL, PLACES, VARINTS, edge_values, overclaiming_batches
 from seeklog.errors import CorruptBatch, CorruptionError
-from seeklog.record import kernel
+from seeklog.record.batch_header import (
+    check_batches,
+    count_whole_batches,
+    entry_base,
+    find_time,
+    read_header,
+    skip_batches,
+    take_batches,
+    walk_batches,
+)
 from seeklog.record.codec import CODEC_NAMES
-from seeklog.record.kernel import Record, SegmentState
+from seeklog.record.decode import read_records
+from seeklog.record.record import Record
+from seeklog.record.segment_state import SegmentState
 
 by_codec = pytest.mark.parametrize("codec", CODECS, ids=lambda codec: CODEC_NAMES[codec])
 RAW = SMALL.encode()
@@ -62,7 +73,7 @@ def outcome(read: Callable[[], Any]) -> Outcome:
 
 def by_records(raw: bytes, start: int, stop: int, limit: int) -> tuple[int, int, list[Record]]:
     out: list[Record] = []
-    end, next_offset, _ = kernel.read_records(raw, 0, 0, -(2**63), False, start, stop, 2**62, 2**62, 2**62, limit, out)
+    end, next_offset, _ = read_records(raw, 0, 0, -(2**63), False, start, stop, 2**62, 2**62, 2**62, limit, out)
     return end, next_offset, out
 
 
@@ -77,17 +88,17 @@ def assert_agreement(raw: bytes, *, start: int = -(2**63), stop: int = INT64_MAX
 def walk_all(raw: bytes) -> None:
     """Let every other reader of batches loose on the bytes."""
     for contiguous in (True, False):
-        outcome(partial(kernel.skip_batches, raw, 0, 0, 40, INT64_MAX, contiguous))
-        end, _ = kernel.walk_batches(raw, 40, contiguous)
+        outcome(partial(skip_batches, raw, 0, 0, 40, INT64_MAX, contiguous))
+        end, _ = walk_batches(raw, 40, contiguous)
         assert 0 <= end <= len(raw)
         for verify in (True, False):
-            outcome(partial(kernel.take_batches, raw, 0, 0, 40, contiguous, INT64_MAX, INT64_MAX, True, verify))
-    outcome(lambda: kernel.find_time(raw, 0, 0, INT64_MAX))
-    outcome(lambda: kernel.read_header(raw, 0, 0))
-    outcome(lambda: kernel.check_batches(raw, INT32_MAX))
-    kernel.entry_base(raw, 43, True)
-    kernel.entry_base(raw, 43, False)
-    kernel.count_whole_batches(raw)
+            outcome(partial(take_batches, raw, 0, 0, 40, contiguous, INT64_MAX, INT64_MAX, True, verify))
+    outcome(lambda: find_time(raw, 0, 0, INT64_MAX))
+    outcome(lambda: read_header(raw, 0, 0))
+    outcome(lambda: check_batches(raw, INT32_MAX))
+    entry_base(raw, 43, True)
+    entry_base(raw, 43, False)
+    count_whole_batches(raw)
     for contiguous_from in (0, INT64_MAX):
         state = SegmentState(0, **RULES)
         taken = state.scan(raw, contiguous_from)
@@ -117,7 +128,7 @@ def test_no_single_bit_of_a_batch_flips_in_silence() -> None:
         out: list[Record] = []
         name = max((at, name) for name, (at, _) in FIELDS.items() if at <= bit >> 3)[1]
         try:
-            end, _, _ = kernel.read_records(flipped, 0, 0, 40, True, 0, INT64_MAX, 100, 100, 2**62, LIMIT, out)
+            end, _, _ = read_records(flipped, 0, 0, 40, True, 0, INT64_MAX, 100, 100, 2**62, LIMIT, out)
         except CorruptionError:
             assert name != "leader_epoch", bit
             continue
@@ -395,7 +406,7 @@ def test_any_bytes_are_an_error_or_nothing(data: bytes) -> None:
 def test_a_hostile_batch_does_not_hide_the_one_before_it() -> None:
     out: list[Record] = []
     with pytest.raises(CorruptBatch):
-        kernel.read_records(
+        read_records(
             RAW + seal(with_field(with_field(RAW, "base_offset", 44), "record_count", -1)),
             *(0, 0, 40, True, 0, INT64_MAX, 100, 100, 2**62, LIMIT, out),
         )

@@ -8,7 +8,7 @@ import pytest
 
 from record.test_twin import twin  # noqa: F401  a fixture
 from seeklog.errors import UsageError
-from seeklog.record.kernel import FIXED_SECRET, hash_key, murmur2, partition_of
+from seeklog.record.key_hash import FIXED_SECRET, hash_key, murmur2, partition_of
 
 # The authors' own vectors: the secret is 00 01 ... 0f, the key of n bytes is 00 01 ... n-1.
 SECRET = bytes(range(16))

@@ -10,7 +10,8 @@ import pytest
 from record.batches import CODECS, INT64_MAX, IS_COMPILED, LIMIT, Row, Sketch, seal, with_field
 from record.test_twin import twin  # noqa: F401  a fixture
 from seeklog.errors import CorruptBatch, UsageError
-from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count, hash_key
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count
 
 BASE = 1000
 HEAD = b"twelve bytes"

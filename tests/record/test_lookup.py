@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from record.batches import INT64_MAX
-from seeklog.record.kernel import entries_around, floor_entry
+from seeklog.record.index_lookup import entries_around, floor_entry
 
 OFFSETS = struct.Struct(">ii")
 TIMES = struct.Struct(">qi")

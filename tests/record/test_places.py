@@ -9,8 +9,15 @@ import pytest
 
 from record.batches import INT64_MAX, LIMIT, RULES, Row, Sketch, T, batch_of, field_of, seal, with_field
 from seeklog.errors import CorruptionError
-from seeklog.record import kernel
+from seeklog.record.batch_header import find_time, skip_batches, take_batches
 from seeklog.record.codec import GZIP
+from seeklog.record.columns import Columns
+from seeklog.record.compaction import BatchFilter
+from seeklog.record.decode import read_records
+from seeklog.record.key_table import KeyTable
+from seeklog.record.markers import note_transactions
+from seeklog.record.offset_map import OffsetMap
+from seeklog.record.segment_state import SegmentState
 
 MANY = 2**62
 SECRET = bytes(range(16))
@@ -24,13 +31,13 @@ SKETCHES = (
 BATCHES = [sketch.encode() for sketch in SKETCHES]
 
 
-def offset_map() -> kernel.OffsetMap:
-    return kernel.OffsetMap(64, base_offset=0, secret=SECRET)
+def offset_map() -> OffsetMap:
+    return OffsetMap(64, base_offset=0, secret=SECRET)
 
 
-def batch_filter() -> kernel.BatchFilter:
+def batch_filter() -> BatchFilter:
     nobody: dict[int, int] = {}
-    filters = kernel.BatchFilter(
+    filters = BatchFilter(
         offset_map(),
         now_ms=T,
         delete_retention_ms=0,
@@ -43,28 +50,28 @@ def batch_filter() -> kernel.BatchFilter:
     return filters
 
 
-def columns(names: list[str]) -> kernel.Columns:
-    return kernel.Columns(names, rows=100, data_bytes=10_000, limit=LIMIT, timestamp_scale=1)
+def columns(names: list[str]) -> Columns:
+    return Columns(names, rows=100, data_bytes=10_000, limit=LIMIT, timestamp_scale=1)
 
 
 def read(data: bytes, at: int, origin: int) -> object:
-    return kernel.read_records(data, at, origin, 0, False, 0, INT64_MAX, MANY, MANY, MANY, LIMIT, [])
+    return read_records(data, at, origin, 0, False, 0, INT64_MAX, MANY, MANY, MANY, LIMIT, [])
 
 
 WALKS: dict[str, Callable[[bytes, int, int], object]] = {
-    "skip": lambda data, at, origin: kernel.skip_batches(data, at, origin, 0, MANY, False),
-    "take": lambda data, at, origin: kernel.take_batches(data, at, origin, 0, False, MANY, MANY, True, True),
-    "find by time": lambda data, at, origin: kernel.find_time(data, at, origin, INT64_MAX),
+    "skip": lambda data, at, origin: skip_batches(data, at, origin, 0, MANY, False),
+    "take": lambda data, at, origin: take_batches(data, at, origin, 0, False, MANY, MANY, True, True),
+    "find by time": lambda data, at, origin: find_time(data, at, origin, INT64_MAX),
     "read": read,
     "columns": lambda data, at, origin: columns(["key", "value", "offset", "timestamp", "headers"]).add(
         data, at, origin, 0, False, 0, INT64_MAX
     ),
-    "note transactions": lambda data, at, origin: kernel.note_transactions(
+    "note transactions": lambda data, at, origin: note_transactions(
         data, at, origin, INT64_MAX, LIMIT, lambda *_: None
     ),
     "map": lambda data, at, origin: offset_map().add_batches(data, at, origin, 0, LIMIT, lambda *_: False),
     "filter": lambda data, at, origin: batch_filter().add_batches(data, at, origin),
-    "keys": lambda data, at, origin: kernel.KeyTable(0).add(data[at:], origin + at, False, INT64_MAX, LIMIT),
+    "keys": lambda data, at, origin: KeyTable(0).add(data[at:], origin + at, False, INT64_MAX, LIMIT),
 }
 
 
@@ -119,7 +126,7 @@ def test_a_scan_names_the_byte_of_damage_in_the_file(damage: str) -> None:
     """Goal: over several reads, each of which goes on where the last has ended."""
     harm, _ = DAMAGES[damage]
     for place in (1, 2, 3):
-        state: Any = kernel.SegmentState(40, **RULES)
+        state: Any = SegmentState(40, **RULES)
         for raw in BATCHES[:place]:
             assert state.scan(raw, 0) == len(raw)
         state.scan(harm(BATCHES[place]), 0)

@@ -9,7 +9,7 @@ import pytest
 
 from record.batches import INT64_MAX, IS_COMPILED, T
 from seeklog.errors import InvalidRecord
-from seeklog.record.kernel import Record, make_record
+from seeklog.record.record import Record, make_record
 
 FULL: dict[str, Any] = {"key": b"k", "headers": (("h", b"1"), ("n", None)), "timestamp_ms": T, "offset": 7}
 

@@ -15,10 +15,13 @@ from hypothesis import strategies as st
 
 from record.batches import CODECS, INT64_MAX, T
 from seeklog.errors import InvalidRecord, RecordTooLarge, SchemaMismatch, UnsupportedCodec, UsageError
-from seeklog.record import kernel, rows
+from seeklog.record import rows
+from seeklog.record.arrow_rows import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows, group_rows, partitions_of
 from seeklog.record.batch import decode_records, encode_batch, read_header
 from seeklog.record.codec import CODEC_NAMES
-from seeklog.record.kernel import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows, Record
+from seeklog.record.key_hash import partition_of
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.record import Record
 
 pa = pytest.importorskip("pyarrow")
 
@@ -296,7 +299,7 @@ def test_a_record_too_large_for_any_batch_is_named() -> None:
 
 def test_what_compresses_well_but_could_not_be_read_again_is_named() -> None:
     table: list[Fields] = [(None, bytes(size), None, None) for size in (500, 500, 10_000)]
-    size = len(encode_batch(records_of(table[2:]), now_ms=NOW)) - kernel.HEADER_SIZE
+    size = len(encode_batch(records_of(table[2:]), now_ms=NOW)) - HEADER_SIZE
 
     for codec in CODECS:
         batches = encoded(columns_of(table), codec=codec, limit=size)
@@ -463,7 +466,7 @@ def test_bytes_outside_of_their_buffer_are_refused_by_their_row(wide: bool, ends
         with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its \w+ lie outside"):
             encoded(columns)
     with pytest.raises(InvalidRecord, match=r"row [01]: the bytes of its key lie"):
-        kernel.partitions_of(column, 3)
+        partitions_of(column, 3)
 
 
 def test_header_keys_and_values_must_be_as_many() -> None:
@@ -500,20 +503,20 @@ def test_keys_go_where_kafkas_partitioner_puts_them(count: int) -> None:
 
         assert found.type == pa.int32()
         assert found.null_count == 0
-        assert found.to_pylist() == [-1 if key is None else kernel.partition_of(key, count) for key in keys]
+        assert found.to_pylist() == [-1 if key is None else partition_of(key, count) for key in keys]
 
 
 def test_a_text_is_placed_as_its_bytes() -> None:
     found = rows.partitions_of_keys(pa.array(["ü", "customer-7"]), count=50)
 
-    assert found.to_pylist() == [kernel.partition_of("ü".encode(), 50), kernel.partition_of(b"customer-7", 50)]
+    assert found.to_pylist() == [partition_of("ü".encode(), 50), partition_of(b"customer-7", 50)]
 
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_a_topic_without_partitions_has_no_place_for_a_key(count: int) -> None:
     """The kernel divides as C does: by nothing, the process would die."""
     with pytest.raises(ValueError, match=f"{count} partitions"):
-        kernel.partition_of(b"key", count)
+        partition_of(b"key", count)
 
 
 @given(numbers=st.lists(st.integers(0, 6), max_size=40), before=st.integers(0, 9), wide=st.booleans())
@@ -544,7 +547,7 @@ def test_groups_are_selections() -> None:
     places = rows.partitions_of_keys(pa.array([row[0] for row in table]), count=4)
 
     for partition, selection in rows.group_rows(places, count=4):
-        expected = [row for row in table if kernel.partition_of(row[0] or b"", 4) == partition]
+        expected = [row for row in table if partition_of(row[0] or b"", 4) == partition]
         assert encoded(columns, rows=selection) == [(encode_batch(records_of(expected), now_ms=NOW), len(expected))]
 
 
@@ -569,6 +572,6 @@ def test_a_number_of_partitions_that_cannot_be_is_refused(count: int) -> None:
     with pytest.raises(UsageError, match="1 to 2,147,483,647 partitions"):
         rows.partitions_of_keys(pa.array([b"k"]), count=count)
     with pytest.raises(ValueError, match="partitions"):
-        kernel.partitions_of(ArrowBytes(0, offset=0, wide=False, valid=None, ends=None, data=None), count)
+        partitions_of(ArrowBytes(0, offset=0, wide=False, valid=None, ends=None, data=None), count)
     with pytest.raises(ValueError, match="partitions"):
-        kernel.group_rows(ArrowInts(0, offset=0, wide=False, valid=None, data=None), count)
+        group_rows(ArrowInts(0, offset=0, wide=False, valid=None, data=None), count)

@@ -12,8 +12,10 @@ import pytest
 
 from record.batches import HEADER_SIZE, INT32_MAX, INT64_MAX, RULES, SMALL, Row, Sketch, T, batch_of, seal, with_field
 from seeklog.errors import CorruptBatch, UnsupportedMagic
-from seeklog.record import kernel
-from seeklog.record.kernel import SegmentState
+from seeklog.record.batch_header import read_header
+from seeklog.record.crc import crc32c
+from seeklog.record.encode import stamp
+from seeklog.record.segment_state import SegmentState
 
 PUBLIC = (
     *("base_offset", "next_offset", "size", "crc", "batch_count", "record_count", "contiguous"),
@@ -72,8 +74,8 @@ def batches(stamps: Sequence[int], *, counts: Sequence[int] = (1,), sizes: Seque
     """Contiguous batches with the given largest timestamps; counts and value sizes repeat."""
     out = []
     base = 0
-    for stamp, count, size in zip(stamps, itertools.cycle(counts), itertools.cycle(sizes), strict=False):
-        rows = tuple(Row(bytes(size), timestamp_ms=stamp, delta=delta) for delta in range(count))
+    for time, count, size in zip(stamps, itertools.cycle(counts), itertools.cycle(sizes), strict=False):
+        rows = tuple(Row(bytes(size), timestamp_ms=time, delta=delta) for delta in range(count))
         out.append(Sketch(rows, base_offset=base).encode())
         base += count
     return out
@@ -92,7 +94,7 @@ def test_entries_are_written_when_kafka_writes_them(interval_bytes: int, interva
     state = state_of(interval_bytes=interval_bytes, interval_records=interval_records)
 
     for raw in batches(stamps, counts=(1, 1, 3), sizes=(10, 10, 10, 200)):
-        header = kernel.read_header(raw, 0, 0)
+        header = read_header(raw, 0, 0)
         rule.append(len(raw), header[0] + header[5], header[7], header[11])
         state.append(raw)
 
@@ -125,7 +127,7 @@ def test_the_interval_must_be_passed_not_reached(interval: int, indexed: bool) -
 
 def test_an_entry_holds_the_last_offset_and_the_start_of_its_batch() -> None:
     state = state_of(100, interval_bytes=0)
-    first, second = (kernel.stamp(raw, 100 + n * 5, 0) for n, raw in enumerate(batches([T, T], counts=(5,))))
+    first, second = (stamp(raw, 100 + n * 5, 0) for n, raw in enumerate(batches([T, T], counts=(5,))))
 
     state.append(first + second)
 
@@ -192,7 +194,7 @@ def test_a_state_adds_up_its_batches() -> None:
 
     state.append(raw)
 
-    assert (state.next_offset, state.size, state.crc) == (7, len(raw), kernel.crc32c(raw))
+    assert (state.next_offset, state.size, state.crc) == (7, len(raw), crc32c(raw))
     assert (state.batch_count, state.record_count) == (3, 7)
     assert (state.first_timestamp, state.max_timestamp) == (T + 3, T + 9)
     assert state.contiguous
@@ -254,7 +256,7 @@ def test_a_scan_stops_at_a_batch_that_is_not_all_there(size: int) -> None:
 
     assert state.scan(first + SMALL.encode()[:size], 0) == len(first)
     assert state.problem is None
-    assert (state.size, state.next_offset, state.crc) == (len(first), 40, kernel.crc32c(first))
+    assert (state.size, state.next_offset, state.crc) == (len(first), 40, crc32c(first))
 
 
 @pytest.mark.parametrize("at", range(21, len(SMALL.encode())))
@@ -488,7 +490,7 @@ def test_an_append_tells_whether_the_indexes_grew() -> None:
 @pytest.mark.parametrize("base_offset", [1, 1003, 2**40 + 7])
 def test_entries_are_relative_to_any_base_offset(base_offset: int) -> None:
     """Goal: both indexes hold differences, whatever bits the base has."""
-    state = kernel.SegmentState(base_offset, **{**RULES, "interval_bytes": 0})
+    state = SegmentState(base_offset, **{**RULES, "interval_bytes": 0})
     position, offsets, times = 0, b"", b""
     for number in range(20):
         raw = Sketch((Row(timestamp_ms=T + number),), base_offset=base_offset + number).encode()

@@ -1,38 +1,76 @@
-"""The two kernels, compiled and interpreted, in one process; every reader of batches; and what came of a call."""
+"""The compiled modules and their sources, interpreted, in one process; every reader of batches; what came of a call."""
 
 from __future__ import annotations
 
-import importlib.machinery
-import importlib.util
-from collections.abc import Callable
+import ast
+import importlib
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from types import ModuleType, SimpleNamespace
+from typing import Any, Final
 
 from record.batches import INT32_MAX, INT64_MAX, IS_COMPILED, LIMIT, RULES, SMALL_ROWS, Sketch, T
 from record.columns import ALL
 from seeklog.errors import SeeklogError
-from seeklog.record import kernel
+from seeklog.record.interpreted import CIMPORTS, PACKAGE, InterpretedFinder, install
 
-DIRECTORY = Path(str(kernel.__file__)).parent
-
-
-def find_twin() -> Path | None:
-    """Return where the kernel that does not run lies: its source, or, where that runs, what it was compiled to."""
-    if IS_COMPILED:
-        return DIRECTORY / "kernel.py"
-    built = (path for suffix in importlib.machinery.EXTENSION_SUFFIXES for path in DIRECTORY.glob(f"kernel{suffix}"))
-    return next(built, None)
+ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-def load(path: Path, *, loader: Any = None) -> ModuleType:
-    """Return the kernel at `path` under another name than the one that runs."""
-    spec = importlib.util.spec_from_file_location("twin.kernel", path, loader=loader)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def compiled_modules() -> tuple[str, ...]:
+    """Return the names of the modules that setup.py compiles."""
+    for node in ast.parse((ROOT / "setup.py").read_text()).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODULES":
+            names: tuple[str, ...] = ast.literal_eval(node.value)
+            return names
+    raise AssertionError("setup.py has no MODULES")
+
+
+def kernel_of(modules: list[ModuleType]) -> Any:
+    """Return one namespace with the public names of all compiled modules."""
+    names = {name: value for module in modules for name, value in vars(module).items() if name[0] != "_"}
+    return SimpleNamespace(modules=tuple(modules), **names)
+
+
+# What runs here: compiled, or with SEEKLOG_PURE=1 interpreted.
+KERNEL: Final = kernel_of([importlib.import_module(name) for name in compiled_modules()])
+
+
+@cache
+def load_twin(*, loader: Any = SourceFileLoader) -> Any:
+    """Return the compiled modules in the form that does not run here; None if they are not compiled."""
+    with _others(loader):
+        modules = [importlib.import_module(name) for name in compiled_modules()]
+    is_other = all(str(module.__file__).endswith(".py") == IS_COMPILED for module in modules)
+    return kernel_of(modules) if is_other else None
+
+
+@contextmanager
+def _others(loader: Any) -> Iterator[None]:
+    """Have imports find the other form of the compiled modules; those that run here come back afterwards."""
+    names = compiled_modules()
+    finders = list(sys.meta_path)
+    running = {name: sys.modules[name] for name in names}
+    aliases = {name: module for name, module in sys.modules.items() if name.startswith(CIMPORTS + PACKAGE)}
+    for name in (*running, *aliases):
+        del sys.modules[name]
+    sys.meta_path[:] = [finder for finder in finders if not isinstance(finder, InterpretedFinder)]
+    try:
+        if IS_COMPILED:
+            install(InterpretedFinder(loader))
+        yield
+    finally:
+        sys.meta_path[:] = finders
+        for name in [name for name in sys.modules if name.startswith(CIMPORTS + PACKAGE)]:
+            del sys.modules[name]
+        sys.modules.update({**running, **aliases})
+        for name, module in running.items():
+            room, _, last = name.rpartition(".")
+            setattr(sys.modules[room], last, module)
 
 
 def plain(value: Any) -> Any:

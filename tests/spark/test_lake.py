@@ -23,7 +23,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import OsFiles
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.spark import jobs
 from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import Manifest

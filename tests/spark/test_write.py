@@ -13,7 +13,7 @@ from pyspark.sql.functions import expr
 import seeklog
 from seeklog import Record, Store, names
 from seeklog.record.batch import Batch
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 from seeklog.spark.read.schema import RECORD_SCHEMA
 from seeklog.spark.write.sink import batch_writer
 from store.workbench import Holder

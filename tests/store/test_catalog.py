@@ -11,7 +11,7 @@ import pytest
 from log.workbench import CountingFiles, QuickFiles
 from seeklog import names
 from seeklog.errors import CorruptionError, NotAccessible, SeeklogError
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.topics.catalog import Catalog, Topic, decode_catalog, encode_catalog, new_topic_id, read_catalog_bytes
 from store.workbench import append, open_store, read, snapshot
 

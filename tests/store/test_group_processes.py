@@ -13,7 +13,7 @@ import pytest
 from log.workbench import wait_until
 from seeklog import Store, TopicPartition
 from seeklog.groups.records import OffsetKey, decode_key, decode_offset
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 from store.children import CONFIG, GROUP, TOPIC, Child, Event, value_of
 
 PARTITIONS = 6

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from seeklog.errors import TopicNotFound, UsageError
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 from store.workbench import open_store
 
 KEYS = [b"key-%d" % number for number in range(40)]

@@ -18,7 +18,7 @@ from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, GatedF
 from seeklog import Record
 from seeklog.clients import RecordMetadata, SendFuture
 from seeklog.errors import InvalidName, InvalidRecord, LogClosed, RecordTooLarge, TopicNotFound, UsageError
-from seeklog.record.kernel import murmur2, partition_of
+from seeklog.record.key_hash import murmur2, partition_of
 from seeklog.store import Store
 from store.producing import NEVER_MS, flush_expecting
 from store.workbench import open_store, read

@@ -66,7 +66,9 @@ from seeklog.log.side import (
     read_seal,
 )
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.record import Record
+from seeklog.record.segment_state import SegmentState
 from seeklog.topics.catalog import Topic, are_different
 from seeklog.topics.description import Archived
 from seeklog.topics.layout import partition_path, read_topic_id

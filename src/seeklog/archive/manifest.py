@@ -26,8 +26,8 @@ from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import ManifestMismatch, SeeklogError
 from seeklog.log.side import Seal, decode_seal
+from seeklog.record.crc import crc32c
 from seeklog.record.framed import whole_number
-from seeklog.record.kernel import crc32c
 
 FORMAT: Final = "seeklog-archive"
 VERSION: Final = 1

@@ -16,7 +16,7 @@ from operator import itemgetter
 from seeklog import names
 from seeklog.errors import ArchiveMismatch
 from seeklog.record.batch import split_batches
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 
 def check_compacted(

@@ -19,7 +19,7 @@ from typing import TypeVar
 import seeklog
 from seeklog.config import LogConfig
 from seeklog.log import Log
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 Item = TypeVar("Item")
 

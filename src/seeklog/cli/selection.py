@@ -21,7 +21,7 @@ from seeklog.cli.partitions import chosen, partitions_option
 from seeklog.cli.times import Place, parse_place
 from seeklog.cli.where import compile_where
 from seeklog.errors import OffsetOutOfRange, UsageError
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.store import Range
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 from seeklog.cli.times import parse_time_ms
 from seeklog.clock import Clock
 from seeklog.errors import UsageError
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 # Parentheses and `not` within each other: far below what Python's stack takes.
 DEPTH_MOST: Final = 50

@@ -34,7 +34,7 @@ from seeklog.groups.groups import Groups, check_group_name, check_text
 from seeklog.groups.membership import Membership
 from seeklog.log import LogReader
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 

@@ -9,7 +9,8 @@ from types import TracebackType
 from seeklog.clients.sender import Future, Lane, Sender
 from seeklog.errors import UsageError
 from seeklog.log import Log
-from seeklog.record.kernel import Record, make_record, record_bound
+from seeklog.record.encode import record_bound
+from seeklog.record.record import Record, make_record
 
 
 class AppendFuture(Future):

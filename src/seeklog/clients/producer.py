@@ -21,7 +21,8 @@ from seeklog.clock import Clock
 from seeklog.errors import InvalidRecord, LogClosed, LogFailed, TopicNotFound, UsageError
 from seeklog.log import Log, ProducerSequence
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record, make_record, record_bound
+from seeklog.record.encode import record_bound
+from seeklog.record.record import Record, make_record
 from seeklog.topics.catalog import Topic
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity

@@ -19,7 +19,8 @@ from typing import Protocol, Self, TypeVar
 
 from seeklog.clock import Clock
 from seeklog.errors import LogClosed, LogFailed, RecordTooLarge, SeeklogError, UsageError
-from seeklog.record.kernel import HEADER_SIZE, Record
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.record import Record
 
 logger = logging.getLogger("seeklog")
 

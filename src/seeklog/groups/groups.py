@@ -35,7 +35,7 @@ from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
 from seeklog.log import Log, LogReader, take_snapshot
 from seeklog.names import CONSUMER_OFFSETS, TopicPartition
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.topics.layout import partition_path
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics

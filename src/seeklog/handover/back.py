@@ -27,7 +27,7 @@ from seeklog.handover.plan import CLUSTER_METADATA, Step, check_no_broker, local
 from seeklog.handover.settings import from_kafka, to_kafka
 from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpoint, read_seal
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 from seeklog.store import Store
 from seeklog.topics.catalog import (
     Catalog,

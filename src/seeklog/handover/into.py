@@ -50,7 +50,7 @@ from seeklog.handover.plan import (
 from seeklog.handover.properties import create_command
 from seeklog.log.side import Entry, encode_epochs
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 from seeklog.store import Store
 from seeklog.topics.layout import partition_path, read_topic_id
 

@@ -19,7 +19,7 @@ from typing import Final
 from seeklog.errors import CorruptionError
 from seeklog.handover.metadata import FeatureLevel, MetadataRecord, Written, decode_metadata, encode_metadata
 from seeklog.record.batch import Batch, decode_records, encode_batch, split_batches
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 _HEADER_KEY: Final = struct.pack(">hh", 0, 3)
 _FOOTER_KEY: Final = struct.pack(">hh", 0, 4)

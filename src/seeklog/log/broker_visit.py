@@ -24,7 +24,7 @@ from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import read_seal
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 
 # Where `Checkpoint.active` has the base offset of the last segment and its size.
 

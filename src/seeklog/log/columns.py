@@ -10,7 +10,7 @@ from seeklog.errors import CorruptionError
 from seeklog.log.reading import Cursor
 from seeklog.log.view import View
 from seeklog.record import arrow
-from seeklog.record.kernel import Columns
+from seeklog.record.columns import Columns
 
 if TYPE_CHECKING:
     import pyarrow

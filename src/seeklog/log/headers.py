@@ -14,9 +14,9 @@ from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptBatch, CorruptionError
 from seeklog.log.reading import ADVICE, ALL_RECORDS, locate, located
 from seeklog.log.segment import Segment, cut_short
-from seeklog.record import kernel
-from seeklog.record.batch import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, BatchHeader
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record import batch_header, decode, record
+from seeklog.record.batch import BatchHeader
+from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
 
 CHUNK: Final = 64 << 10
 # A read costs about as much as copying so many bytes: from there on it is cheaper to read the header alone.
@@ -48,7 +48,7 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
             if len(data) < min(HEADER_SIZE, size - position):
                 raise cut_short(segment, position + len(data))
         try:
-            header = BatchHeader(*kernel.read_header(data, at, origin))
+            header = BatchHeader(*batch_header.read_header(data, at, origin))
         except CorruptionError as error:
             raise located(error, segment) from error
         if header.size > size - position:
@@ -97,9 +97,9 @@ def _count_inside(segment: Segment, position: int, header: BatchHeader, start: i
     if header.record_count == header.last_offset_delta + 1:
         return min(header.next_offset, stop) - max(header.base_offset, start)
     raw = segment.read(header.size, position)
-    out: list[kernel.Record] = []
+    out: list[record.Record] = []
     try:
-        kernel.read_records(
+        decode.read_records(
             raw, 0, position, 0, False, start, min(stop, INT64_MAX), ALL_RECORDS, ALL_RECORDS, 1, limit, out
         )
     except CorruptionError as error:

@@ -11,7 +11,7 @@
 There is no header and no checksum. An offset entry proves itself: a batch must start at `position`, with a
 base offset not above `last_offset`; where seeklog wrote it, its last offset is exactly `last_offset`. A time
 entry is proved by the batch it names, whose largest timestamp it holds. What is not proved is rebuilt from
-the log, the only truth. When an entry is written is decided in one place, `kernel.SegmentState`.
+the log, the only truth. When an entry is written is decided in one place, `segment_state.SegmentState`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import NamedTuple
 from seeklog.config import INT32_MAX
 from seeklog.errors import UsageError
 from seeklog.files import Buffer, Files, Handle
-from seeklog.record.kernel import floor_entry
+from seeklog.record.index_lookup import floor_entry
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")

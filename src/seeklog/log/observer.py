@@ -31,7 +31,7 @@ from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.watermark import EXPLICIT, read_watermark
 from seeklog.log.view import View, mark_gaps
-from seeklog.record import kernel
+from seeklog.record import batch_header, layout
 from seeklog.record.batch import read_header
 
 logger = logging.getLogger("seeklog")
@@ -119,7 +119,7 @@ class TailSegment(Segment):
         handle = self.handle()
         while self._size < file_size:
             data = self.shared.files.read(handle.number, wanted, self._size)
-            taken, next_offset = kernel.walk_batches(data, self._next_offset, self._trusted)
+            taken, next_offset = batch_header.walk_batches(data, self._next_offset, self._trusted)
             if next_offset - self.base_offset > SPAN_MOST:
                 taken, next_offset = self._within_span(data)
             if not taken:
@@ -150,8 +150,8 @@ class TailSegment(Segment):
             for number in range(len(offsets) - 1, -1, -1):
                 entry = offsets[number]
                 if 0 <= entry.position < file_size:
-                    data = self.shared.files.read(handle.number, kernel.HEADER_SIZE, entry.position)
-                    base = kernel.entry_base(data, entry.offset, self._trusted)
+                    data = self.shared.files.read(handle.number, layout.HEADER_SIZE, entry.position)
+                    base = batch_header.entry_base(data, entry.offset, self._trusted)
                     if base >= self.base_offset:
                         self._size, self._next_offset = entry.position, base
                         return

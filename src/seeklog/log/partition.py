@@ -49,10 +49,12 @@ from seeklog.log.side.seal import Seal, write_seal
 from seeklog.log.side.transaction_index import trim_aborted
 from seeklog.log.side.watermark import EXPLICIT, FOLLOWS_WRITE, Publisher, read_watermark
 from seeklog.log.view import View
-from seeklog.record import kernel
-from seeklog.record.batch import LOG_APPEND_TIME
+from seeklog.record import batch_header, decode, encode
 from seeklog.record.codec import CODEC_IDS
-from seeklog.record.kernel import Record, SegmentState, encode_one
+from seeklog.record.encode import encode_one
+from seeklog.record.layout import LOG_APPEND_TIME
+from seeklog.record.record import Record
+from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
@@ -409,7 +411,7 @@ class Partition:
             if self._refusal is not None:
                 self.check_usable()
             first = self.log_end_offset
-            batch = kernel.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first, producer)
+            batch = encode.stamp(batch, first, self.leader_epoch) if batch else self._encode(records, first, producer)
             end = first + len(records)
             if producer is None:
                 self._write(self._segment_for(batch, end), batch, end)
@@ -430,7 +432,7 @@ class Partition:
 
     def _check_readable(self, records: list[Record]) -> None:
         """Refuse what would be small enough to write, compressed, but too large to be read again."""
-        size, limit = sum(map(kernel.record_bound, records)), self.config.max_decompressed_bytes
+        size, limit = sum(map(encode.record_bound, records)), self.config.max_decompressed_bytes
         if size > limit:
             raise RecordTooLarge(
                 f"the batch for {self.directory} has {size:,} bytes before compression, and no reader takes more than "
@@ -439,7 +441,7 @@ class Partition:
 
     def _encode(self, records: list[Record], base_offset: int, producer: ProducerSequence | None) -> bytes:
         fields = _NO_PRODUCER if producer is None else producer.fields
-        return kernel.encode_records(
+        return encode.encode_records(
             records, self.clock.now_ms(), base_offset, self.leader_epoch, self._attributes, fields
         )
 
@@ -448,12 +450,12 @@ class Partition:
 
         Batches that a producer repeats, all of them, are not written again: their offsets are those that they have.
         """
-        count, span = kernel.check_batches(raw, self.config.max_message_bytes)
+        count, span = batch_header.check_batches(raw, self.config.max_message_bytes)
         if not count:
             raise UsageError("no batch to append")
         if self._needs_keys:
             try:
-                kernel.check_keyed(raw, self.config.max_decompressed_bytes)
+                decode.check_keyed(raw, self.config.max_decompressed_bytes)
             except InvalidRecord as error:
                 raise InvalidRecord(f"{self.directory} is compacted: {error}; nothing was written") from None
         if span - 1 > INT32_MAX:
@@ -469,18 +471,18 @@ class Partition:
 
         What was committed goes in, also where the limits on the size of batches were lowered since.
         """
-        _, span = kernel.check_batches(raw, INT32_MAX)
+        _, span = batch_header.check_batches(raw, INT32_MAX)
         self._append_raw(raw, span, largest=INT32_MAX, once=False)
 
     def _append_raw(self, raw: bytes, span: int, *, largest: int, once: bool) -> range:
         """Append batches that were checked; with `once` their producers' sequences are, too."""
         if self._stamps_append_time:
-            raw = kernel.stamp_append_time(raw, self.clock.now_ms())
-        numbered = kernel.has_producers(raw, len(raw))
+            raw = encode.stamp_append_time(raw, self.clock.now_ms())
+        numbered = batch_header.has_producers(raw, len(raw))
         with self._lock:
             self.check_usable()
             first = self.log_end_offset
-            batches = kernel.stamp(raw, first, self.leader_epoch)
+            batches = encode.stamp(raw, first, self.leader_epoch)
             if numbered:
                 return self._write_once(batches, range(first, first + span), largest=largest, refuses=once)
             self._write(self._segment_for(batches, first + span, largest=largest), batches, first + span)

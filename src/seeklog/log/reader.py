@@ -46,7 +46,7 @@ from seeklog.log.side.root_offsets import inherited_by
 from seeklog.log.view import View
 from seeklog.record import arrow
 from seeklog.record.batch import Batch
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 if TYPE_CHECKING:
     import pyarrow

@@ -17,9 +17,10 @@ from seeklog.log.recovery import list_beside_writer
 from seeklog.log.segment import ADVICE as ADVICE
 from seeklog.log.segment import Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
 from seeklog.log.view import View
-from seeklog.record import kernel
+from seeklog.record import batch_header, decode, index_lookup
 from seeklog.record.batch import Batch, read_header, split_batches
-from seeklog.record.kernel import HEADER_SIZE, Record
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.record import Record
 
 logger = logging.getLogger("seeklog")
 
@@ -88,7 +89,7 @@ def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
 def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes] | None:
     base_offset = segment.base_offset
     indexes = segment.loaded or segment.indexes
-    last, position, next_last, next_position = kernel.entries_around(indexes.offsets.table, offset - base_offset)
+    last, position, next_last, next_position = index_lookup.entries_around(indexes.offsets.table, offset - base_offset)
     if position < 0:
         return None
     gap = next_position - position
@@ -97,7 +98,7 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
         # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
         # The batches on both sides of the entry are most likely of one size.
         data = segment.read_point(max(chunk, gap + 512), next_position)
-        base = kernel.entry_base(data, base_offset + next_last, segment.is_exact)
+        base = batch_header.entry_base(data, base_offset + next_last, segment.is_exact)
         if 0 <= base <= offset:
             return next_position, base, data
     elif gap > 0 and chunk == POINT_READ:
@@ -106,7 +107,7 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     if last < 0:
         # Without an entry it is the start of the file. An entry below the base is damaged, wherever it points.
         return (0, base_offset, data) if position == 0 else None
-    base = kernel.entry_base(data, base_offset + last, segment.is_exact)
+    base = batch_header.entry_base(data, base_offset + last, segment.is_exact)
     return (position, base, data) if base >= 0 else None
 
 
@@ -222,7 +223,7 @@ class Cursor:
         try:
             self._go_to(view, offset)
             while True:
-                self.at, self.next_offset, _ = kernel.skip_batches(
+                self.at, self.next_offset, _ = batch_header.skip_batches(
                     self.data, self.at, self.origin, self.next_offset, offset, self.segment.contiguous
                 )
                 if self.has_batch() or not self._fill():
@@ -323,7 +324,7 @@ class Cursor:
         segment, before = self.segment, len(out)
         start = max(start, self.resumed_at)
         try:
-            at, next_offset, taken = kernel.read_records(
+            at, next_offset, taken = decode.read_records(
                 self.data,
                 self.at,
                 self.origin,
@@ -365,7 +366,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
         raise SegmentReplaced(segment.path)  # it was deleted since the caller looked where the log starts
     position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
     try:
-        _, next_offset, taken = kernel.read_records(
+        _, next_offset, taken = decode.read_records(
             data,
             0,
             position,
@@ -472,7 +473,7 @@ def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[Fi
                 last.handle, last.path, last.position, last.size + size, last.base_offset, cursor.next_offset
             )
         else:
-            base = kernel.read_header(cursor.data, cursor.at, cursor.origin)[0]
+            base = batch_header.read_header(cursor.data, cursor.at, cursor.origin)[0]
             ranges.append(
                 FileRange(
                     cursor.segment.handle(),
@@ -500,10 +501,10 @@ def _whole_batches(
     first = True
     while budget > 0:
         try:
-            begin, next_offset, _ = kernel.skip_batches(
+            begin, next_offset, _ = batch_header.skip_batches(
                 cursor.data, cursor.at, cursor.origin, cursor.next_offset, start, cursor.segment.contiguous
             )
-            end, next_offset, took = kernel.take_batches(
+            end, next_offset, took = batch_header.take_batches(
                 cursor.data,
                 begin,
                 cursor.origin,
@@ -538,7 +539,7 @@ def seek(view: View, offset: int) -> Seek:
     scanned = 0
     while True:
         try:
-            cursor.at, cursor.next_offset, walked = kernel.skip_batches(
+            cursor.at, cursor.next_offset, walked = batch_header.skip_batches(
                 cursor.data, cursor.at, cursor.origin, cursor.next_offset, offset, cursor.segment.contiguous
             )
         except CorruptionError as error:
@@ -582,11 +583,11 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
     cursor = Cursor(View([segment]), begin, chunk=TIME_CHUNK)
     while True:
         try:
-            cursor.at, found = kernel.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
+            cursor.at, found = batch_header.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
             if found:
                 out: list[Record] = []
                 # One byte is enough: just the batch that was found.
-                cursor.at, next_offset, _ = kernel.read_records(
+                cursor.at, next_offset, _ = decode.read_records(
                     cursor.data, cursor.at, cursor.origin, 0, False, 0, stop, ALL_RECORDS, ALL_RECORDS, 1, limit, out
                 )
                 cursor.segment.check_bound(next_offset, cursor.position)

@@ -27,7 +27,8 @@ from seeklog.log.side.epochs import Entry as EpochEntry
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import read_seal
 from seeklog.log.side.transaction_index import trim_aborted
-from seeklog.record.kernel import SegmentState, count_whole_batches, has_producers
+from seeklog.record.batch_header import count_whole_batches, has_producers
+from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 

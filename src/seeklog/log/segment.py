@@ -26,7 +26,8 @@ from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, read_entries
 from seeklog.log.side.pages import Pages, PageSums, wrong_page
 from seeklog.log.side.seal import Seal, read_seal, read_table, write_seal
-from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.segment_state import SegmentState
 
 if TYPE_CHECKING:
     from seeklog.log.view import View

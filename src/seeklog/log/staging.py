@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from seeklog import names
 from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
 from seeklog.files import Files, Handle
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 # Long enough for the slowest job between its first task and its commit.
 STALE_MS = 24 * 3600 * 1000

@@ -36,8 +36,8 @@ from seeklog.files import Files, replace_file
 from seeklog.log import reading, staging
 from seeklog.log.staging import StagedFile
 from seeklog.record.batch import BatchHeader, split_batches
+from seeklog.record.encode import stamp_append_time
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
-from seeklog.record.kernel import stamp_append_time
 
 if TYPE_CHECKING:
     from seeklog.log.partition import Partition

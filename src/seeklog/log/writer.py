@@ -23,7 +23,7 @@ from seeklog.log.partition import Partition
 from seeklog.log.producers import ProducerSequence
 from seeklog.log.reader import LogReader
 from seeklog.log.side.root_offsets import inherited_by
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 if TYPE_CHECKING:
     pass

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from seeklog.errors import UsageError
-from seeklog.record.kernel import filled_lists
+from seeklog.record.columns import filled_lists
 
 if TYPE_CHECKING:
     import pyarrow

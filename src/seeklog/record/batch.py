@@ -1,6 +1,6 @@
 """Record batches: the unit that the rooms hand to each other.
 
-A batch is raw v2 bytes (`kernel` has their layout) with a parsed header. Appending, serving and copying
+A batch is raw v2 bytes (`layout` says where their fields stand) with a parsed header. Appending, serving and copying
 move batches without decoding them.
 """
 
@@ -11,15 +11,19 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from seeklog.errors import CorruptBatch
-from seeklog.record import kernel
+from seeklog.record import batch_header, decode, encode
 from seeklog.record.codec import CODEC_NAMES
-from seeklog.record.kernel import HEADER_SIZE, Record
+from seeklog.record.layout import (
+    CODEC_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+)
+from seeklog.record.record import Record
 
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-DELETE_HORIZON = 0x40
 DECOMPRESSED_LIMIT = 16 << 20
 
 
@@ -110,7 +114,7 @@ class Batch:
 def encode_batch(
     records: Sequence[Record],
     *,
-    now_ms: int = kernel.NO_TIMESTAMP,
+    now_ms: int = NO_TIMESTAMP,
     base_offset: int = 0,
     leader_epoch: int = 0,
     codec: int = 0,
@@ -127,19 +131,19 @@ def encode_batch(
     attributes |= TRANSACTIONAL if transactional else 0
     attributes |= CONTROL if control else 0
     producer = (producer_id, producer_epoch, base_sequence)
-    return kernel.encode_records(list(records), now_ms, base_offset, leader_epoch, attributes, producer)
+    return encode.encode_records(list(records), now_ms, base_offset, leader_epoch, attributes, producer)
 
 
 def read_header(raw: bytes, position: int = 0) -> BatchHeader:
     """Return the header of the batch at `position`; its CRC is not checked."""
-    return BatchHeader(*kernel.read_header(raw, position, 0))
+    return BatchHeader(*batch_header.read_header(raw, position, 0))
 
 
 def split_batches(raw: bytes, *, origin: int = 0) -> Iterator[Batch]:
     """Yield the whole batches that stand one behind the other in `raw`; CRCs are not checked."""
     position = 0
     while len(raw) - position >= HEADER_SIZE:
-        header = BatchHeader(*kernel.read_header(raw, position, origin))
+        header = BatchHeader(*batch_header.read_header(raw, position, origin))
         if header.size > len(raw) - position:
             return
         yield Batch(header, raw[position : position + header.size])
@@ -149,7 +153,7 @@ def split_batches(raw: bytes, *, origin: int = 0) -> Iterator[Batch]:
 def decode_records(raw: bytes, *, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
     """Return the records of the batches in `raw`, every CRC checked. Control batches have none."""
     records: list[Record] = []
-    end, _, _ = kernel.read_records(raw, 0, 0, 0, False, 0, 2**63 - 1, 2**62, 2**62, 2**62, limit, records)
+    end, _, _ = decode.read_records(raw, 0, 0, 0, False, 0, 2**63 - 1, 2**62, 2**62, 2**62, limit, records)
     if end != len(raw):
         raise CorruptBatch(f"the bytes end in the middle of a batch, {len(raw) - end} bytes in", position=end)
     return records

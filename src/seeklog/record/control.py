@@ -10,8 +10,8 @@ import struct
 from typing import Final, NamedTuple
 
 from seeklog.errors import CorruptBatch
-from seeklog.record.batch import CODEC_MASK, CONTROL, read_header
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.batch import read_header
+from seeklog.record.layout import CODEC_MASK, CONTROL, HEADER_SIZE
 
 ABORT: Final = 0
 COMMIT: Final = 1

@@ -13,7 +13,7 @@ from typing import Any
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 
 def encode_framed(first_line: str, lines: Iterable[str]) -> bytes:

@@ -1,4 +1,4 @@
-/* What the kernel asks of the CPU: loads from any address, and a CRC-32C for buffers so short that a call into a
+/* What the compiled modules ask of the CPU: loads from any address, and a CRC-32C for buffers so short that a call into a
  * library costs more than the sum. Longer ones go to fastcrc; where there is no CRC instruction, all of them do.
  *
  * Reflected polynomial 0x82F63B78, initial value and final xor 0xFFFFFFFF, as Kafka, iSCSI and ext4 use it.
@@ -49,8 +49,33 @@ static inline int64_t native_i64(const unsigned char *data) {
     return word;
 }
 
+/* The zigzag varint at `*at`, which moves to the place after it, or to -1 if there is no such varint. Ten bytes hold 64
+ * bits; the tenth may hold only the last one. Those of one byte are loaded without a call, by primitives.pxd. */
+static inline long long long_varint(const unsigned char *p, ptrdiff_t *at, ptrdiff_t end) {
+    ptrdiff_t here = *at;
+    uint64_t value = 0;
+    int shift = 0;
+    if (end - here >= 2 && p[here + 1] < 0x80) {
+        value = (uint64_t)(p[here] & 0x7F) | (uint64_t)p[here + 1] << 7;
+        *at = here + 2;
+        return (long long)((value >> 1) ^ (0 - (value & 1)));
+    }
+    while (here < end) {
+        unsigned int byte = p[here++];
+        if (shift == 63 && byte > 1) break;
+        value |= (uint64_t)(byte & 0x7F) << shift;
+        if (byte < 0x80) {
+            *at = here;
+            return (long long)((value >> 1) ^ (0 - (value & 1)));
+        }
+        shift += 7;
+    }
+    *at = -1;
+    return 0;
+}
+
 /* Have a place in memory brought near before it is looked at. */
-static inline void fetch_ahead(const unsigned char *data) {
+static inline void prefetch(const unsigned char *data) {
 #if defined(__GNUC__) || defined(__clang__)
     __builtin_prefetch(data);
 #else
@@ -62,13 +87,12 @@ static inline void fetch_ahead(const unsigned char *data) {
 
 #include <nmmintrin.h>
 
-static int crc32c_has_instruction(void) {
-    __builtin_cpu_init();
+static inline int crc32c_has_instruction(void) {
     return __builtin_cpu_supports("sse4.2") ? 1 : 0;
 }
 
 __attribute__((target("sse4.2")))
-static uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t size) {
+static inline uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t size) {
     uint64_t sum = ~crc, word;
     for (; size >= 8; data += 8, size -= 8) {
         memcpy(&word, data, 8);
@@ -89,9 +113,9 @@ static uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t siz
 
 #include <arm_acle.h>
 
-static int crc32c_has_instruction(void) { return 1; }
+static inline int crc32c_has_instruction(void) { return 1; }
 
-static uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t size) {
+static inline uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t size) {
     uint32_t sum = ~crc;
     uint64_t word;
     for (; size >= 8; data += 8, size -= 8) {
@@ -104,10 +128,10 @@ static uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t siz
 
 #else
 
-static int crc32c_has_instruction(void) { return 0; }
-static uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t size) {
+static inline int crc32c_has_instruction(void) { return 0; }
+static inline uint32_t crc32c_short(uint32_t crc, const unsigned char *data, size_t size) {
     (void)data; (void)size;
-    return crc; /* never called: the kernel asks crc32c_has_instruction first */
+    return crc; /* never called: crc.py asks crc32c_has_instruction first */
 }
 
 #endif

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from seeklog.errors import InvalidRecord, RecordTooLarge, SchemaMismatch, UnsupportedCodec, UsageError
-from seeklog.record import kernel
+from seeklog.record import arrow_rows, layout
 from seeklog.record.arrow import import_pyarrow
+from seeklog.record.arrow_rows import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows
 from seeklog.record.batch import DECOMPRESSED_LIMIT
 from seeklog.record.codec import CODEC_NAMES, NONE
-from seeklog.record.kernel import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows
 
 if TYPE_CHECKING:
     import pyarrow
@@ -78,7 +78,7 @@ def encode_rows(
     """
     if codec not in CODEC_NAMES:
         raise UnsupportedCodec(f"codec {codec} is not one of Kafka's: {', '.join(map(str, CODEC_NAMES))}")
-    if min(batch_bytes, max_batch_bytes, limit) < 1 or now_ms < kernel.NO_TIMESTAMP:
+    if min(batch_bytes, max_batch_bytes, limit) < 1 or now_ms < layout.NO_TIMESTAMP:
         raise UsageError("batch_bytes, max_batch_bytes and limit are at least 1, now_ms is at least -1")
     selection = None if rows is None else _numbers(import_pyarrow(), rows, "row")
     batch_bytes = min(batch_bytes, max_batch_bytes)
@@ -115,7 +115,7 @@ def partitions_of_keys(keys: pyarrow.Array, *, count: int) -> pyarrow.Array:
     """
     pa = import_pyarrow()
     _check_count(count)
-    partitions = kernel.partitions_of(_bytes(pa, keys, "key"), count)
+    partitions = arrow_rows.partitions_of(_bytes(pa, keys, "key"), count)
     return pa.Array.from_buffers(pa.int32(), len(keys), [None, pa.py_buffer(partitions)], 0)
 
 
@@ -129,7 +129,7 @@ def group_rows(partitions: pyarrow.Array, *, count: int) -> list[tuple[int, pyar
     _check_count(count)
     if len(partitions) > INT32_MAX:
         raise UsageError(f"{len(partitions):,} rows; group at most {INT32_MAX:,} at once")
-    numbers, starts = kernel.group_rows(_numbers(pa, partitions, "partition", nulls=True), count)
+    numbers, starts = arrow_rows.group_rows(_numbers(pa, partitions, "partition", nulls=True), count)
     rows = pa.Array.from_buffers(pa.int32(), len(partitions), [None, pa.py_buffer(numbers)], 0)
     return [
         (partition, rows.slice(starts[partition], starts[partition + 1] - starts[partition]))

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from seeklog.record.kernel import hash_key
+from seeklog.record.key_hash import hash_key
 
 if TYPE_CHECKING:
     import pyarrow

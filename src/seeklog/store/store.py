@@ -42,7 +42,7 @@ from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
 from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, lock_out_broker, take_snapshot
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 from seeklog.store.topic import Topic
 from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root

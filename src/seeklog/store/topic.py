@@ -12,7 +12,8 @@ from seeklog.errors import TopicNotFound, UsageError
 from seeklog.log import LogReader
 from seeklog.names import TopicPartition
 from seeklog.record import arrow
-from seeklog.record.kernel import Record, partition_of
+from seeklog.record.key_hash import partition_of
+from seeklog.record.record import Record
 from seeklog.topics import catalog
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics

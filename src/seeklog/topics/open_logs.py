@@ -35,7 +35,7 @@ from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked
 from seeklog.log import BackgroundOf, Host, Log, LogReader, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 from seeklog.topics.layout import partition_path
 from seeklog.topics.topics import Topics
 

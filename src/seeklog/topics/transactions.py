@@ -43,7 +43,7 @@ from seeklog.log import (
     write_transaction,
 )
 from seeklog.names import TopicPartition
-from seeklog.record import kernel
+from seeklog.record import batch_header, decode
 from seeklog.topics.layout import partition_path
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
@@ -249,9 +249,9 @@ class Transactions:
     def _check_keyed(self, directory: str, file: StagedFile, config: LogConfig) -> None:
         """Refuse records without key; the topic may be compacted only since they were staged."""
         for piece in read_staged(self._files, directory, file):
-            kernel.check_batches(piece, INT32_MAX)
+            batch_header.check_batches(piece, INT32_MAX)
             try:
-                kernel.check_keyed(piece, config.max_decompressed_bytes)
+                decode.check_keyed(piece, config.max_decompressed_bytes)
             except InvalidRecord as error:
                 raise InvalidRecord(f"{directory} is compacted: {error}; nothing was committed") from None
 

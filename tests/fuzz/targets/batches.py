@@ -29,10 +29,11 @@ from record.twins import LIMIT, READERS, find_twin, load, told
 from seeklog.errors import SeeklogError
 from seeklog.record import kernel
 from seeklog.record.arrow import ALL_COLUMNS, record_batch, schema
-from seeklog.record.batch import CODEC_MASK, DECOMPRESSED_LIMIT, decode_records, encode_batch
+from seeklog.record.batch import DECOMPRESSED_LIMIT, decode_records, encode_batch
 from seeklog.record.codec import CODEC_NAMES, compress, decompress
 from seeklog.record.control import decode_end_marker
-from seeklog.record.kernel import Record
+from seeklog.record.layout import CODEC_MASK
+from seeklog.record.record import Record
 
 _EDGES = {name: tuple(edge_values(code)) for name, (_, code) in FIELDS.items()}
 _VARINTS = tuple(varint for varint, _ in VARINTS.values())

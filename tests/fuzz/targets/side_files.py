@@ -17,7 +17,10 @@ from seeklog.log.side.producer_snapshot import decode_snapshot, encode_snapshot
 from seeklog.log.side.seal import Seal, decode_seal, encode_seal
 from seeklog.log.side.transaction_index import AbortedTransaction, encode_aborted
 from seeklog.log.side.watermark import EXPLICIT, FOLLOWS_WRITE, decode_watermark, encode_watermark
-from seeklog.record.kernel import KeyTable, crc32c, entries_around, hash_key
+from seeklog.record.crc import crc32c
+from seeklog.record.index_lookup import entries_around
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyTable
 
 SEAL = Seal(40, 44, 500, 3, 1, 1_700_000_000_005, 1_700_000_001_000, 1, 2, 3, True)
 _KEYS = [hash_key(key) for key in (b"k0", b"", b"k1")]

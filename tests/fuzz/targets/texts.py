@@ -17,7 +17,7 @@ from seeklog.log.side.root_offsets import RootOffsets, decode_offsets, encode_of
 from seeklog.log.staging import StagedFile
 from seeklog.log.transaction import Part, Transaction, decode_transaction, encode_transaction
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 from seeklog.spark.lake import manifest as lake
 from seeklog.topics.catalog import Topic, decode_catalog, encode_catalog
 from seeklog.topics.producer_ids import Identity, decode_identity, encode_identity

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import seeklog
-from seeklog.record.kernel import partition_of
+from seeklog.record.key_hash import partition_of
 
 PAYMENTS = "payments"
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z

@@ -21,15 +21,15 @@ from seeklog.errors import SeeklogError
 from seeklog.log import first_timestamp_ms, scan_headers, take_snapshot
 from seeklog.log.check import Finding, Severity, conclude, inspect_segment, plan_inspection
 from seeklog.record import codec
-from seeklog.record.batch import CODEC_MASK, BatchHeader
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.batch import BatchHeader
+from seeklog.record.layout import CODEC_MASK, HEADER_SIZE
 from seeklog.record.sketch import Throughput
 
 if TYPE_CHECKING:
     from seeklog.cli.show.progress import Progress
     from seeklog.log import LogReader, Segment
     from seeklog.log.side import Checkpoint
-    from seeklog.record.kernel import Record
+    from seeklog.record.record import Record
     from seeklog.store import Store
 
 Item = TypeVar("Item")

@@ -22,7 +22,8 @@ from seeklog.log.check import Damage, Salvage, read_batches, whole_ranges
 from seeklog.record.batch import DECOMPRESSED_LIMIT, BatchHeader, decode_records
 from seeklog.record.codec import decompress
 from seeklog.record.control import decode_end_marker
-from seeklog.record.kernel import HEADER_SIZE, Record
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.record import Record
 
 Part = dict[str, Any]
 

@@ -16,7 +16,7 @@ from typing import Final
 
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.errors import UsageError
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 _ESCAPES: Final = {"n": b"\n", "t": b"\t", "r": b"\r", "0": b"\0", "\\": b"\\"}
 _PIECE: Final = re.compile(r"%(?P<letter>.?)|\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^%\\]+)", re.DOTALL)

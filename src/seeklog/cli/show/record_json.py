@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral_json
 from seeklog.errors import InvalidRecord
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 FIELDS: Final = (
     "topic",

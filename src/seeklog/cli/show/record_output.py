@@ -20,7 +20,7 @@ from seeklog.cli.show.record_json import Moments, line_encoder
 from seeklog.cli.show.rows import cell_width
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
-from seeklog.record.kernel import Record
+from seeklog.record.record import Record
 
 FORMATS: Final = ("table", "jsonl", "json", "csv", "raw", "hex")
 CSV_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")

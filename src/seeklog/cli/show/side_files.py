@@ -26,7 +26,7 @@ from seeklog.log.side import (
     decode_snapshot,
     read_seal,
 )
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 # version, producer id, first offset, last offset, last stable offset
 _ABORTED: Final = struct.Struct(">hqqqq")

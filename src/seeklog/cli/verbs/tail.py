@@ -17,7 +17,7 @@ from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 
 if TYPE_CHECKING:
-    from seeklog.record.kernel import Record
+    from seeklog.record.record import Record
     from seeklog.store import Store
 
 # How long one wait for records takes; Ctrl-C ends it at once.

@@ -16,7 +16,7 @@ from seeklog.log.check.salvage import Salvage
 from seeklog.log.segment import SCAN_CHUNK, Segment, Shared
 from seeklog.log.side.producer_snapshot import decode_snapshot
 from seeklog.record.batch import Batch, decode_records, read_header
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.layout import HEADER_SIZE
 
 
 def whole_ranges(salvage: Salvage) -> Iterator[tuple[int, int]]:

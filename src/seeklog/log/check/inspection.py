@@ -34,7 +34,8 @@ from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
 from seeklog.log.side.seal import SIZE as SEAL_SIZE
 from seeklog.log.side.seal import Seal, decode_seal, read_table
 from seeklog.log.view import mark_gaps
-from seeklog.record.kernel import SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.segment_state import SegmentState
 
 # More wrong entries of one index are not told one by one.
 ENTRIES_MOST = 100

@@ -13,7 +13,7 @@ from seeklog.errors import CorruptionError, FormatError
 from seeklog.files import replace_file
 from seeklog.log.keys.index import ANOTHERS, collect_keys, encode_key_index, key_index_name, open_key_index
 from seeklog.log.segment import Segment, seal_of
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 
 
 class KeyIndexProblem(NamedTuple):

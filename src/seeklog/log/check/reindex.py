@@ -25,7 +25,10 @@ from seeklog.log.side.checkpoint import SavedState, read_checkpoint
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import read_seal, read_table
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c, floor_entry
+from seeklog.record.crc import crc32c
+from seeklog.record.index_lookup import floor_entry
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.segment_state import SegmentState
 
 
 @dataclass(frozen=True, slots=True)

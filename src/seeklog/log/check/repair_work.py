@@ -45,7 +45,9 @@ from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import Seal, read_seal
 from seeklog.log.writer import Log
 from seeklog.names import TopicPartition
-from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.segment_state import SegmentState
 
 _LENGTH_AT: Final = 8
 _MAGIC_AT: Final = 16

@@ -16,7 +16,9 @@ from seeklog.log.segment import SCAN_CHUNK, Segment, whole_batch_size
 from seeklog.log.side.checkpoint import SavedState
 from seeklog.log.side.pages import PageSums
 from seeklog.record.batch import BatchHeader, read_header
-from seeklog.record.kernel import HEADER_SIZE, SegmentState, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.segment_state import SegmentState
 
 # More damages of one segment are not told one by one: whoever has a hundred knows what to do.
 DAMAGES_MOST = 100

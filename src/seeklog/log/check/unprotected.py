@@ -16,7 +16,7 @@ from seeklog.log.headers import scan_headers
 from seeklog.log.segment import SCAN_CHUNK, Segment
 from seeklog.log.side.pages import wrong_page
 from seeklog.log.side.seal import Seal, read_table
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 EPOCH_AT: Final = 12
 _EPOCH_SIZE: Final = 4

@@ -38,15 +38,12 @@ from seeklog.log.side.seal import Seal
 from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
 from seeklog.log.view import View
 from seeklog.record.batch import read_header
-from seeklog.record.kernel import (
-    HEADER_SIZE,
-    SECRET_SIZE,
-    SLOT_SIZE,
-    BatchFilter,
-    OffsetMap,
-    SegmentState,
-    note_transactions,
-)
+from seeklog.record.compaction import BatchFilter
+from seeklog.record.key_hash import SECRET_SIZE
+from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.markers import note_transactions
+from seeklog.record.offset_map import SLOT_SIZE, OffsetMap
+from seeklog.record.segment_state import SegmentState
 
 if TYPE_CHECKING:
     from seeklog.log.observer import Observer

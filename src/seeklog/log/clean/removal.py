@@ -15,7 +15,7 @@ from seeklog.log import reading
 from seeklog.log.clean.retention import SegmentFacts, expired_count, is_roll_due
 from seeklog.log.segment import ActiveSegment, Segment
 from seeklog.log.view import View
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from seeklog.config import LogConfig
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 
 
 @dataclass(frozen=True, slots=True)

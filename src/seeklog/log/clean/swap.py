@@ -21,7 +21,7 @@ from typing import Final
 from seeklog import names
 from seeklog.log.segment import Shared
 from seeklog.log.side.seal import Seal, encode_seal
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 
 # The seal goes first: who sees an index of the new segment sees that the seal is another, too.
 _IN_PLACE: Final = (names.SEAL, *(suffix for suffix in names.BESIDE_LOG if suffix != names.SEAL))

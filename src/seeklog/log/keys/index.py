@@ -33,7 +33,8 @@ from seeklog.files import Buffer
 from seeklog.log.reading import located
 from seeklog.log.segment import SCAN_CHUNK, Segment, check_fits
 from seeklog.log.side.seal import Seal
-from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, crc32c, filter_block_count
+from seeklog.record.crc import crc32c
+from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count
 
 MAGIC = b"SLKI"
 VERSION = 1

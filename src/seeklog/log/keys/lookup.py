@@ -28,7 +28,10 @@ from seeklog.log.keys.ranges import PageDamaged, open_ranged
 from seeklog.log.segment import ActiveSegment, FindsKeys, Segment, SegmentReplaced
 from seeklog.log.side.seal import Seal
 from seeklog.log.view import View
-from seeklog.record.kernel import KeyEntries, KeyTable, Record, SegmentState, hash_key
+from seeklog.record.key_hash import hash_key
+from seeklog.record.key_table import KeyEntries, KeyTable
+from seeklog.record.record import Record
+from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 

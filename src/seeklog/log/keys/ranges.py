@@ -14,7 +14,8 @@ from math import isqrt
 from seeklog.files import Files, Handle
 from seeklog.log.keys.index import HASH_SIZE, HEAD_SIZE, OFFSET_SIZE, PAGE_SIZE, Layout, read_head
 from seeklog.log.side.seal import Seal
-from seeklog.record.kernel import FILTER_BLOCK_SIZE, KeyEntries, crc32c
+from seeklog.record.crc import crc32c
+from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries
 
 # A smaller one is fetched whole: one request that is longer costs less than five.
 WHOLE_MOST = 256 << 10

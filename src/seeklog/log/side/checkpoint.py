@@ -30,7 +30,7 @@ from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.files import Files, replace_file
 from seeklog.record.framed import decode_framed, encode_framed, whole_number
-from seeklog.record.kernel import SegmentState
+from seeklog.record.segment_state import SegmentState
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"

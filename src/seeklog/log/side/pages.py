@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Final, NamedTuple
 
 from seeklog.files import Buffer
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 # A point read takes one or two pages. The table is a four-thousandth of the log: 256 KiB for a segment of 1 GiB.
 PAGE_SIZE: Final = 16 << 10

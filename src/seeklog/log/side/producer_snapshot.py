@@ -30,7 +30,7 @@ from typing import Final
 from seeklog import names
 from seeklog.files import Files, replace_file
 from seeklog.log.producers import ProducerEntry, WrittenBatch
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 logger = logging.getLogger("seeklog")
 

@@ -32,7 +32,7 @@ from dataclasses import astuple, dataclass
 from seeklog import names
 from seeklog.files import Files, ReadOnlyFiles, replace_file
 from seeklog.log.side.pages import PAGE_SIZE_MOST, Pages
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 MAGIC = b"SLSL"
 VERSION = 1

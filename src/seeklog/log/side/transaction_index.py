@@ -34,8 +34,8 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.files import replace_file
 from seeklog.log.segment import Shared
-from seeklog.record.batch import CONTROL
 from seeklog.record.control import ABORT, COMMIT
+from seeklog.record.layout import CONTROL
 
 ENTRY: Final = struct.Struct(">hqqqq")
 VERSION: Final = 0

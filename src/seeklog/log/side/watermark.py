@@ -20,7 +20,7 @@ from typing import Final
 
 from seeklog import names
 from seeklog.files import Files, Handle
-from seeklog.record.kernel import crc32c
+from seeklog.record.crc import crc32c
 
 _BODY = struct.Struct(">iq")
 _CRC = struct.Struct(">I")

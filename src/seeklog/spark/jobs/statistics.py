@@ -20,8 +20,8 @@ from seeklog.log import located, pinned_view, scan_headers
 from seeklog.names import TopicPartition
 from seeklog.record import codec
 from seeklog.record.arrow import import_pyarrow
-from seeklog.record.batch import CODEC_MASK, BatchHeader
-from seeklog.record.kernel import HEADER_SIZE
+from seeklog.record.batch import BatchHeader
+from seeklog.record.layout import CODEC_MASK, HEADER_SIZE
 from seeklog.record.sketch import Keys, Sizes, Throughput
 from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
 from seeklog.spark.jobs.lake import chosen_topics

@@ -1,0 +1,35 @@
+from collections.abc import Sequence
+from typing import Any, final
+
+@final
+class BytesColumn:
+    def __init__(self, rows: int, data_bytes: int) -> None: ...
+
+@final
+class Columns:
+    @property
+    def rows(self) -> int: ...
+    def __init__(
+        self,
+        columns: Sequence[str],
+        *,
+        rows: int,
+        data_bytes: int,
+        limit: int,
+        timestamp_scale: int,
+    ) -> None: ...
+    def allocate(self, rows: int, data_bytes: int) -> None: ...
+    def make_room(self, count: int, size: int) -> bool: ...
+    def add(
+        self,
+        data: bytes,
+        at: int,
+        origin: int,
+        next_offset: int,
+        contiguous: bool,
+        start: int,
+        stop: int,
+    ) -> tuple[int, int, bool]: ...
+    def finish(self) -> dict[str, Any]: ...
+
+def filled_lists(ends: bytearray, rows: int) -> tuple[int, bytearray]: ...

@@ -1,0 +1,3 @@
+from mmap import mmap
+
+def crc32c(data: bytes | bytearray | memoryview | mmap, initial: int = 0) -> int: ...

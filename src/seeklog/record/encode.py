@@ -1,0 +1,335 @@
+"""Records encoded as batches, and batches stamped with what the log gives them: offsets, an epoch, a time."""
+
+import cython
+from cython.cimports.seeklog.record.batch_header import whole_batch_size
+from cython.cimports.seeklog.record.crc import crc_of
+from cython.cimports.seeklog.record.layout import (
+    ATTRIBUTES,
+    ATTRIBUTES_LOW,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    CRC,
+    HEADER_SIZE,
+    INT32_MAX,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
+    PREFIX_SIZE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+)
+from cython.cimports.seeklog.record.primitives import (
+    buffer_pointer,
+    copy,
+    finished,
+    get_i64,
+    load_i32,
+    new_buffer,
+    new_bytes,
+    new_pointer,
+    pointer,
+    put_i64,
+    store_i16,
+    store_i32,
+    store_i64,
+    store_varint,
+    varint_size,
+    wrapped,
+)
+from cython.cimports.seeklog.record.record import UNSET, Record, checked_timestamp, header_tuple
+
+from seeklog.errors import InvalidRecord, RecordTooLarge
+from seeklog.record.codec import compress
+
+
+@cython.cfunc
+@cython.inline
+def field_size(what: str, field: object) -> cython.Py_ssize_t:
+    """Return the encoded size of a key or value with its length, or refuse its type."""
+    size: cython.Py_ssize_t
+    if field is None:
+        return 1
+    if not isinstance(field, bytes):
+        raise InvalidRecord(f"{what} must be bytes or None, not {type(field).__name__}; encode it first")
+    size = len(field)
+    return varint_size(size) + size
+
+
+def encode_headers(headers: tuple):
+    """Return the header part of a record: a count, then keys and values with their lengths."""
+    out: bytearray = bytearray(varint(len(headers)))
+    for header in headers:
+        if not isinstance(header, tuple) or len(header) != 2:
+            raise InvalidRecord(f"a header must be a (str, bytes or None) tuple, not {header!r}")
+        key, value = header
+        if not isinstance(key, str):
+            raise InvalidRecord(f"a header's key must be str, not {type(key).__name__}")
+        field_size("a header's value", value)
+        # surrogateescape: keys that are not UTF-8 come out of the decoder so, and go back in unchanged.
+        try:
+            encoded = key.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise InvalidRecord(f"the header key {key!r} cannot be written: {error}") from error
+        out += varint(len(encoded))
+        out += encoded
+        if value is None:
+            out += varint(-1)
+        else:
+            out += varint(len(value))
+            out += value
+    return bytes(out)
+
+
+@cython.cfunc
+def varint(value: cython.longlong):
+    out: bytearray = bytearray(10)
+    size: cython.Py_ssize_t = store_varint(buffer_pointer(out), 0, value)
+    return bytes(out[:size])
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_field(p: cython.p_uchar, at: cython.Py_ssize_t, field: object) -> cython.Py_ssize_t:
+    """Store a key or value that `field_size` has measured."""
+    size: cython.Py_ssize_t
+    if field is None:
+        return store_varint(p, at, -1)
+    size = len(cython.cast(bytes, field))
+    at = store_varint(p, at, size)
+    copy(p, at, pointer(cython.cast(bytes, field)), 0, size)
+    return at + size
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def store_record(
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    body_size: cython.Py_ssize_t,
+    timestamp_delta: cython.longlong,
+    offset_delta: cython.longlong,
+    key: object,
+    value: object,
+    headers: object,
+) -> cython.Py_ssize_t:
+    at = store_varint(p, at, body_size)
+    p[at] = 0
+    at = store_varint(p, at + 1, timestamp_delta)
+    at = store_varint(p, at, offset_delta)
+    at = store_field(p, at, key)
+    at = store_field(p, at, value)
+    if headers is None:
+        p[at] = 0
+        return at + 1
+    copy(p, at, pointer(cython.cast(bytes, headers)), 0, len(cython.cast(bytes, headers)))
+    return at + len(cython.cast(bytes, headers))
+
+
+@cython.cfunc
+@cython.inline
+def body_size_of(
+    timestamp_delta: cython.longlong,
+    offset_delta: cython.longlong,
+    key: object,
+    value: object,
+    headers: object,
+) -> cython.Py_ssize_t:
+    return (
+        1
+        + varint_size(timestamp_delta)
+        + varint_size(offset_delta)
+        + field_size("key", key)
+        + field_size("value", value)
+        + (1 if headers is None else len(cython.cast(bytes, headers)))
+    )
+
+
+def record_bound(record: Record):
+    """Return an upper bound of the bytes that a record takes in any batch, or refuse what it holds."""
+    # Besides the fields: length 5, attributes 1, timestamp delta 10, offset delta 5, header count 1.
+    return (
+        22
+        + field_size("key", record.key)
+        + field_size("value", record.value)
+        + (len(encode_headers(record.headers)) if record.headers else 0)
+    )
+
+
+@cython.cfunc
+def finish_batch(
+    batch: object,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+    last_delta: cython.longlong,
+    base_timestamp: cython.longlong,
+    max_timestamp: cython.longlong,
+    producer_id: cython.longlong,
+    producer_epoch: cython.longlong,
+    base_sequence: cython.longlong,
+    record_count: cython.longlong,
+):
+    """Write the header in front of the records that stand in `batch`, from `new_bytes`, and return it."""
+    p: cython.p_uchar = new_pointer(batch)
+    size: cython.Py_ssize_t = len(batch)
+    store_i64(p, BASE_OFFSET, base_offset)
+    store_i32(p, BATCH_LENGTH, size - PREFIX_SIZE)
+    store_i32(p, LEADER_EPOCH, leader_epoch)
+    p[MAGIC] = 2
+    store_i16(p, ATTRIBUTES, attributes)
+    store_i32(p, LAST_OFFSET_DELTA, last_delta)
+    store_i64(p, BASE_TIMESTAMP, base_timestamp)
+    store_i64(p, MAX_TIMESTAMP, max_timestamp)
+    store_i64(p, PRODUCER_ID, producer_id)
+    store_i16(p, PRODUCER_EPOCH, producer_epoch)
+    store_i32(p, BASE_SEQUENCE, base_sequence)
+    store_i32(p, RECORD_COUNT, record_count)
+    store_i32(p, CRC, crc_of(batch, p, ATTRIBUTES, size - ATTRIBUTES, 0))
+    return finished(batch)
+
+
+def encode_one(
+    value,
+    key,
+    headers,
+    timestamp_ms,
+    now_ms: cython.longlong,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+):
+    """Return a batch of one record, uncompressed: the shortest way in."""
+    encoded: object = encode_headers(header_tuple(headers)) if headers else None
+    body: cython.Py_ssize_t = body_size_of(0, 0, key, value, encoded)
+    if timestamp_ms is not None:
+        timestamp_ms = checked_timestamp(timestamp_ms)
+        if not attributes & LOG_APPEND_TIME:
+            now_ms = timestamp_ms
+    if body > INT32_MAX - HEADER_SIZE:
+        raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
+    batch = new_bytes(HEADER_SIZE + varint_size(body) + body)
+    store_record(new_pointer(batch), HEADER_SIZE, body, 0, 0, key, value, encoded)
+    return finish_batch(batch, base_offset, leader_epoch, attributes, 0, now_ms, now_ms, -1, -1, -1, 1)
+
+
+def encode_records(
+    records: list,
+    now_ms: cython.longlong,
+    base_offset: cython.longlong,
+    leader_epoch: cython.longlong,
+    attributes: cython.longlong,
+    producer: tuple,
+):
+    """Return one batch of `records`; those without a timestamp get `now_ms`.
+
+    The codec is in `attributes`. With the log-append-time bit set every record gets `now_ms`.
+    """
+    count: cython.Py_ssize_t = len(records)
+    if count == 0:
+        raise InvalidRecord("a batch needs at least one record")
+    stamp_now: cython.bint = (attributes & LOG_APPEND_TIME) != 0
+    base_timestamp: cython.longlong = now_ms
+    max_timestamp: cython.longlong = NO_TIMESTAMP
+    timestamp: cython.longlong
+    total: cython.Py_ssize_t = HEADER_SIZE
+    body: cython.Py_ssize_t
+    index: cython.Py_ssize_t
+    record: Record
+    encoded: object
+    extras: dict = {}
+    sizes: bytearray = new_buffer(count * 8)
+    for index in range(count):
+        item = records[index]
+        if not isinstance(item, Record):
+            raise InvalidRecord(f"item {index} is {type(item).__name__}, not a Record")
+        record = item
+        timestamp = now_ms if stamp_now or record.timestamp == UNSET else record.timestamp
+        if index == 0:
+            base_timestamp = timestamp
+        if timestamp > max_timestamp:
+            max_timestamp = timestamp
+        encoded = None
+        if record.headers:
+            encoded = encode_headers(record.headers)
+            extras[index] = encoded
+        body = body_size_of(wrapped(timestamp - base_timestamp), index, record.key, record.value, encoded)
+        put_i64(buffer_pointer(sizes), index, body)
+        total += varint_size(body) + body
+        if total > INT32_MAX:
+            raise RecordTooLarge(f"record {index} takes the batch past 2 GiB; the format holds no more")
+    batch = new_bytes(total)
+    p: cython.p_uchar = new_pointer(batch)
+    at: cython.Py_ssize_t = HEADER_SIZE
+    for index in range(count):
+        record = records[index]
+        timestamp = now_ms if stamp_now or record.timestamp == UNSET else record.timestamp
+        body = get_i64(buffer_pointer(sizes), index)
+        at = store_record(
+            p,
+            at,
+            body,
+            wrapped(timestamp - base_timestamp),
+            index,
+            record.key,
+            record.value,
+            extras[index] if record.headers else None,
+        )
+    if attributes & CODEC_MASK:
+        packed: bytes = compress(attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE:])
+        batch = new_bytes(HEADER_SIZE + len(packed))
+        copy(new_pointer(batch), HEADER_SIZE, pointer(packed), 0, len(packed))
+    return finish_batch(
+        batch,
+        base_offset,
+        leader_epoch,
+        attributes,
+        count - 1,
+        base_timestamp,
+        max_timestamp,
+        producer[0],
+        producer[1],
+        producer[2],
+        count,
+    )
+
+
+def stamp(raw: bytes, base_offset: cython.longlong, leader_epoch: cython.longlong):
+    """Return whole batches with consecutive offsets from `base_offset`, untouched but for 12 bytes each."""
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(raw)
+    batch = new_bytes(end)
+    p: cython.p_uchar = new_pointer(batch)
+    copy(p, 0, pointer(raw), 0, end)
+    size: cython.Py_ssize_t
+    while at < end:
+        size = whole_batch_size(p, at, end)
+        store_i64(p, at, base_offset)
+        store_i32(p, at + LEADER_EPOCH, leader_epoch)
+        base_offset += load_i32(p, at + LAST_OFFSET_DELTA) + 1
+        at += size
+    return finished(batch)
+
+
+def stamp_append_time(raw: bytes, now_ms: cython.longlong):
+    """Return whole batches marked as stamped by the log at `now_ms`; their CRCs are computed again."""
+    batch: bytearray = bytearray(raw)
+    p: cython.p_uchar = buffer_pointer(batch)
+    at: cython.Py_ssize_t = 0
+    end: cython.Py_ssize_t = len(batch)
+    size: cython.Py_ssize_t
+    while at < end:
+        size = whole_batch_size(p, at, end)
+        p[at + ATTRIBUTES_LOW] = p[at + ATTRIBUTES_LOW] | LOG_APPEND_TIME
+        store_i64(p, at + MAX_TIMESTAMP, now_ms)
+        store_i32(p, at + CRC, crc_of(batch, p, at + ATTRIBUTES, size - 21, 0))
+        at += size
+    return bytes(batch)

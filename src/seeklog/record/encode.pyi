@@ -1,0 +1,26 @@
+from collections.abc import Sequence
+
+from seeklog.record.record import Record
+
+def record_bound(record: Record) -> int: ...
+def encode_headers(headers: tuple[tuple[str, bytes | None], ...]) -> bytes: ...
+def encode_one(
+    value: bytes | None,
+    key: bytes | None,
+    headers: Sequence[tuple[str, bytes | None]],
+    timestamp_ms: int | None,
+    now_ms: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+) -> bytes: ...
+def encode_records(
+    records: list[Record],
+    now_ms: int,
+    base_offset: int,
+    leader_epoch: int,
+    attributes: int,
+    producer: tuple[int, int, int],
+) -> bytes: ...
+def stamp(raw: bytes, base_offset: int, leader_epoch: int) -> bytes: ...
+def stamp_append_time(raw: bytes, now_ms: int) -> bytes: ...

@@ -1,0 +1,6 @@
+from mmap import mmap
+
+_Buffer = bytes | bytearray | memoryview | mmap
+
+def floor_entry(table: _Buffer, entry_size: int, wide: bool, target: int) -> int: ...
+def entries_around(table: _Buffer, target: int) -> tuple[int, int, int, int]: ...

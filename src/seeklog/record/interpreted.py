@@ -1,0 +1,69 @@
+"""Runs every compiled module of seeklog from its source instead: an oracle for the tests, never faster.
+
+`SEEKLOG_PURE=1` asks for it, and it needs Cython installed. A finder before all others prefers a source to the
+extension module beside it, in a checkout, an editable install or a wheel, and answers the imports from
+`cython.cimports` with the interpreted modules.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder, SourceFileLoader
+from importlib.util import spec_from_file_location
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from types import ModuleType
+
+PACKAGE: Final = "seeklog"
+CIMPORTS: Final = "cython.cimports."
+
+
+class InterpretedFinder(MetaPathFinder):
+    """Finds the sources of compiled modules."""
+
+    def __init__(self, loader: Callable[[str, str], Loader] = SourceFileLoader) -> None:
+        self._loader = loader
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname.startswith(f"{CIMPORTS}{PACKAGE}."):
+            return ModuleSpec(fullname, _Alias())
+        if not fullname.startswith(f"{PACKAGE}."):
+            return None
+        found = PathFinder.find_spec(fullname, path)
+        source = None if found is None or found.origin is None else source_of(found.origin)
+        if source is None:
+            return None
+        return spec_from_file_location(fullname, source, loader=self._loader(fullname, source))
+
+
+class _Alias(Loader):
+    """Stands for the module of the same name without `cython.cimports.` before it."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The import system takes what stands here when this returns.
+        sys.modules[module.__name__] = importlib.import_module(module.__name__.removeprefix(CIMPORTS))
+
+
+def source_of(origin: str) -> str | None:
+    """Return the source that stands beside an extension module; None if the file is no such module."""
+    for suffix in EXTENSION_SUFFIXES:
+        if origin.endswith(suffix):
+            return origin.removesuffix(suffix) + ".py"
+    return None
+
+
+def install(finder: InterpretedFinder) -> None:
+    """Have the modules that are imported from here on interpreted."""
+    # It makes a module of that name, which stands for all C declarations.
+    importlib.import_module("cython")
+    sys.modules[CIMPORTS + PACKAGE] = sys.modules[PACKAGE]
+    sys.meta_path.insert(0, finder)

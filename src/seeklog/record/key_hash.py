@@ -1,0 +1,140 @@
+"""Hashes of keys: Kafka's murmur2, which places a key on a partition, and SipHash, by which tables know keys."""
+
+import cython
+from cython.cimports.seeklog.record.primitives import load_little_u32, load_little_u64, pointer
+
+from seeklog.errors import UsageError
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def murmur2_at(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
+    end: cython.Py_ssize_t = at + size
+    # Computed in 64 bits and cut to 32 after each product, so that both ways to run it agree.
+    cut: cython.ulonglong = 0xFFFFFFFF
+    factor: cython.ulonglong = 0x5BD1E995
+    seed: cython.ulonglong = 0x9747B28C
+    mixed: cython.ulonglong = (seed ^ cython.cast(cython.ulonglong, size)) & cut
+    word: cython.ulonglong
+    while end - at >= 4:
+        word = (load_little_u32(p, at) * factor) & cut
+        word = ((word ^ (word >> 24)) * factor) & cut
+        mixed = ((mixed * factor) & cut) ^ word
+        at += 4
+    if end - at >= 3:
+        mixed ^= cython.cast(cython.ulonglong, p[at + 2]) << 16
+    if end - at >= 2:
+        mixed ^= cython.cast(cython.ulonglong, p[at + 1]) << 8
+    if end - at >= 1:
+        mixed = ((mixed ^ p[at]) * factor) & cut
+    mixed = ((mixed ^ (mixed >> 13)) * factor) & cut
+    return mixed ^ (mixed >> 15)
+
+
+def murmur2(key: bytes):
+    """Return the 32-bit hash, as an unsigned number, by which Kafka's clients place keys on partitions."""
+    return murmur2_at(pointer(key), 0, len(key))
+
+
+def partition_of(key: bytes, count: cython.longlong):
+    """Return the partition, of `count`, that Kafka's default partitioner gives a key."""
+    if count < 1:
+        raise ValueError(f"a topic of {count} partitions")
+    hashed: cython.longlong = murmur2_at(pointer(key), 0, len(key))
+    return (hashed & 0x7FFFFFFF) % count
+
+
+# SipHash-2-4 with 128 bits: https://cr.yp.to/siphash/siphash-20120918.pdf, and its authors' code for the wide result.
+# Without the secret nobody can make two keys of one hash; 128 bits let a table of hashes stand for the keys.
+
+SECRET_SIZE = 16
+# The digits of pi: a secret that nobody chose, for hashes that are written to disk and need not resist anybody.
+FIXED_SECRET = bytes.fromhex("243f6a8885a308d313198a2e03707344")
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def sip_round(
+    v0: cython.ulonglong, v1: cython.ulonglong, v2: cython.ulonglong, v3: cython.ulonglong
+) -> tuple[cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong]:
+    # The cuts cost nothing compiled: they keep 64 bits where numbers have no end.
+    cut: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
+    v0 = (v0 + v1) & cut
+    v1 = (((v1 << 13) & cut) | (v1 >> 51)) ^ v0
+    v0 = ((v0 << 32) & cut) | (v0 >> 32)
+    v2 = (v2 + v3) & cut
+    v3 = (((v3 << 16) & cut) | (v3 >> 48)) ^ v2
+    v0 = (v0 + v3) & cut
+    v3 = (((v3 << 21) & cut) | (v3 >> 43)) ^ v0
+    v2 = (v2 + v1) & cut
+    v1 = (((v1 << 17) & cut) | (v1 >> 47)) ^ v2
+    v2 = ((v2 << 32) & cut) | (v2 >> 32)
+    return v0, v1, v2, v3
+
+
+@cython.cfunc
+@cython.exceptval(check=False)
+def siphash(
+    p: cython.p_uchar,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    secret_low: cython.ulonglong,
+    secret_high: cython.ulonglong,
+) -> tuple[cython.ulonglong, cython.ulonglong]:
+    """Return the two halves of the hash of `size` bytes. The secret comes as `load_little_u64` of its halves."""
+    end: cython.Py_ssize_t = at + size
+    # Each number by itself: in an expression one of more than 32 bits would be an object.
+    v0: cython.ulonglong = 0x736F6D6570736575
+    v1: cython.ulonglong = 0x646F72616E646F6D ^ 0xEE
+    v2: cython.ulonglong = 0x6C7967656E657261
+    v3: cython.ulonglong = 0x7465646279746573
+    word: cython.ulonglong
+    first: cython.ulonglong
+    shift: cython.int = 0
+    v0 ^= secret_low
+    v1 ^= secret_high
+    v2 ^= secret_low
+    v3 ^= secret_high
+    while end - at >= 8:
+        word = load_little_u64(p, at)
+        v3 ^= word
+        v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+        v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+        v0 ^= word
+        at += 8
+    word = cython.cast(cython.ulonglong, size & 0xFF) << 56
+    while at < end:
+        word |= cython.cast(cython.ulonglong, p[at]) << shift
+        shift += 8
+        at += 1
+    v3 ^= word
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0 ^= word
+    v2 ^= 0xEE
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    first = v0 ^ v1 ^ v2 ^ v3
+    v1 ^= 0xDD
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
+    return first, v0 ^ v1 ^ v2 ^ v3
+
+
+def hash_key(key: bytes, secret: bytes = FIXED_SECRET):
+    """Return SipHash-2-4 of a key as two unsigned 64-bit numbers, the first half and the second.
+
+    The secret has 16 bytes: random ones where keys of strangers must not be able to collide on purpose.
+    """
+    if len(secret) != 16:
+        raise UsageError(f"a secret has {SECRET_SIZE} bytes, not {len(secret)}")
+    q: cython.p_uchar = pointer(secret)
+    first: cython.ulonglong
+    second: cython.ulonglong
+    first, second = siphash(pointer(key), 0, len(key), load_little_u64(q, 0), load_little_u64(q, 8))
+    return first, second

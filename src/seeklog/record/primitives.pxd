@@ -1,0 +1,176 @@
+# Loads, stores and varints, inlined into every compiled module. primitives.py is the twin that runs interpreted.
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GET_BUFFER
+from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from "native.h" nogil:
+    unsigned int big_endian_u32(const unsigned char *data)
+    int64_t big_endian_i64(const unsigned char *data)
+    uint64_t little_endian_u64(const unsigned char *data)
+    int32_t native_i32(const unsigned char *data)
+    int64_t native_i64(const unsigned char *data)
+    void prefetch(const unsigned char *data)
+    long long long_varint(const unsigned char *p, Py_ssize_t *at, Py_ssize_t end)
+
+
+# ---------------------------------------------------------------- buffers
+
+cdef inline unsigned char *pointer(bytes data) noexcept:
+    return <unsigned char *> PyBytes_AS_STRING(data)
+
+cdef inline unsigned char *buffer_pointer(bytearray buffer) noexcept:
+    return <unsigned char *> PyByteArray_AS_STRING(buffer)
+
+cdef inline object view_of(object buffer):
+    view = memoryview(b"" if buffer is None else buffer)
+    return view.cast("B") if view.nbytes else memoryview(b"")
+
+cdef inline unsigned char *view_pointer(object view) noexcept:
+    return <unsigned char *> PyMemoryView_GET_BUFFER(view).buf
+
+cdef inline object new_buffer(Py_ssize_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+cdef inline int resize(bytearray buffer, Py_ssize_t size) except -1:
+    return PyByteArray_Resize(buffer, size)
+
+cdef inline object new_bytes(Py_ssize_t size):
+    return PyBytes_FromStringAndSize(NULL, size)
+
+cdef inline unsigned char *new_pointer(object data) noexcept:
+    return <unsigned char *> PyBytes_AS_STRING(data)
+
+cdef inline object finished(object data):
+    return data
+
+cdef inline object slice_bytes(bytes data, unsigned char *p, Py_ssize_t at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<char *> p + at, size)
+
+cdef inline void copy(
+    unsigned char *target, Py_ssize_t at, unsigned char *source, Py_ssize_t start, Py_ssize_t size
+) noexcept:
+    memcpy(target + at, source + start, size)
+
+cdef inline void fetch_ahead(unsigned char *p, Py_ssize_t at) noexcept:
+    prefetch(p + at)
+
+
+# ---------------------------------------------------------------- big-endian, at any address
+
+cdef inline int load_i16(unsigned char *p, Py_ssize_t at) noexcept:
+    cdef int value = (p[at] << 8) | p[at + 1]
+    return value - ((value & 0x8000) << 1)
+
+cdef inline long long load_i32(unsigned char *p, Py_ssize_t at) noexcept:
+    return <int32_t> big_endian_u32(p + at)
+
+cdef inline long long load_u32(unsigned char *p, Py_ssize_t at) noexcept:
+    return big_endian_u32(p + at)
+
+cdef inline long long load_i64(unsigned char *p, Py_ssize_t at) noexcept:
+    return big_endian_i64(p + at)
+
+cdef inline unsigned long long load_u64(unsigned char *p, Py_ssize_t at) noexcept:
+    return <unsigned long long> big_endian_i64(p + at)
+
+cdef inline void store_i16(unsigned char *p, Py_ssize_t at, long long value) noexcept:
+    p[at] = (value >> 8) & 0xFF
+    p[at + 1] = value & 0xFF
+
+cdef inline void store_i32(unsigned char *p, Py_ssize_t at, long long value) noexcept:
+    p[at] = (value >> 24) & 0xFF
+    p[at + 1] = (value >> 16) & 0xFF
+    p[at + 2] = (value >> 8) & 0xFF
+    p[at + 3] = value & 0xFF
+
+cdef inline void store_i64(unsigned char *p, Py_ssize_t at, long long value) noexcept:
+    store_i32(p, at, value >> 32)
+    store_i32(p, at + 4, value)
+
+cdef inline void store_u64(unsigned char *p, Py_ssize_t at, unsigned long long value) noexcept:
+    store_i64(p, at, <long long> value)
+
+
+# ---------------------------------------------------------------- little-endian, at any address
+
+cdef inline unsigned long long load_little_u32(unsigned char *p, Py_ssize_t at) noexcept:
+    return p[at] | (p[at + 1] << 8) | (p[at + 2] << 16) | (<unsigned long long> p[at + 3] << 24)
+
+cdef inline unsigned long long load_little_u64(unsigned char *p, Py_ssize_t at) noexcept:
+    return little_endian_u64(p + at)
+
+cdef inline void store_little_u32(unsigned char *p, Py_ssize_t at, unsigned long long value) noexcept:
+    p[at] = value & 0xFF
+    p[at + 1] = (value >> 8) & 0xFF
+    p[at + 2] = (value >> 16) & 0xFF
+    p[at + 3] = (value >> 24) & 0xFF
+
+
+# ---------------------------------------------------------------- this machine's order, by index or at any address
+
+cdef inline void put_i32(unsigned char *p, Py_ssize_t index, long long value) noexcept:
+    (<int32_t *> p)[index] = <int32_t> value
+
+cdef inline void put_i64(unsigned char *p, Py_ssize_t index, long long value) noexcept:
+    (<int64_t *> p)[index] = value
+
+cdef inline long long get_i32(unsigned char *p, Py_ssize_t index) noexcept:
+    return native_i32(p + 4 * index)
+
+cdef inline long long get_i64(unsigned char *p, Py_ssize_t index) noexcept:
+    return native_i64(p + 8 * index)
+
+cdef inline long long get_u32_at(unsigned char *p, Py_ssize_t at) noexcept:
+    return <unsigned int> native_i32(p + at)
+
+cdef inline unsigned long long get_u64_at(unsigned char *p, Py_ssize_t at) noexcept:
+    return <unsigned long long> native_i64(p + at)
+
+cdef inline void put_u32_at(unsigned char *p, Py_ssize_t at, long long value) noexcept:
+    cdef unsigned int word = <unsigned int> value
+    memcpy(p + at, &word, 4)
+
+cdef inline void put_u64_at(unsigned char *p, Py_ssize_t at, unsigned long long value) noexcept:
+    memcpy(p + at, &value, 8)
+
+cdef inline bint bit_at(unsigned char *p, Py_ssize_t index) noexcept:
+    return (p[index >> 3] >> (index & 7)) & 1 != 0
+
+
+# ---------------------------------------------------------------- numbers
+
+cdef inline long long wrapped(long long value) noexcept:
+    return value
+
+cdef inline unsigned long long low_half(unsigned long long value) noexcept:
+    return <unsigned int> value
+
+cdef inline unsigned long long zigzag(long long value) noexcept:
+    return <unsigned long long> ((value << 1) ^ (value >> 63))
+
+cdef inline Py_ssize_t varint_size(long long value) noexcept:
+    cdef unsigned long long rest = zigzag(value)
+    cdef Py_ssize_t size = 1
+    while rest >= 0x80:
+        rest >>= 7
+        size += 1
+    return size
+
+cdef inline Py_ssize_t store_varint(unsigned char *p, Py_ssize_t at, long long value) noexcept:
+    cdef unsigned long long rest = zigzag(value)
+    while rest >= 0x80:
+        p[at] = (rest & 0x7F) | 0x80
+        rest >>= 7
+        at += 1
+    p[at] = rest & 0x7F
+    return at + 1
+
+cdef inline (long long, Py_ssize_t) load_varint(unsigned char *p, Py_ssize_t at, Py_ssize_t end) noexcept:
+    cdef Py_ssize_t after = at + 1
+    cdef long long value
+    if at < end and p[at] < 0x80:
+        return (p[at] >> 1) ^ -(p[at] & 1), after
+    value = long_varint(p, &at, end)
+    return value, at

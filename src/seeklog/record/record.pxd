@@ -1,0 +1,16 @@
+cimport cython
+
+cdef long long UNSET
+
+@cython.final
+cdef class Record:
+    cdef readonly long long offset
+    cdef readonly object key
+    cdef readonly object value
+    cdef readonly tuple headers
+    cdef long long timestamp
+    # (topic, partition): one reference, shared by all records of a partition, costs a decode next to nothing.
+    cdef object source
+
+cdef long long checked_timestamp(object timestamp_ms) except? -2
+cdef tuple header_tuple(object headers)

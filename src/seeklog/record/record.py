@@ -1,0 +1,99 @@
+"""One record, as Python code gives it to a log and gets it from one."""
+
+import cython
+
+from seeklog.errors import InvalidRecord
+
+# Stands for no timestamp in an int64. Every timestamp that a record can have is -1 or above.
+UNSET = cython.declare(cython.longlong, -(2**63) + 1)
+
+
+@cython.freelist(256)
+@cython.final
+@cython.cclass
+class Record:
+    """One record. `offset` is -1 and `timestamp_ms` None until a log has given them.
+
+    A value of None is a tombstone. Headers are a tuple of (str, bytes or None) in the order given. `topic` and
+    `partition` are None unless the record was read out of a store.
+    """
+
+    def __init__(self, value, *, key=None, headers=(), timestamp_ms=None, offset=-1):
+        self.offset = offset
+        self.source = None
+        self.key = key
+        self.value = value
+        self.headers = header_tuple(headers)
+        self.timestamp = UNSET if timestamp_ms is None else checked_timestamp(timestamp_ms)
+
+    @property
+    def timestamp_ms(self):
+        """Milliseconds since 1970, or None if none was given yet."""
+        return None if self.timestamp == UNSET else self.timestamp
+
+    @property
+    def topic(self):
+        """The topic that the record was read from, or None."""
+        return None if self.source is None else self.source[0]
+
+    @property
+    def partition(self):
+        """The partition that the record was read from, or None."""
+        return None if self.source is None else self.source[1]
+
+    def __eq__(self, other):
+        if not isinstance(other, Record):
+            return NotImplemented
+        return record_fields(self) == record_fields(other)
+
+    def __hash__(self):
+        return hash(record_fields(self))
+
+    def __repr__(self):
+        headers = f", headers={self.headers!r}" if self.headers else ""
+        source = "" if self.source is None else f"topic={self.source[0]!r}, partition={self.source[1]}, "
+        return (
+            f"Record({source}offset={self.offset}, timestamp_ms={self.timestamp_ms}, "
+            f"key={self.key!r}, value={self.value!r}{headers})"
+        )
+
+    def __reduce__(self):
+        return make_record, (self.value, self.key, self.headers, self.timestamp_ms, self.offset, self.source)
+
+
+def make_record(value, key, headers, timestamp_ms, offset, source):
+    """Return a record from positional fields, which is quicker than by keywords.
+
+    `source` is (topic, partition) or None.
+    """
+    record: Record = Record.__new__(Record)
+    record.offset = offset
+    record.key = key
+    record.value = value
+    record.headers = header_tuple(headers)
+    record.timestamp = UNSET if timestamp_ms is None else checked_timestamp(timestamp_ms)
+    record.source = source
+    return record
+
+
+@cython.cfunc
+def record_fields(record: Record):
+    return record.source, record.offset, record.timestamp, record.key, record.value, record.headers
+
+
+@cython.cfunc
+@cython.exceptval(-2)
+def checked_timestamp(timestamp_ms: object) -> cython.longlong:
+    if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
+        raise InvalidRecord(f"timestamp_ms must be an int or None, not {type(timestamp_ms).__name__}")
+    if not -1 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:
+        raise InvalidRecord(f"timestamp_ms {timestamp_ms} is out of bounds: milliseconds since 1970, or -1 for none")
+    return timestamp_ms
+
+
+@cython.cfunc
+def header_tuple(headers: object) -> tuple:
+    try:
+        return tuple(headers)
+    except TypeError as error:
+        raise InvalidRecord(f"headers must be a sequence of (str, bytes or None), not {headers!r}") from error

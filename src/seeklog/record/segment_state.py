@@ -1,0 +1,249 @@
+"""What is known of a segment's bytes, kept as batches pass."""
+
+import cython
+from cython.cimports.seeklog.record.batch_header import check_batch, next_batch
+from cython.cimports.seeklog.record.crc import crc_of
+from cython.cimports.seeklog.record.layout import (
+    BASE_OFFSET,
+    BATCH_LENGTH,
+    INT32_MAX,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    MAX_TIMESTAMP,
+    NO_TIMESTAMP,
+    PREFIX_SIZE,
+    RECORD_COUNT,
+)
+from cython.cimports.seeklog.record.primitives import buffer_pointer, load_i32, load_i64, pointer, store_i32, store_i64
+
+from seeklog.errors import CorruptBatch, CorruptionError
+from seeklog.record.crc import crc32c
+
+
+@cython.final
+@cython.cclass
+class SegmentState:
+    """What is known of a segment's bytes, kept as batches pass: appended, or scanned from the file.
+
+    Both ways in share this one place, so an index that is rebuilt from the log is the index that was
+    written beside it. The index tables hold Kafka's entries; `storage/index.py` reads them.
+    """
+
+    base_offset = cython.declare(cython.longlong, visibility="readonly")
+    next_offset = cython.declare(cython.longlong, visibility="readonly")
+    size = cython.declare(cython.longlong, visibility="readonly")
+    crc = cython.declare(cython.longlong, visibility="readonly")
+    batch_count = cython.declare(cython.longlong, visibility="readonly")
+    record_count = cython.declare(cython.longlong, visibility="readonly")
+    contiguous = cython.declare(cython.bint, visibility="readonly")
+    first_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    max_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    offset_table = cython.declare(bytearray, visibility="readonly")
+    time_table = cython.declare(bytearray, visibility="readonly")
+    epochs = cython.declare(list, visibility="readonly")
+    problem = cython.declare(object, visibility="readonly")
+    _interval_bytes: cython.longlong
+    _interval_records: cython.longlong
+    _segment_bytes: cython.longlong
+    _segment_ms: cython.longlong
+    _segment_index_bytes: cython.longlong
+    _bytes_since: cython.longlong
+    _records_since: cython.longlong
+    _offset_of_max: cython.longlong
+    _last_time: cython.longlong
+    _last_epoch: cython.longlong
+
+    def __init__(
+        self,
+        base_offset: cython.longlong,
+        *,
+        interval_bytes: cython.longlong,
+        interval_records: cython.longlong,
+        segment_bytes: cython.longlong,
+        segment_ms: cython.longlong,
+        segment_index_bytes: cython.longlong,
+    ):
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self.size = 0
+        self.crc = 0
+        self.batch_count = 0
+        self.record_count = 0
+        self.contiguous = True
+        self.first_timestamp = NO_TIMESTAMP
+        self.max_timestamp = NO_TIMESTAMP
+        self.offset_table = bytearray()
+        self.time_table = bytearray()
+        self.epochs = []
+        self.problem = None
+        self._interval_bytes = interval_bytes
+        self._interval_records = interval_records
+        self._segment_bytes = segment_bytes
+        self._segment_ms = segment_ms
+        self._segment_index_bytes = segment_index_bytes
+        self._bytes_since = 0
+        self._records_since = 0
+        self._offset_of_max = base_offset
+        self._last_time = NO_TIMESTAMP
+        self._last_epoch = -1
+
+    def must_roll_before(self, data: bytes) -> cython.bint:
+        """Tell by Kafka's rules whether whole, stamped batches need a new segment."""
+        p: cython.p_uchar = pointer(data)
+        at: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        max_timestamp: cython.longlong = NO_TIMESTAMP
+        last: cython.longlong = self.next_offset - 1
+        if self.batch_count == 0:
+            return False
+        while at < end:
+            max_timestamp = max(max_timestamp, load_i64(p, at + MAX_TIMESTAMP))
+            last = load_i64(p, at + BASE_OFFSET) + load_i32(p, at + LAST_OFFSET_DELTA)
+            at += load_i32(p, at + BATCH_LENGTH) + PREFIX_SIZE
+        return (
+            self.size > self._segment_bytes - end
+            or last - self.base_offset > INT32_MAX
+            or (self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > self._segment_ms)
+            or len(self.offset_table) > self._segment_index_bytes - 8
+            # The time index keeps one slot free, for the entry that a roll adds.
+            or len(self.time_table) > self._segment_index_bytes - 24
+        )
+
+    def append(self, data: bytes) -> cython.bint:
+        """Take note of whole, well-formed batches that were just written; tell whether the indexes grew."""
+        p: cython.p_uchar = pointer(data)
+        at: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        indexed: cython.Py_ssize_t = len(self.offset_table)
+        self.crc = crc_of(data, p, 0, end, self.crc)
+        while at < end:
+            at += self.note(p, at)
+        return len(self.offset_table) != indexed
+
+    def scan(self, data: bytes, contiguous_from: cython.longlong) -> cython.Py_ssize_t:
+        """Check batches read from the file, in order, and take note of them; return the bytes taken.
+
+        Stops at a batch that is not all there, or at one that fails its checks: then `problem` is the
+        error. From `contiguous_from` on, offsets may have no gaps.
+        """
+        p: cython.p_uchar = pointer(data)
+        at: cython.Py_ssize_t = 0
+        end: cython.Py_ssize_t = len(data)
+        size: cython.Py_ssize_t
+        last: cython.longlong
+        try:
+            while at < end:
+                size = next_batch(p, at, end, self.next_offset, self.next_offset >= contiguous_from, self.size)
+                if size == 0:
+                    break
+                last = load_i64(p, at + BASE_OFFSET) + load_i32(p, at + LAST_OFFSET_DELTA)
+                if last - self.base_offset > INT32_MAX:
+                    raise CorruptBatch(
+                        f"offset {last} is too far from the segment's base {self.base_offset}",
+                        position=self.size,
+                    )
+                check_batch(data, p, at, size, self.size)
+                self.note(p, at)
+                at += size
+        except CorruptionError as error:
+            self.problem = error
+        self.crc = crc_of(data, p, 0, at, self.crc)
+        return at
+
+    @cython.cfunc
+    @cython.inline
+    def note(self, p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        base: cython.longlong = load_i64(p, at + BASE_OFFSET)
+        size: cython.Py_ssize_t = load_i32(p, at + BATCH_LENGTH) + PREFIX_SIZE
+        epoch: cython.longlong = load_i32(p, at + LEADER_EPOCH)
+        last: cython.longlong = base + load_i32(p, at + LAST_OFFSET_DELTA)
+        max_timestamp: cython.longlong = load_i64(p, at + MAX_TIMESTAMP)
+        count: cython.longlong = load_i32(p, at + RECORD_COUNT)
+        if base != self.next_offset:
+            self.contiguous = False
+        if epoch > self._last_epoch:
+            self._last_epoch = epoch
+            self.epochs.append((epoch, base))
+        if self.batch_count == 0:
+            # Kafka takes the first batch's largest timestamp as the time a segment began.
+            self.first_timestamp = max_timestamp
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self._offset_of_max = last
+        if self._bytes_since > self._interval_bytes or (
+            self._interval_records > 0 and self._records_since >= self._interval_records
+        ):
+            self.add_offset_entry(last)
+            self.add_time_entry()
+            self._bytes_since = 0
+            self._records_since = 0
+        self._bytes_since += size
+        self._records_since += count
+        self.batch_count += 1
+        self.record_count += count
+        self.next_offset = last + 1
+        self.size += size
+        return size
+
+    @cython.cfunc
+    def add_offset_entry(self, last_offset: cython.longlong):
+        entry: bytearray = bytearray(8)
+        store_i32(buffer_pointer(entry), 0, last_offset - self.base_offset)
+        store_i32(buffer_pointer(entry), 4, self.size)
+        self.offset_table += entry
+
+    @cython.cfunc
+    def add_time_entry(self):
+        entry: bytearray
+        if self.max_timestamp > self._last_time:
+            entry = bytearray(12)
+            store_i64(buffer_pointer(entry), 0, self.max_timestamp)
+            store_i32(buffer_pointer(entry), 8, self._offset_of_max - self.base_offset)
+            self.time_table += entry
+            self._last_time = self.max_timestamp
+
+    def save(self):
+        """Return the numbers that, with the two tables, make this state again."""
+        return (
+            self.base_offset,
+            self.next_offset,
+            self.size,
+            self.crc,
+            self.batch_count,
+            self.record_count,
+            int(self.contiguous),
+            self.first_timestamp,
+            self.max_timestamp,
+            self._bytes_since,
+            self._records_since,
+            self._offset_of_max,
+            self._last_time,
+            self._last_epoch,
+            crc32c(bytes(self.offset_table)),
+            crc32c(bytes(self.time_table)),
+        )
+
+    def restore(self, saved: tuple, offset_table: bytes, time_table: bytes) -> cython.bint:
+        """Become the state that was saved; tell whether the tables are the ones that it had."""
+        if saved[0] != self.base_offset or saved[14:] != (crc32c(offset_table), crc32c(time_table)):
+            return False
+        self.next_offset = saved[1]
+        self.size = saved[2]
+        self.crc = saved[3]
+        self.batch_count = saved[4]
+        self.record_count = saved[5]
+        self.contiguous = saved[6] != 0
+        self.first_timestamp = saved[7]
+        self.max_timestamp = saved[8]
+        self._bytes_since = saved[9]
+        self._records_since = saved[10]
+        self._offset_of_max = saved[11]
+        self._last_time = saved[12]
+        self._last_epoch = saved[13]
+        self.offset_table = bytearray(offset_table)
+        self.time_table = bytearray(time_table)
+        return True
+
+    def finish_times(self):
+        """Add the largest timestamp to the time index, as Kafka does on roll and close."""
+        self.add_time_entry()
