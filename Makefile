@@ -36,15 +36,15 @@ test: $(READY) java ## all tests, then those of the record room again with the k
 test-slow: $(READY) java ## tests that are too long for every run: pipelines that are killed everywhere, ten minutes beside a broker
 	$(BIN)/pytest -n $(JOBS) --dist worksteal -m slow
 
-proof: $(READY) ## all harm that is done to a log, in full: a table, also as JSON and in docs/promises.md
-	$(BIN)/python tests/proof --jobs $(JOBS)
+proof: $(READY) ## all harm that is done to a log, in full, or PARTS of it: a table in build/proof, also as JSON
+	$(BIN)/python tests/proof --jobs $(JOBS) $(PARTS)
 
 check: $(READY) ## format, lint, types, the stubs of what is compiled, the arrows between rooms, the docs
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/mypy -p bench
-	$(BIN)/mypy docs examples
+	$(BIN)/mypy docs examples tests/ids.py
 	$(BIN)/mypy -p pipelines
 	MYPYPATH=src $(BIN)/python -m mypy.stubtest --allowlist .ci/stubtest-allowlist $(COMPILED)
 	$(BIN)/lint-imports

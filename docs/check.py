@@ -1,8 +1,8 @@
 """Check the documentation against the tree. Run by `make check`; prints one line for each fault.
 
 - every relative link of every page leads to a file and, with `#heading`, to a heading in it;
-- every path in backticks under src/, tests/, bench/, docs/ or examples/ exists, and so does every test named
-  `tests/….py::test_…`;
+- every path in backticks under src/, tests/, bench/, docs/ or examples/ exists;
+- every test named `test:…` is there once: that is its id (tests/ids.py), and no page names a test by its file;
 - every row of docs/lineage.md names a test, or says that it is later work;
 - every block marked `python` runs. The blocks of one page share their names and run in order, in one
   process, in an empty directory;
@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
@@ -27,6 +26,9 @@ from typing import TYPE_CHECKING
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import reference  # beside this file
 
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+import ids  # under tests/
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -35,8 +37,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^( *)(```+)(\S*)[^\n]*\n(.*?)^\1\2 *$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ +(.+?) *$", re.MULTILINE)
-PATH = re.compile(r"`((?:src|tests|bench|docs|examples)/[\w./-]+)(?:::(\w+(?:::\w+)?))?`")
-TEST = re.compile(r"`tests/[\w./-]+\.py::\w+")
+PATH = re.compile(r"`((?:src|tests|bench|docs|examples)/[\w./-]+)(?:::[\w:]+)?`")
+TEST_FILE = re.compile(r"(?:^|/)test_\w+\.py$")
+TEST = re.compile(r"`test:([^`]*)`")
 
 # A page that waits for something it will never get must not hang the check. Those that start Spark take half a minute.
 PAGE_SECONDS = 300
@@ -64,19 +67,6 @@ def anchors_of(path: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings)
 
 
-@cache
-def names_in(path: Path) -> frozenset[str]:
-    """Return the functions of a Python file, and the methods of its classes as Class::method."""
-    names = set()
-    for node in ast.parse(path.read_text()).body:
-        if isinstance(node, ast.FunctionDef):
-            names.add(node.name)
-        elif isinstance(node, ast.ClassDef):
-            names.add(node.name)
-            names.update(f"{node.name}::{each.name}" for each in node.body if isinstance(each, ast.FunctionDef))
-    return frozenset(names)
-
-
 def check_links(page: Path, prose: str) -> Iterator[str]:
     for link in LINK.finditer(prose):
         target, _, anchor = link[1].partition("#")
@@ -91,11 +81,16 @@ def check_links(page: Path, prose: str) -> Iterator[str]:
 
 def check_paths(prose: str) -> Iterator[str]:
     for match in PATH.finditer(prose):
-        path, name = ROOT / match[1], match[2]
-        if not path.exists():
+        if TEST_FILE.search(match[1]):
+            yield f"{line_of(prose, match.start())}: {match[1]} may be renamed; give its test an id and name that"
+        elif not (ROOT / match[1]).exists():
             yield f"{line_of(prose, match.start())}: no file {match[1]}"
-        elif name and name not in names_in(path):
-            yield f"{line_of(prose, match.start())}: no {name} in {match[1]}"
+
+
+def check_tests(prose: str) -> Iterator[str]:
+    for match in TEST.finditer(prose):
+        if match[1] not in ids.named_tests():
+            yield f"{line_of(prose, match.start())}: no test has the id {match[1]}"
 
 
 def check_lineage_rows(prose: str) -> Iterator[str]:
@@ -201,13 +196,13 @@ def main() -> int:
     for page in pages():
         text = page.read_text()
         prose = prose_of(text)
-        findings = [*check_links(page, prose), *check_paths(prose), *run_blocks(page, text)]
+        findings = [*check_links(page, prose), *check_paths(prose), *check_tests(prose), *run_blocks(page, text)]
         if page == ROOT / "docs" / "lineage.md":
             findings += check_lineage_rows(prose)
         for finding in findings:
             print(f"{page.relative_to(ROOT)}:{finding}", file=sys.stderr)
         wrong += len(findings)
-    for finding in (*check_generated(), *check_spark_options()):
+    for finding in (*ids.problems(), *check_generated(), *check_spark_options()):
         print(finding, file=sys.stderr)
         wrong += 1
     print(f"docs: {len(pages())} pages, {wrong} wrong" if wrong else f"docs: {len(pages())} pages, all in order")

@@ -1,8 +1,22 @@
-"""How the pages under docs/ become a site: `make docs` builds it into build/site, and a warning is an error."""
+"""How the pages under docs/ become a site: `make docs` builds it into build/site, and a warning is an error.
+
+On GitHub `test:torn-tail` is the id of a test and no more. In the site it is a link to the row of tests.md that says
+where the test is; the table of that page is made here, from the tests.
+"""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
+from docutils import nodes
+from sphinx.application import Sphinx
+from sphinx.util.docutils import SphinxDirective
+
 import seeklog
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
+import ids  # under tests/
 
 project = "seeklog"
 author = "the seeklog authors"
@@ -28,3 +42,39 @@ default_role = "literal"  # a docstring's backticks
 
 # Formats and decisions are reached through the tables of their first pages, not through the sidebar.
 suppress_warnings = ["toc.not_included"]
+
+
+class TestsById(SphinxDirective):
+    """The table of all tests that have an id."""
+
+    def run(self) -> list[nodes.Node]:
+        body = nodes.tbody("", *(row_of(test) for _, test in sorted(ids.named_tests().items())))
+        head = nodes.thead("", nodes.row("", *(entry_of(nodes.Text(title)) for title in ("id", "test", "file"))))
+        widths = [nodes.colspec(colwidth=width) for width in (1, 2, 2)]
+        return [nodes.table("", nodes.tgroup("", *widths, head, body, cols=len(widths)))]
+
+
+def row_of(test: ids.NamedTest) -> nodes.row:
+    name = nodes.literal(text=test.id)
+    name["ids"] = [test.id]
+    return nodes.row("", entry_of(name), entry_of(nodes.Text(test.sentence)), entry_of(nodes.literal(text=test.path)))
+
+
+def entry_of(content: nodes.Node) -> nodes.entry:
+    return nodes.entry("", nodes.paragraph("", "", content))
+
+
+def link_tests(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Make every `test:…` of a page a link to where the table says which test that is."""
+    for literal in list(doctree.findall(nodes.literal)):
+        test = ids.named_tests().get(literal.astext().removeprefix("test:"))
+        if test is not None and literal.astext().startswith("test:"):
+            target = f"{app.builder.get_relative_uri(page, 'tests')}#{test.id}"
+            name = nodes.literal(text=test.id)
+            literal.replace_self(nodes.reference("", "", name, refuri=target, reftitle=test.sentence, internal=True))
+
+
+def setup(app: Sphinx) -> None:
+    app.add_directive("tests-by-id", TestsById)
+    app.connect("env-get-outdated", lambda *_: ["tests"])  # the tests may have changed, not the page
+    app.connect("doctree-resolved", link_tests)

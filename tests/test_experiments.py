@@ -12,6 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.mark.id("index-shapes")
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="the shapes are in C")
 def test_the_shapes_of_an_index_find_the_same_entries(tmp_path: Path) -> None:
     code = (

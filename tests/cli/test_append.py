@@ -45,6 +45,7 @@ def values(path: Path, topic: str) -> list[Any]:
     return sorted(value for value, *_ in records(path, topic))
 
 
+@pytest.mark.id("append-reads-what-cat-writes")
 def test_what_cat_writes_as_json_lines_append_writes_again(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.create_topic("nasty", partitions=3)
@@ -140,6 +141,7 @@ def test_a_delimiter_of_two_bytes_may_be_cut_by_a_pipe(run: Run, store: Path, de
     assert values(store, "refunds") == sorted(lines)
 
 
+@pytest.mark.id("append-stops-at-a-bad-line")
 @pytest.mark.parametrize(
     ("words", "stdin", "told", "written"),
     [
@@ -280,6 +282,7 @@ def limited(most_bytes: int) -> Callable[[], None]:
     return limit
 
 
+@pytest.mark.id("append-without-room")
 def test_where_nothing_more_can_be_written_it_tells_how_many_are(store: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "append", str(store), "refunds"],
@@ -299,6 +302,7 @@ def test_where_nothing_more_can_be_written_it_tells_how_many_are(store: Path) ->
     assert f"written before that: {written:,} record" in told
 
 
+@pytest.mark.id("append-interrupted")
 def test_ctrl_c_keeps_what_was_sent_and_says_how_many(store: Path) -> None:
     master, slave = pty.openpty()
     process = subprocess.Popen(

@@ -95,6 +95,7 @@ def test_what_cannot_be_is_one_line_and_no_file(
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
+@pytest.mark.id("export-meets-damage")
 @pytest.mark.parametrize("name", ["orders.parquet", "orders.csv"])
 def test_damage_leaves_no_file(run: Run, store: Path, tmp_path: Path, name: str) -> None:
     log = store / "orders-1" / "00000000000000000000.log"
@@ -108,6 +109,7 @@ def test_damage_leaves_no_file(run: Run, store: Path, tmp_path: Path, name: str)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
+@pytest.mark.id("export-without-room")
 @pytest.mark.parametrize("name", ["big.parquet", "big.jsonl"])
 def test_a_full_disk_leaves_no_file(tmp_path: Path, name: str) -> None:
     import os

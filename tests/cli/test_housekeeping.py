@@ -84,6 +84,7 @@ def test_nothing_goes_that_nobody_agreed_to(run: Run, run_on_terminal: Run, many
     assert bytes_of(many) == before
 
 
+@pytest.mark.id("cut-of-a-topic")
 @pytest.mark.parametrize(
     ("words", "left"),
     [

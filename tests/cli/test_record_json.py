@@ -20,6 +20,7 @@ header_keys = st.binary(max_size=8).map(lambda data: data.decode("utf-8", "surro
 timestamps = st.integers(-1, 2**63 - 1) | st.integers(0, 4_102_444_800_000)
 
 
+@pytest.mark.id("json-line-round-trip")
 @given(
     value=some_bytes,
     key=some_bytes,

@@ -400,6 +400,7 @@ def test_a_segment_that_compaction_replaced_is_stored_beside_the_old_one_until_t
     assert {f"orders-0/{name}" for name in os.listdir(archive / "orders-0")} == named
 
 
+@pytest.mark.id("archive-beside-compaction")
 def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compact_root: Path, tmp_path: Path) -> None:
     """Goal: the index of the new segment is no damage of the old one's, also for who cannot make it again.
 
@@ -422,6 +423,7 @@ def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compa
             check_same(cold, writer)
 
 
+@pytest.mark.id("archive-waits-for-a-swap")
 def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
     compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -452,6 +454,7 @@ def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
             check_same(cold, writer)
 
 
+@pytest.mark.id("archive-finishes-compaction")
 def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archives(
     compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -515,6 +518,7 @@ def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Pat
     assert snapshot(tmp_path / "archive") == before
 
 
+@pytest.mark.id("archive-of-a-recreated-topic")
 def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: Path, tmp_path: Path) -> None:
     """Goal: no archive holds partitions of two topics, or of one under the other's id."""
     store.create_topic("first", partitions=1)
@@ -539,6 +543,7 @@ def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: P
     assert manifest_of(tmp_path / "archive").topics["orders"].topic_id == anew[0]
 
 
+@pytest.mark.id("archive-of-a-rewritten-log")
 def test_a_log_that_was_cut_and_written_otherwise_is_refused(store: Store, tmp_path: Path) -> None:
     store.archive(tmp_path / "archive")
     before = snapshot(tmp_path / "archive")
@@ -618,6 +623,7 @@ def test_a_copy_that_arrives_damaged_is_noticed(store: Store, tmp_path: Path) ->
         check_same(cold, store)
 
 
+@pytest.mark.id("archive-files-missing")
 def test_files_that_the_manifest_names_and_that_are_not_there_are_refused_or_copied_again(
     store: Store, tmp_path: Path
 ) -> None:
@@ -699,6 +705,7 @@ def _segment(content: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.id("archive-manifest-invalid")
 @pytest.mark.parametrize(
     ("change", "told"),
     [
@@ -751,6 +758,7 @@ def test_an_empty_archive_has_no_topic(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- interrupted
 
 
+@pytest.mark.id("archive-fails-at-any-file")
 def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Store, root: Path, tmp_path: Path) -> None:
     """Goal: whatever was copied, the manifest names only what is whole; nothing whole is copied twice."""
     complete = CountingDepot(tmp_path / "complete")
@@ -784,6 +792,7 @@ def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Stor
         check_same(cold, store)
 
 
+@pytest.mark.id("archive-foreign-file")
 @pytest.mark.parametrize("data", [b"something else", b"x" * 100_000])
 def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp_path: Path, data: bytes) -> None:
     archive = tmp_path / "archive"
@@ -827,6 +836,7 @@ def killed_after(parts: int, root: Path, archive: Path) -> int:
     return subprocess.run(arguments, check=False).returncode
 
 
+@pytest.mark.id("archive-killed")
 def test_an_archiving_that_is_killed_is_completed_by_the_next(store: Store, root: Path, tmp_path: Path) -> None:
     for after in (1, 2, 3, 9, 14):
         archive = tmp_path / f"archive {after}"
@@ -840,6 +850,7 @@ def test_an_archiving_that_is_killed_is_completed_by_the_next(store: Store, root
         assert list(archive.rglob("*.tmp")) == []
 
 
+@pytest.mark.id("archive-growth-killed")
 def test_a_kill_while_an_archive_grows_leaves_the_one_that_was(store: Store, root: Path, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive)
@@ -860,6 +871,7 @@ def twice(tmp_path: Path) -> DirectoryDepot:
     return DirectoryDepot(str(tmp_path / "archive"), files=QuickFiles())
 
 
+@pytest.mark.id("archive-attempt-overtaken")
 def test_an_attempt_that_another_overtakes_does_not_write_into_its_file(twice: DirectoryDepot) -> None:
     def late() -> Iterator[bytes]:
         yield b"late"
@@ -906,6 +918,7 @@ def test_a_new_file_does_not_take_the_place_of_one_that_came_first(twice: Direct
     assert snapshot(Path(twice.location, "orders-0")) == {"x.log": b"first"}
 
 
+@pytest.mark.id("archive-leftovers")
 def test_what_killed_attempts_left_is_removed_and_other_names_are_not(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive)
@@ -920,6 +933,7 @@ def test_what_killed_attempts_left_is_removed_and_other_names_are_not(store: Sto
 # ---------------------------------------------------------------- a bucket
 
 
+@pytest.mark.id("archive-requests")
 def test_one_record_of_an_archive_takes_four_requests(store: Store, s3: S3Server) -> None:
     """Goal: the manifest, the two indexes of the segment, and the part of the log that holds the record."""
     url = f"s3://{BUCKET}/four"
@@ -943,6 +957,7 @@ def test_a_time_in_an_archive_takes_no_more(store: Store, s3: S3Server) -> None:
     assert len(set(s3.traffic.of("GET", ".log"))) == 1
 
 
+@pytest.mark.id("archive-bucket-missing")
 def test_a_bucket_that_is_not_there_is_not_made(store: Store, s3: S3Server) -> None:
     with pytest.raises(NotAccessible, match="s3://no-such-bucket"):
         store.archive("s3://no-such-bucket/archive", storage_options=s3.options)

@@ -66,6 +66,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, dict[str
     return (request.getfixturevalue("memory") if request.param == "memory" else str(tmp_path / "archive")), {}
 
 
+@pytest.mark.id("archive-gap-declared")
 def test_every_way_of_reading_goes_over_a_gap_that_is_declared(store: Store, place: tuple[str, dict[str, Any]]) -> None:
     url, options = place
     missing = with_a_gap(store, url, **options)
@@ -97,6 +98,7 @@ def test_every_way_of_reading_goes_over_a_gap_that_is_declared(store: Store, pla
         assert latest.offset == missing[0] - 1
 
 
+@pytest.mark.id("archive-hole-undeclared")
 def test_a_hole_that_no_manifest_declares_is_a_loss(store: Store, tmp_path: Path) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     declare(tmp_path / "archive", [])

@@ -66,6 +66,7 @@ def index_path(root: Path) -> Path:
     return next(path for path in sorted((root / "customers-0").glob("*.keyindex")))
 
 
+@pytest.mark.id("key-requests")
 def test_a_key_is_found_with_few_requests_for_parts_of_the_index(
     archive: tuple[str, Store], s3: S3Server, root: Path
 ) -> None:
@@ -183,6 +184,7 @@ def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
     assert open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", seal) is None
 
 
+@pytest.mark.id("key-page-damaged")
 def test_a_damaged_page_is_told_and_the_key_found_all_the_same(
     root: Path, s3: S3Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -93,6 +93,7 @@ def test_the_manifest_has_the_heads_of_seals_and_the_archive_their_tables(store:
         assert entry.files[names.SEAL].size == len(copied) > HEAD_SIZE
 
 
+@pytest.mark.id("archive-batch-moved")
 @pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
 def test_a_batch_that_was_moved_in_an_archive_is_never_shown(store: Store, tmp_path: Path, which: int) -> None:
     """Goal: the last segment of an archive is read as one that grows, and is checked all the same."""

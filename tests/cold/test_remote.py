@@ -138,6 +138,7 @@ def test_following_a_log_at_a_url_ends_where_it_ends(memory: str, directory: Pat
 # ---------------------------------------------------------------- how much it asks
 
 
+@pytest.mark.id("bucket-requests")
 def test_one_record_of_a_bucket_takes_a_dozen_requests_and_little_of_the_log(s3: S3Server, bucket: str) -> None:
     """Goal: what opening and one seek cost does not depend on how many segments and bytes there are."""
     with seeklog.open(bucket, storage_options=s3.options) as store:
@@ -259,6 +260,7 @@ def test_options_that_the_backend_does_not_know_are_refused() -> None:
     assert "hunter2" not in str(caught.value)
 
 
+@pytest.mark.id("bucket-unreachable")
 def test_a_bucket_that_cannot_be_reached_is_our_error_in_one_line() -> None:
     options = {"key": "k", "secret": "hunter2", "endpoint_url": "http://127.0.0.1:9", **PATIENT}
     with pytest.raises(NotAccessible, match=r"s3://cold/orders.*storage_options, and the network") as caught:
@@ -282,6 +284,7 @@ def test_a_bucket_of_other_things_is_no_store(s3: S3Server) -> None:
         seeklog.open(f"s3://{BUCKET}/pictures/cat.jpg", storage_options=s3.options)
 
 
+@pytest.mark.id("bucket-goes-away")
 def test_a_bucket_that_goes_away_under_a_reader_is_our_error(directory: Path) -> None:
     from cold.s3_server import s3_server
 

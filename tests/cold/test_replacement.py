@@ -103,6 +103,7 @@ def repaired(store: Store, root: Path) -> range:
     return range(loss.first_offset, loss.next_offset)
 
 
+@pytest.mark.id("archive-of-a-repaired-log")
 def test_a_repaired_segment_does_not_take_the_place_of_the_whole_one(
     repaired: range, root: Path, archive: Path
 ) -> None:
@@ -198,6 +199,7 @@ def test_a_compacted_log_that_was_cut_and_written_otherwise_is_refused(
     refused(store, archive, "inside of another segment|and compaction changes none")
 
 
+@pytest.mark.id("archive-other-content")
 def test_records_of_other_content_between_the_same_offsets_are_refused(store: Store, root: Path, archive: Path) -> None:
     """Goal: values of the same size make segments of the same offsets; only the records tell."""
     with store._table.writing(PARTITION) as log:
@@ -209,6 +211,7 @@ def test_records_of_other_content_between_the_same_offsets_are_refused(store: St
     refused(store, archive, "is not the one that the source has, and compaction changes none")
 
 
+@pytest.mark.id("archive-segment-inside-another")
 def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store, root: Path, archive: Path) -> None:
     """Goal: no manifest names segments that lie over each other, which nobody could read."""
     last = segment_bases(root / "orders-0")[-1]
@@ -223,6 +226,7 @@ def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store
     refused(store, archive, f"holds offset {begun} inside of another segment")
 
 
+@pytest.mark.id("archive-manifest-unreadable")
 def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive: Path) -> None:
     fill(store, 600)
     depot, rules = CountingDepot(archive), archiving.Rules()

@@ -168,6 +168,7 @@ def test_a_stream_of_an_archive_reads_all_of_it_and_stands_still(
     assert sorted(seen) == sealed(directory, "orders")
 
 
+@pytest.mark.id("archive-gaps-in-spark")
 def test_gaps_that_an_archive_declares_are_no_loss(spark: SparkSession, tmp_path: Path) -> None:
     """Goal: a batch, a stream with small steps and verify go over them, as over what compaction left out."""
     archive = tmp_path / "archive"

@@ -57,6 +57,7 @@ with seeklog.open(source, read_only=True) as store:
 """
 
 
+@pytest.mark.id("archive-processes-race")
 def test_two_processes_that_archive_to_a_directory_come_after_each_other(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     processes = [
@@ -131,6 +132,7 @@ def manifest_in(bucket: tuple[str, dict[str, Any]]) -> Manifest:
     return decode_manifest(version.data, path="")
 
 
+@pytest.mark.id("archive-race-for-the-manifest")
 def test_a_manifest_that_came_in_the_last_moment_is_not_replaced(
     store: Store, bucket: tuple[str, dict[str, Any]]
 ) -> None:
@@ -162,6 +164,7 @@ def test_of_two_that_begin_an_archive_in_one_moment_one_is_told(
         check_same(cold, store)
 
 
+@pytest.mark.id("archive-threads-race")
 def test_threads_that_archive_to_a_bucket_at_once_lose_nothing(
     store: Store, bucket: tuple[str, dict[str, Any]]
 ) -> None:
@@ -194,6 +197,7 @@ def test_threads_that_archive_to_a_bucket_at_once_lose_nothing(
             check_same(cold, store, topic=topic)
 
 
+@pytest.mark.id("archive-race-for-a-file")
 def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
     store: Store, bucket: tuple[str, dict[str, Any]], s3: S3Server
 ) -> None:

@@ -56,6 +56,7 @@ def check_all_states(files: SimFiles, *, before: list[int] | None) -> int:
     return len(seen)
 
 
+@pytest.mark.id("archive-crash-states")
 def test_a_crash_at_any_step_of_an_archiving_leaves_it_whole_or_as_it_was_and_the_next_completes_it() -> None:
     """Goal: the first archiving, one that adds to it, and one that has nothing to add."""
     files = SimFiles(Disk.of({}, directories=["/data"]))
@@ -74,6 +75,7 @@ def test_a_crash_at_any_step_of_an_archiving_leaves_it_whole_or_as_it_was_and_th
     assert states >= STATES_LEAST
 
 
+@pytest.mark.id("archive-removal-waits-for-sync")
 def test_nothing_is_removed_that_a_manifest_which_is_not_durable_has_replaced() -> None:
     """Goal: an archiving was killed where its manifest had just got its name; then power goes during the next."""
 

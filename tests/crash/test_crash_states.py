@@ -14,6 +14,7 @@ STATES_PER_WORKLOAD = 250
 SEED = 1
 
 
+@pytest.mark.id("crash-states")
 @pytest.mark.parametrize("name", WORKLOADS)
 def test_a_crash_at_any_boundary_keeps_every_promise(name: str) -> None:
     """Goal: no state that power loss or a kill may leave breaks what a returned call has promised."""

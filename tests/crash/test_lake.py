@@ -8,6 +8,7 @@ from crash.lake_work import explore_lake
 from crash.sim import Disk, SimFiles
 
 
+@pytest.mark.id("lake-crash-states")
 def test_a_crash_at_any_boundary_leaves_the_old_manifest_or_the_new_one_and_whole_files() -> None:
     assert explore_lake(SimFiles(Disk.of({}, directories=["/lakes"]))) > 60
 

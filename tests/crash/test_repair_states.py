@@ -47,6 +47,7 @@ NAMES: Final = Detail(prefixes=1, sectors=1, omissions=24, samples=12)
 STATES_LEAST: Final = 40
 
 
+@pytest.mark.id("repair-crash-states")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) -> None:
     whole = SimFiles(Disk.of({}, directories=["/data"]))
@@ -70,6 +71,7 @@ def test_a_repair_that_a_crash_interrupts_is_done_by_the_next(damage: Damage) ->
         assert promise.violations(disk) == []
 
 
+@pytest.mark.id("repair-syncs-first")
 @pytest.mark.parametrize("damage", [damage_inside, damage_the_checkpoint])
 def test_no_repair_promises_what_only_the_page_cache_holds(damage: Damage) -> None:
     """Goal: the writer was killed before a sync; a power loss while its log is repaired, or then, leaves no hole."""
@@ -97,6 +99,7 @@ def test_no_repair_promises_what_only_the_page_cache_holds(damage: Damage) -> No
     assert promised >= STATES_LEAST, promised
 
 
+@pytest.mark.id("repair-names-durable")
 @pytest.mark.parametrize("nth", [1, 2])
 def test_no_repair_removes_what_only_a_name_that_is_not_durable_stands_for(nth: int) -> None:
     """Goal: a compaction was killed where a new segment had just got its name; power goes as a repair ends it."""
@@ -125,6 +128,7 @@ def test_no_repair_removes_what_only_a_name_that_is_not_durable_stands_for(nth: 
             assert {record.key: record.value for record in log.scan()} == expected
 
 
+@pytest.mark.id("repair-killed")
 @pytest.mark.parametrize("is_before", [True, False])
 def test_a_repair_that_is_killed_at_any_change_is_done_by_the_next(tmp_path: Path, is_before: bool) -> None:
     source = tmp_path / "whole"

@@ -30,6 +30,7 @@ SEEDS = {
 SEED = 1
 
 
+@pytest.mark.id("store-crash-states")
 @pytest.mark.parametrize("name", STORE_WORKLOADS)
 def test_a_crash_at_any_boundary_keeps_every_promise_of_a_store(name: str) -> None:
     """Goal: no state that power loss or a kill may leave breaks what a returned call has promised."""
@@ -105,6 +106,7 @@ class NoDirectoryRename(SimFiles):
             super().rename(source, target)
 
 
+@pytest.mark.id("store-crash-states-sensitive")
 @pytest.mark.parametrize(
     ("disk_type", "name"),
     [

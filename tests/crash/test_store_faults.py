@@ -216,6 +216,7 @@ def fail_everywhere(name: str, error: int, *, stride: int, lasting: bool = False
 ERRORS = pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 
 
+@pytest.mark.id("store-disk-fails")
 @ERRORS
 @pytest.mark.parametrize("name", CASES)
 def test_a_change_that_meets_a_failing_disk_is_made_whole_or_not_at_all(name: str, error: int) -> None:

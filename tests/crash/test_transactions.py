@@ -57,6 +57,7 @@ def judge(on: StoreRecorder, *disks: Any) -> None:
         assert not on.promise.violations(outcome, is_power_loss=True)
 
 
+@pytest.mark.id("transaction-intent-first")
 def test_a_transaction_is_durable_before_anything_is_appended_for_it(on: StoreRecorder) -> None:
     """Goal: power that is lost after a part was finished must not take the transaction back: Spark would repeat it."""
     transaction = interrupt(on)

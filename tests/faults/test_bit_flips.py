@@ -26,6 +26,7 @@ SHORT_STEP = 29
 either_way = pytest.mark.parametrize("read_only", [True, False])
 
 
+@pytest.mark.id("log-bits-flipped")
 @either_way
 def test_no_single_bit_flip_is_silent(read_only: bool) -> None:
     subject = closed_log("none")
@@ -50,6 +51,7 @@ def test_no_single_bit_flip_of_a_killed_log_is_silent(read_only: bool) -> None:
     assert tally.counts["cut"] > 0
 
 
+@pytest.mark.id("small-file-bits-flipped")
 @either_way
 @pytest.mark.parametrize("name", [names.LEADER_EPOCHS, names.CHECKPOINT, names.WATERMARK])
 def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool) -> None:
@@ -61,6 +63,7 @@ def test_no_single_bit_flip_of_a_small_file_is_silent(name: str, read_only: bool
     assert tally.broken == []
 
 
+@pytest.mark.id("index-bits-flipped")
 @either_way
 def test_no_single_bit_flip_of_an_index_is_ever_noticed_by_a_caller(read_only: bool) -> None:
     """Goal: an index is advice. Its damage is neither an error nor another answer."""
@@ -73,6 +76,7 @@ def test_no_single_bit_flip_of_an_index_is_ever_noticed_by_a_caller(read_only: b
     assert set(tally.counts) == {"same"}
 
 
+@pytest.mark.id("base-offset-flipped")
 @either_way
 @pytest.mark.parametrize("byte", [0, 3, 7])
 def test_a_damaged_base_offset_in_a_compacted_segment_is_no_gap(byte: int, read_only: bool) -> None:
@@ -104,6 +108,7 @@ def test_without_pages_a_batch_that_goes_past_its_segments_end_is_damage_all_the
     assert tally.counts["error"] > 0
 
 
+@pytest.mark.id("index-contradicts-log")
 def test_an_index_that_contradicts_the_log_does_not_make_damage_the_truth() -> None:
     """Goal: where the file is not the one that was sealed, the seal stays, and so does what proves the damage."""
     subject = compacted_log("none")
@@ -131,6 +136,7 @@ def test_an_offset_that_no_segment_can_hold_is_not_believed_in_a_brokers_directo
     assert tally.counts == {"error": 3}
 
 
+@pytest.mark.id("watermark-flipped")
 @pytest.mark.parametrize("subject", [log_with_watermark(is_closed=False), killed_log("none")], ids=["manual", "os"])
 def test_a_damaged_watermark_shows_no_more_than_the_checkpoint_and_is_told_once(subject: LogSubject) -> None:
     """Goal: readers that see less than was published are told why; a writer publishes it anew."""

@@ -40,6 +40,7 @@ places = pytest.mark.parametrize(("suffix", "which"), PLACES)
 either_way = pytest.mark.parametrize("read_only", [True, False])
 
 
+@pytest.mark.id("index-wrong")
 @either_way
 @places
 @pytest.mark.parametrize("way", WAYS)
@@ -49,6 +50,7 @@ def test_a_wrong_index_changes_no_answer_and_is_warned_of_once(
     assert objection(way, suffix=suffix, which=which, read_only=read_only) == ""
 
 
+@pytest.mark.id("index-is-a-link")
 @either_way
 @places
 def test_a_link_in_the_place_of_an_index_is_not_followed(
@@ -57,6 +59,7 @@ def test_a_link_in_the_place_of_an_index_is_not_followed(
     assert link_objection(tmp_path, suffix=suffix, which=which, read_only=read_only) == ""
 
 
+@pytest.mark.id("index-missing")
 @either_way
 def test_without_any_index_every_answer_is_the_same(read_only: bool) -> None:
     answers = expected(read_only=read_only)

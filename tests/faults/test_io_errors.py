@@ -58,6 +58,7 @@ def run_until_it_fails(files: FaultyFiles, config: LogConfig) -> tuple[Log | Non
     return log, acknowledged, None
 
 
+@pytest.mark.id("sync-fails")
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC], ids=["EIO", "ENOSPC"])
 @pytest.mark.parametrize("method", ["sync", "sync_directory"])
 @pytest.mark.parametrize("flush", POLICIES)
@@ -110,6 +111,7 @@ def test_a_failed_sync_stops_the_log_and_a_reopen_shows_all_that_was_acknowledge
     assert failed >= (0 if flush == "os" and method == "sync" else 1)
 
 
+@pytest.mark.id("truncation-sync-fails")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flush: str) -> None:
     """Goal: a reopen shows the log without it, and then a power loss takes nothing of that back."""
@@ -132,6 +134,7 @@ def test_what_a_truncation_cut_off_does_not_come_back_though_its_sync_failed(flu
     assert values_on(sim.durable_disk(), config) == shown == [long_value(number) for number in range(3)]
 
 
+@pytest.mark.id("write-fails")
 @pytest.mark.parametrize("prefix", [0, 1, 40, 100])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int) -> None:
@@ -159,6 +162,7 @@ def test_a_failed_write_stops_the_log_and_loses_nothing(flush: str, prefix: int)
     assert failed >= APPENDS
 
 
+@pytest.mark.id("disk-full-at-append")
 @pytest.mark.parametrize("prefix", [0, 1, 40, 100])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_room(flush: str, prefix: int) -> None:
@@ -195,6 +199,7 @@ def test_a_full_disk_refuses_one_append_and_the_same_log_goes_on_when_there_is_r
     assert refusals >= APPENDS
 
 
+@pytest.mark.id("disk-full-at-roll")
 @pytest.mark.parametrize("suffix", [names.LOG, names.OFFSET_INDEX, names.TIME_INDEX])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_disk_without_room_for_all_files_of_a_new_segment_leaves_none_that_the_old_one_grows_past(
@@ -268,6 +273,7 @@ def test_a_new_segment_whose_files_fail_for_another_reason_stops_the_log(suffix:
     assert values_on(sim.disk(), config) == [values[0], *acknowledged]
 
 
+@pytest.mark.id("disk-full-at-a-change")
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: str) -> None:
@@ -309,6 +315,7 @@ def test_a_full_disk_refuses_a_change_whole_or_takes_it_whole(flush: str, call: 
     assert number > 1
 
 
+@pytest.mark.id("disk-full-at-sync")
 @pytest.mark.parametrize("call", ["truncate_to", "delete_before", "begin_epoch"])
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_sync_without_room_refuses_nothing_that_others_have_seen(flush: str, call: str) -> None:
@@ -408,6 +415,7 @@ def offsets_of(log: Log) -> tuple[int, int, int, int]:
     return log.log_start_offset, log.log_end_offset, log.high_watermark, log.leader_epoch
 
 
+@pytest.mark.id("disk-full-at-creation")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_disk_that_is_full_from_the_start_makes_no_log_and_leaves_none_half_made(flush: str) -> None:
     sim = SimFiles(NEW_DISK)
@@ -569,6 +577,7 @@ def append_for_ever(log: Log) -> None:
         log.append(value_at(log.log_end_offset))
 
 
+@pytest.mark.id("disk-fills")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_a_small_disk_fills_and_the_same_log_goes_on_when_there_is_room(flush: str, small_disk: Path) -> None:
     (small_disk / "filler").write_bytes(bytes(300_000))

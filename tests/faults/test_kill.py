@@ -30,6 +30,7 @@ COUNT = 60  # some 40 kB of records: two rolls
 needs_strace = pytest.mark.skipif(not can_strace(), reason="strace is missing or may not inject here")
 
 
+@pytest.mark.id("kill-at-random")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_every_acknowledged_record_survives_a_kill_at_a_random_moment(flush: str, tmp_path: Path) -> None:
     chance = random.Random(SEED)
@@ -47,6 +48,7 @@ def test_every_record_whose_future_was_done_survives_a_kill(flush: str, tmp_path
         assert not wrong, f"kill {number}, seed {SEED}: {wrong}"
 
 
+@pytest.mark.id("kill-at-a-change")
 @pytest.mark.parametrize("flush", POLICIES)
 def test_every_acknowledged_record_survives_a_kill_around_every_change(flush: str, tmp_path: Path) -> None:
     """Goal: exhaustive. The process dies before, and in another run after, each change to the disk."""
@@ -79,6 +81,7 @@ def appender(
     return lambda report: append_and_report(path, flush, report, count=count, files=files)
 
 
+@pytest.mark.id("kill-in-a-system-call")
 @needs_strace
 @pytest.mark.parametrize("flush", POLICIES)
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "renameat"])

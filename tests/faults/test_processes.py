@@ -26,6 +26,7 @@ READING_SECONDS = 3.0
 LOCKED_WITHIN_SECONDS = 0.1
 
 
+@pytest.mark.id("second-writer-here")
 def test_a_second_writer_in_the_same_process_is_refused_at_once(tmp_path: Path) -> None:
     with Log(tmp_path / "log", config=CONFIG):
         started = time.perf_counter()
@@ -36,6 +37,7 @@ def test_a_second_writer_in_the_same_process_is_refused_at_once(tmp_path: Path) 
     assert refusal.value.owner_pid == os.getpid()
 
 
+@pytest.mark.id("second-writer-elsewhere")
 def test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_holds_it(tmp_path: Path) -> None:
     path = tmp_path / "log"
 
@@ -61,6 +63,7 @@ def test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_hold
         assert log.append(b"value") == 0
 
 
+@pytest.mark.id("lock-free-after-close")
 def test_a_lock_is_free_after_close(tmp_path: Path) -> None:
     for _ in range(3):
         with Log(tmp_path / "log", config=CONFIG) as log:
@@ -90,6 +93,7 @@ def test_a_closed_log_holds_no_file_open(tmp_path: Path) -> None:
     assert open_files() == before
 
 
+@pytest.mark.id("forked-child-cannot-append")
 def test_a_forked_child_cannot_append_and_the_parent_goes_on(tmp_path: Path) -> None:
     with Log(tmp_path / "log", config=CONFIG) as log:
         log.append(b"before")
@@ -151,6 +155,7 @@ def test_a_child_forked_from_a_writer_does_not_keep_the_lock_after_the_writer_cl
         child.wait()
 
 
+@pytest.mark.id("reader-takes-no-lock")
 def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with Log(path, config=CONFIG) as log:
@@ -166,6 +171,7 @@ def test_a_reader_may_always_open_and_takes_no_lock(tmp_path: Path) -> None:
         assert log.append(b"even more") == 2
 
 
+@pytest.mark.id("reader-after-truncation")
 @pytest.mark.parametrize("flush", ["os", "batch"])
 @pytest.mark.parametrize("sizes", [[30, 31, 200], [100] * 6, [61] * 9, [5] * 30], ids=len)
 def test_a_reader_that_was_open_sees_what_follows_a_truncation(flush: str, sizes: list[int], tmp_path: Path) -> None:
@@ -214,6 +220,7 @@ def read_until(log: Log, is_over: Callable[[], bool]) -> tuple[int, int]:
     return seen, overtaken
 
 
+@pytest.mark.id("readers-beside-rolls")
 @pytest.mark.parametrize("flush", ["os", "batch"])
 def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(flush: str, tmp_path: Path) -> None:
     """Goal: two reader processes and two reader threads beside a writer that appends, rolls and deletes."""
@@ -265,6 +272,7 @@ def test_readers_see_no_torn_batch_and_no_gap_while_a_writer_rolls_and_deletes(f
     assert all(seen > 0 for seen, _ in counts)
 
 
+@pytest.mark.id("reader-follows-writer")
 def test_a_reader_that_follows_a_writer_in_another_process_sees_every_record_once(tmp_path: Path) -> None:
     path = tmp_path / "log"
     config = kill_config("batch")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from crash.sim import Disk
 
 
+@pytest.mark.id("torn-tail")
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 100])
 def test_a_torn_last_batch_is_cut_whole_at_every_byte(codec: str, count: int) -> None:
@@ -30,6 +31,7 @@ def test_a_torn_last_batch_is_cut_whole_at_every_byte(codec: str, count: int) ->
         assert tail_objection(codec, count, cut, read_only=False) == "", cut
 
 
+@pytest.mark.id("whole-tail")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize("count", [1, 100])
@@ -39,6 +41,7 @@ def test_a_whole_last_batch_is_kept_and_nothing_is_set_aside(codec: str, count: 
     assert tail_objection(codec, count, len(disk.files[ONE_SEGMENT]) - whole_size, read_only=read_only) == ""
 
 
+@pytest.mark.id("garbage-tail")
 @pytest.mark.parametrize("tail", [b"\0", bytes(61), bytes(4096), b"\xa5" * 100], ids=len)
 def test_zeros_or_garbage_behind_the_last_batch_are_cut_and_kept(tail: bytes) -> None:
     disk, _ = log_with_a_last_batch("none", 1)
@@ -73,6 +76,7 @@ def test_a_reader_stops_before_a_torn_batch_and_changes_nothing(count: int) -> N
         assert tail_objection("none", count, cut, read_only=True) == "", cut
 
 
+@pytest.mark.id("torn-tail-twice")
 def test_a_second_cut_at_the_same_place_keeps_both_pieces() -> None:
     disk, whole_size = log_with_a_last_batch("none", 1)
     log_bytes = disk.files[ONE_SEGMENT]
@@ -89,6 +93,7 @@ def test_a_second_cut_at_the_same_place_keeps_both_pieces() -> None:
     assert sorted(evidence(sim.disk()).values(), key=len) == [first[whole_size:], second[whole_size:]]
 
 
+@pytest.mark.id("torn-index")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("subject", [closed_log("none"), killed_log("none")], ids=["closed", "killed"])
 def test_an_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_only: bool) -> None:
@@ -100,6 +105,7 @@ def test_an_index_torn_at_any_byte_changes_no_answer(subject: LogSubject, read_o
     assert set(tally.counts) == {"same"}
 
 
+@pytest.mark.id("torn-checkpoint")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("name", [names.CHECKPOINT, names.WATERMARK, names.LEADER_EPOCHS])
 def test_a_checkpoint_torn_at_any_byte_is_an_error_or_changes_no_answer(name: str, read_only: bool) -> None:
@@ -112,6 +118,7 @@ def test_a_checkpoint_torn_at_any_byte_is_an_error_or_changes_no_answer(name: st
     assert set(tally.counts) <= {"same", "error"}
 
 
+@pytest.mark.id("torn-segment")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize(
     "subject", [closed_log("none"), compacted_log("none"), repaired_log()], ids=["closed", "compacted", "repaired"]
@@ -126,6 +133,7 @@ def test_a_segment_that_lost_its_end_is_never_read_as_a_shorter_one(subject: Log
     assert set(tally.counts) == {"error"}
 
 
+@pytest.mark.id("torn-below-recovery-point")
 def test_a_segment_cut_below_the_recovery_point_is_refused_and_left_alone() -> None:
     """Goal: a clean close promised every byte; a file that lost some is damage, not a torn tail."""
     disk = make_disk(fill_three_segments)

@@ -37,6 +37,7 @@ def transaction(change: Callable[[Any], Any]) -> bytes:
     return with_line(next(texts.transaction_seeds()), change)
 
 
+@pytest.mark.id("staged-file-names")
 @pytest.mark.parametrize("name", ["../../victim", "/etc/passwd", "seeklog-staged-x", "", None, 5, ["a"]])
 def test_a_transaction_names_no_file_but_a_staged_one(name: object) -> None:
     """The files that it names are removed when it is done."""
@@ -126,6 +127,7 @@ def test_kafkas_texts_with_numbers_that_have_no_room_say_nothing() -> None:
     assert decode_offsets(b"0\n1\npayments 0 9223372036854775808\n") is None
 
 
+@pytest.mark.id("compaction-bounds-record-count")
 @pytest.mark.parametrize("codec", [1, 2, 3, 4])
 def test_compaction_does_not_believe_how_many_records_a_compressed_batch_claims(codec: int) -> None:
     """Room for 2**31 records would be 137 GB."""

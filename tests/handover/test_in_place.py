@@ -251,6 +251,7 @@ def test_a_root_with_a_comma_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- crashes
 
 
+@pytest.mark.id("handover-in-place-crash")
 def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_again() -> None:
     """Goal: nothing is lost whenever the power goes, and what is there of a cluster is whole."""
     files = SimFiles()

@@ -167,6 +167,7 @@ def test_topics_that_are_missing_are_named_with_the_command_that_creates_them(ro
     assert state_of(tmp_path / "data") == there
 
 
+@pytest.mark.id("handover-refuses-replicas")
 @pytest.mark.parametrize(
     ("replicas", "count", "message"),
     [
@@ -263,6 +264,7 @@ def test_a_copy_that_was_done_is_not_done_again(root: Path, data: Path) -> None:
     assert state_of(data) == there
 
 
+@pytest.mark.id("handover-copy-fails")
 @pytest.mark.parametrize("method", ["write", "sync", "rename", "sync_directory"])
 def test_a_copy_that_fails_anywhere_is_finished_by_the_next(tmp_path: Path, method: str) -> None:
     fill(tmp_path / "store")
@@ -283,6 +285,7 @@ def test_a_copy_that_fails_anywhere_is_finished_by_the_next(tmp_path: Path, meth
     assert attempts
 
 
+@pytest.mark.id("handover-copy-crash")
 def test_a_crash_at_any_change_leaves_what_the_next_run_finishes(tmp_path: Path) -> None:
     """Goal: whenever the power goes, the store is as it was, and the same verb ends with all records in the copy."""
     fill(tmp_path / "store", with_groups=False)

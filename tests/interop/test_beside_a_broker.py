@@ -83,6 +83,7 @@ for _ in range(rounds):
 """
 
 
+@pytest.mark.id("index-shrinks-while-read")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("which", ["closed", "active"])
 def test_a_reader_survives_an_index_that_shrinks_while_it_is_read(root: Path, suffix: str, which: str) -> None:
@@ -406,6 +407,7 @@ def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
     at_each_step(root, cleaning, Faults(caplog), ask)
 
 
+@pytest.mark.id("broker-cuts-under-reader")
 @every_opening
 @pytest.mark.parametrize("how", ["scan_chunks", "scan_arrow", "read_batches"])
 def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
@@ -433,6 +435,7 @@ def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
     assert complaints(caplog) == []
 
 
+@pytest.mark.id("cleaner-steps")
 @every_question
 @every_cleaning
 def test_a_store_opened_between_any_two_steps_of_the_cleaner_is_right(

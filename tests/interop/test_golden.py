@@ -54,6 +54,7 @@ def test_the_header_fields_are_read(name: str) -> None:
         assert (header.delete_horizon_ms is not None) == ("delete-horizon" in name)
 
 
+@pytest.mark.id("golden-records")
 @golden
 def test_the_records_are_read(name: str) -> None:
     assert facts(decode_records(raw_bytes(name))) == facts(expected_records(name))

@@ -195,6 +195,7 @@ def stray(root: Path) -> list[str]:
     return [name for name in os.listdir(root) if "stray" in name]
 
 
+@pytest.mark.id("handover-broker-starts")
 def test_all_of_a_store_is_there_in_a_broker_that_starts_on_it(
     broker: HandedOver, root: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -303,6 +304,7 @@ def tool(broker: RealBroker, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.id("handover-into-a-cluster")
 def test_a_store_is_copied_into_a_cluster_with_epochs_that_it_knows(
     jars: Jars, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

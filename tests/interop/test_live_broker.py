@@ -51,6 +51,7 @@ def values(log: Log) -> list[bytes | None]:
     return [record.value for record in log.scan()]
 
 
+@pytest.mark.id("live-broker-readers")
 def test_readers_beside_a_broker_are_right_and_are_not_alarmed(broker: RealBroker, tmp_path: Path) -> None:
     ledger = Ledger(tmp_path / "ledger", create=True)
     traffic = Traffic(broker, ledger)
@@ -92,6 +93,7 @@ def test_a_reader_follows_deleted_records_within_a_second_of_the_brokers_checkpo
         assert values(log) == [b"%d" % number for number in range(42, 100)]
 
 
+@pytest.mark.id("live-broker-deleted-topic")
 def test_a_topic_that_is_deleted_is_not_found_and_one_created_again_is_read_anew(broker: RealBroker) -> None:
     admin = AdminClient(config(broker))
     create(admin, "short-lived", 1)

@@ -58,6 +58,7 @@ def test_the_collection_is_whole_and_small() -> None:
     assert all(path.stat().st_size < 60_000 for path in GOLDEN.iterdir())
 
 
+@pytest.mark.id("release-read")
 @every_release
 def test_a_reader_finds_what_the_release_found_and_changes_nothing(version: str, release: Path) -> None:
     before = contents(release)
@@ -66,6 +67,7 @@ def test_a_reader_finds_what_the_release_found_and_changes_nothing(version: str,
     assert contents(release) == before
 
 
+@pytest.mark.id("release-written")
 @every_release
 def test_a_writer_finds_the_same_and_carries_the_interrupted_transaction_out(version: str, release: Path) -> None:
     before = contents(release)

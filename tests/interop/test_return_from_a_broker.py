@@ -196,6 +196,7 @@ def check_bytes(broker: BrokerPartition) -> None:
 # ---------------------------------------------------------------- coming back
 
 
+@pytest.mark.id("return-reader")
 @every_visit
 @ends
 @stops
@@ -216,6 +217,7 @@ def test_a_reader_sees_what_the_broker_left_and_changes_nothing(
     assert snapshot(root) == before
 
 
+@pytest.mark.id("return-writer")
 @every_visit
 @ends
 @stops
@@ -330,6 +332,7 @@ def test_a_torn_tail_that_a_killed_broker_left_is_cut_and_kept(root: Path) -> No
 # ---------------------------------------------------------------- damage is damage
 
 
+@pytest.mark.id("return-damage")
 @pytest.mark.parametrize("visit", [appends, compacts_its_own, merges_ours_and_its_own], ids=lambda v: v.__name__)
 @pytest.mark.parametrize("number", [0, 1, -1])
 def test_damage_in_what_a_broker_left_is_told_and_nothing_is_cut(root: Path, visit: Visit, number: int) -> None:

@@ -59,6 +59,7 @@ def test_what_is_durable_is_not_synced_again() -> None:
     assert disk.syncs == 1
 
 
+@pytest.mark.id("group-commit-shares-syncs")
 def test_threads_that_wait_while_a_sync_runs_share_the_next_one() -> None:
     disk = Disk()
     commit = GroupCommit(disk.sync)
@@ -188,6 +189,7 @@ def test_a_sync_that_a_truncation_overtakes_vouches_for_nothing(tmp_path: Path) 
         assert log.log_end_offset == log.recovery_point == 6
 
 
+@pytest.mark.id("append-during-sync")
 def test_what_is_appended_while_a_sync_runs_is_neither_durable_nor_shown(tmp_path: Path) -> None:
     class AppendsMeanwhile(QuickFiles):
         is_due = False

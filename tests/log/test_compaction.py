@@ -207,6 +207,7 @@ def test_a_log_that_is_not_compacted_refuses(tmp_path: Path) -> None:
         log.compact()
 
 
+@pytest.mark.id("compaction-needs-keys")
 @pytest.mark.parametrize("codec", MORE)
 def test_a_record_without_key_is_refused_by_every_way_in(tmp_path: Path, codec: str) -> None:
     with open_compacted(tmp_path, compression_type=codec) as log:

@@ -109,6 +109,7 @@ def test_retention_that_is_quicker_than_compaction_is_let_by(tmp_path: Path) -> 
             assert not [*(tmp_path / str(number)).glob("*.cleaned")]
 
 
+@pytest.mark.id("compaction-overtaken-by-truncation")
 @pytest.mark.parametrize("place", [0, 1, 2])
 @pytest.mark.parametrize("suffix", [".log.cleaned", ".index.cleaned", ".seal.cleaned"])
 def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, suffix: str, place: int) -> None:
@@ -136,6 +137,7 @@ def test_a_truncation_that_is_quicker_than_compaction_is_let_by(tmp_path: Path, 
             assert everything(log) == after
 
 
+@pytest.mark.id("compaction-after-truncation")
 @pytest.mark.parametrize(
     ("call", "suffix"),
     [("read", ".log"), ("open", ".log.cleaned"), ("remove", ".log.cleaned"), ("open", ".seal.cleaned")],
@@ -174,6 +176,7 @@ def test_what_is_appended_after_a_truncation_is_not_compacted_by_the_offsets_tha
         assert not [*tmp_path.glob("*.cleaned"), *tmp_path.glob("*.swap")]
 
 
+@pytest.mark.id("compaction-waits-for-truncation")
 @pytest.mark.parametrize("method", ["sync", "sync_directory"])
 def test_compaction_that_meets_what_a_truncation_is_cutting_waits_for_it(tmp_path: Path, method: str) -> None:
     """Goal: a file that is cut or gone, though the log does not know it yet, is no damage."""
@@ -419,6 +422,7 @@ def test_a_close_stops_a_compaction(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- readers
 
 
+@pytest.mark.id("compaction-under-scan")
 def test_a_scan_that_is_under_way_goes_on(tmp_path: Path) -> None:
     with open_compacted(tmp_path, max_open_segments=1) as log, open_reader(tmp_path) as other:
         churn(log, 400, keys=30)
@@ -466,6 +470,7 @@ def test_a_reader_that_came_before_the_seal_goes_on(tmp_path: Path) -> None:
         assert set(everything(log)) <= set(got)
 
 
+@pytest.mark.id("compaction-merges-under-reader")
 def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> None:
     with open_compacted(tmp_path, segment_bytes=2000) as log:
         churn(log, 10)
@@ -481,6 +486,7 @@ def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> 
 # ---------------------------------------------------------------- crashes
 
 
+@pytest.mark.id("compaction-death")
 def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     step = 0
     while True:

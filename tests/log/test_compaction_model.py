@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
@@ -151,6 +152,7 @@ steps = st.one_of(
 )
 
 
+@pytest.mark.id("compaction-transactions-model")
 @settings(max_examples=2 * EXAMPLES, deadline=None)
 @given(history=st.lists(steps, max_size=40))
 def test_transactions_are_compacted_by_kafkas_rules(history: list[tuple[Any, ...]]) -> None:

@@ -96,6 +96,7 @@ HISTORIES = [
 ]
 
 
+@pytest.mark.id("compaction-transactions")
 @pytest.mark.parametrize(("history", "expected"), HISTORIES)
 def test_what_is_left_of_a_history(tmp_path: Path, history: str, expected: Sequence[str]) -> None:
     clock = FakeClock()
@@ -156,6 +157,7 @@ def test_a_transaction_whose_marker_is_above_the_watermark_has_not_ended(tmp_pat
         assert seen(tmp_path) == ["1()", "a", "1-", "b"]
 
 
+@pytest.mark.id("compaction-marker-damaged")
 def test_a_damaged_marker_behind_is_refused_before_anything_changes(tmp_path: Path) -> None:
     with open_compacted(tmp_path) as log:
         Coordinator(log).do("a a 1b b | c c | 1+ |")

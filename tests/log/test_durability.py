@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from log.workbench import BATCH_BYTES, FIRST_LOG, CountingFiles, FakeClock, fill, open_log, wait_until
 from seeklog import Log, Record, names
 from seeklog.record.batch import encode_batch
@@ -33,6 +35,7 @@ def test_a_flush_of_what_is_durable_syncs_nothing(log: Log, tmp_path: Path) -> N
         assert files.count("sync", "") == before
 
 
+@pytest.mark.id("flush-batch-syncs")
 def test_with_flush_batch_every_append_is_synced_before_it_returns(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files, flush="batch") as log:

@@ -203,6 +203,7 @@ def test_a_truncation_takes_epochs_with_it_and_the_current_one_goes_on(tmp_path:
         assert [batch.header.leader_epoch for batch in log.read_batches(0)] == [0, 0, 0, 2, 7]
 
 
+@pytest.mark.id("epochs-without-room")
 def test_a_truncation_stops_where_its_epochs_find_no_room(tmp_path: Path) -> None:
     """What would be appended has another epoch than the one that is on disk for its offsets."""
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")

@@ -27,6 +27,7 @@ CHANGES: dict[str, Callable[[str], object]] = {
 }
 
 
+@pytest.mark.id("linked-directory-unchanged")
 @pytest.mark.parametrize("change", CHANGES)
 def test_nothing_is_changed_in_a_directory_that_a_link_leads_to(tmp_path: Path, change: str) -> None:
     outside = tmp_path / "outside"
@@ -41,6 +42,7 @@ def test_nothing_is_changed_in_a_directory_that_a_link_leads_to(tmp_path: Path, 
     assert (outside / "a").read_bytes() == b"mine"
 
 
+@pytest.mark.id("lock-directory-moved")
 @pytest.mark.parametrize("is_made_anew", [False, True])
 def test_a_lock_whose_directory_was_moved_away_meanwhile_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_made_anew: bool
@@ -107,6 +109,7 @@ def test_a_log_may_be_reached_through_a_link_to_it(tmp_path: Path) -> None:
         assert log.log_end_offset == 4
 
 
+@pytest.mark.id("log-directory-becomes-link")
 def test_a_log_whose_directory_becomes_a_link_writes_no_file_where_it_points_to(tmp_path: Path) -> None:
     """Goal: it stops at the next roll, and does not go on elsewhere."""
     outside = tmp_path / "outside"

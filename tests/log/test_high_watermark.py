@@ -15,6 +15,7 @@ from seeklog.record.codec import CODEC_NAMES
 by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in CODECS])
 
 
+@pytest.mark.id("high-watermark-follows-write")
 @pytest.mark.parametrize("flush", ["os", "interval"])
 def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> None:
     with open_log(tmp_path, flush=flush) as log:
@@ -23,6 +24,7 @@ def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> Non
         assert (log.high_watermark, log.recovery_point) == (3, 0)
 
 
+@pytest.mark.id("flush-batch-high-watermark")
 def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) -> None:
     files = FailingSyncFiles()
     log = open_log(tmp_path, flush="batch", files=files)
@@ -37,6 +39,7 @@ def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) ->
     log.close()
 
 
+@pytest.mark.id("read-up-to-high-watermark")
 def test_reads_stop_at_the_high_watermark_and_uncommitted_ones_go_on(tmp_path: Path) -> None:
     with open_log(tmp_path, high_watermark="manual") as log:
         fill(log, 5)

@@ -87,6 +87,7 @@ def log(tmp_path: Path) -> Iterator[Log]:
 # Appending
 
 
+@pytest.mark.id("producer-repeats-a-batch")
 @pytest.mark.parametrize("codec", ["none", "zstd"])
 @pytest.mark.parametrize("flush", ["os", "batch"])
 def test_a_repeated_batch_is_acknowledged_with_its_first_offset_and_written_once(
@@ -121,6 +122,7 @@ def test_batches_carry_their_producer(log: Log) -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (2**62, 3, 5)
 
 
+@pytest.mark.id("producer-refusals")
 @pytest.mark.parametrize(
     ("sequence", "epoch", "expected"),
     [(6, 1, OutOfOrderSequence), (1, 1, DuplicateSequence), (0, 0, ProducerFenced), (4, 2, OutOfOrderSequence)],
@@ -214,6 +216,7 @@ def test_a_snapshot_is_written_where_a_segment_begins_and_where_the_log_is_close
     assert snapshots(tmp_path) == [*segment_bases(tmp_path)[1:], 17], "the one in between is of no use any more"
 
 
+@pytest.mark.id("producer-known-after-open")
 def test_a_clean_open_reads_one_snapshot_and_no_batch(tmp_path: Path) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
@@ -256,6 +259,7 @@ def test_a_killed_writer_is_remembered_by_its_batches(tmp_path: Path, rolls: boo
         assert append(log, 16) == range(32, 34)
 
 
+@pytest.mark.id("producer-snapshot-damaged")
 @pytest.mark.parametrize("damage", [b"", b"\0" * 56, b"not a snapshot"], ids=["empty", "zeros", "foreign"])
 def test_a_damaged_snapshot_is_passed_over_and_told_once(
     tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
@@ -276,6 +280,7 @@ def test_a_damaged_snapshot_is_passed_over_and_told_once(
     assert not caplog.records
 
 
+@pytest.mark.id("producer-snapshots-lost")
 def test_lost_snapshots_are_made_up_for_by_the_log(tmp_path: Path) -> None:
     with open_log(tmp_path, **SEGMENT) as log:
         for sequence in range(0, 16, 2):
@@ -369,6 +374,7 @@ def test_producers_outlive_their_records(tmp_path: Path) -> None:
             assert append(log, 8).start >= 20
 
 
+@pytest.mark.id("producer-known-after-emptying")
 @pytest.mark.parametrize("way", ["deleted", "cut"])
 def test_a_producer_is_known_though_a_log_was_emptied_and_rolled_before_a_crash(tmp_path: Path, way: str) -> None:
     """The segment with its records was the active one when all went, so that nothing below it was to be kept.

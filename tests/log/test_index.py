@@ -186,6 +186,7 @@ def test_the_first_batch_of_every_segment_has_no_entry(tmp_path: Path) -> None:
         assert offset_entries(tmp_path, base) == [(1, BATCH_BYTES), (2, 2 * BATCH_BYTES)]
 
 
+@pytest.mark.id("index-entries")
 def test_an_entry_has_the_last_offset_of_its_batch_and_where_that_batch_starts(tmp_path: Path) -> None:
     with open_log(tmp_path, index_interval_bytes=0, initial_offset=5000) as log:
         log.append_many([Record(b"")] * 4)

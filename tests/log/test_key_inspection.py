@@ -81,6 +81,7 @@ def test_key_indexes_that_are_as_they_should_be_are_passed_over_and_stay(log: Pa
     assert contents(log) == before
 
 
+@pytest.mark.id("key-index-rebuilt")
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_key_index_that_is_damaged_or_wrong_is_told_and_made_anew(log: Path, damage: str) -> None:
     before = contents(log)

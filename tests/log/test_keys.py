@@ -76,6 +76,7 @@ def answers(path: Path, *, read_only: bool = False, **words: Any) -> dict[bytes,
 # ---------------------------------------------------------------- what is found
 
 
+@pytest.mark.id("latest-for-key")
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("key_index", ["lazy", "seal", "none"])
 def test_the_newest_record_of_each_key_is_found(tmp_path: Path, compression: str, key_index: str) -> None:
@@ -268,6 +269,7 @@ def append_unreadable(log: Log) -> None:
 UNREADABLE = {"key_index": "seal", "max_decompressed_bytes": 100_000, "segment_bytes": SEGMENT_BYTES}
 
 
+@pytest.mark.id("key-index-impossible")
 def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -417,6 +419,7 @@ def entries_or_reason(path: Path, data: bytes) -> object:
     return open_key_index(data, seal)
 
 
+@pytest.mark.id("key-index-bits-flipped")
 def test_every_flipped_bit_of_a_side_file_is_noticed(made: tuple[Path, dict[bytes, Record | None]]) -> None:
     path, _ = made
     whole = key_files(path)[0].read_bytes()
@@ -454,6 +457,7 @@ def damages(path: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.id("key-index-damaged")
 @pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize(
     "damage",

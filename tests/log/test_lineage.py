@@ -77,6 +77,7 @@ def segment_files(path: Path, suffix: str = ".log") -> list[Path]:
 # ---------------------------------------------------------------- S0: a sparse offset index
 
 
+@pytest.mark.id("s0-interval-of-records")
 def test_s0_with_an_interval_of_records_every_nth_record_gets_an_entry(tmp_path: Path) -> None:
     """The bytes alone would give none: 40 batches of 78 bytes are below 4096."""
     make_log(tmp_path, 40, config=LogConfig(flush="os", index_interval_records=4))
@@ -86,6 +87,7 @@ def test_s0_with_an_interval_of_records_every_nth_record_gets_an_entry(tmp_path:
     assert entries == [(offset, offset * BATCH_BYTES) for offset in range(4, 40, 4)]
 
 
+@pytest.mark.id("s0-index-never-stale")
 def test_s0_the_index_is_built_by_the_append_and_never_stale(tmp_path: Path) -> None:
     """After each append, before any close: every offset so far is found within one interval."""
     with Log(tmp_path, config=LogConfig(flush="os", index_interval_bytes=2 * BATCH_BYTES)) as log:
@@ -94,6 +96,7 @@ def test_s0_the_index_is_built_by_the_append_and_never_stale(tmp_path: Path) -> 
             assert log.seek(number).scanned_bytes <= 4 * BATCH_BYTES
 
 
+@pytest.mark.id("s0-seek-scans-one-interval")
 @pytest.mark.parametrize("interval", [0, 1, 500, 4096])
 def test_s0_a_seek_scans_at_most_one_interval_from_any_offset(tmp_path: Path, interval: int) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", index_interval_bytes=interval)) as log:
@@ -108,6 +111,7 @@ def test_s0_a_seek_scans_at_most_one_interval_from_any_offset(tmp_path: Path, in
             assert found.scanned_bytes <= interval + 2 * BATCH_BYTES
 
 
+@pytest.mark.id("s0-first-and-last")
 def test_s0_the_first_and_the_last_offset_are_found(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os")) as log:
         fill(log, 100)
@@ -118,6 +122,7 @@ def test_s0_the_first_and_the_last_offset_are_found(tmp_path: Path) -> None:
         assert log.seek(99).position == 99 * BATCH_BYTES
 
 
+@pytest.mark.id("s0-beyond-the-tail")
 @pytest.mark.parametrize("offset", [-1, 100, 101, 2**62])
 def test_s0_an_offset_beyond_the_tail_is_an_error_before_the_index_is_touched(tmp_path: Path, offset: int) -> None:
     files = WatchedFiles()
@@ -137,12 +142,14 @@ def test_s0_an_offset_beyond_the_tail_is_an_error_before_the_index_is_touched(tm
     assert files.reads == []
 
 
+@pytest.mark.id("s0-empty-log")
 @pytest.mark.parametrize("offset", [0, 1, -1])
 def test_s0_any_seek_in_an_empty_log_is_an_error(tmp_path: Path, offset: int) -> None:
     with Log(tmp_path) as log, pytest.raises(OffsetOutOfRange, match="empty"):
         log.seek(offset)
 
 
+@pytest.mark.id("s0-index-per-segment")
 def test_s0_every_segment_has_its_own_index(tmp_path: Path) -> None:
     config = LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES, index_interval_bytes=0)
     make_log(tmp_path, 35, config=config)
@@ -164,6 +171,7 @@ def open_in_this_process(path: Path) -> int:
     return sum(str(path) in line for line in [*handles, *maps])
 
 
+@pytest.mark.id("s0-old-indexes-released")
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="counts open files in /proc; run on Linux")
 def test_s0_old_indexes_are_let_go_when_many_segments_are_read(tmp_path: Path) -> None:
     make_log(tmp_path, 300, config=LogConfig(flush="os", segment_bytes=3 * BATCH_BYTES))
@@ -179,6 +187,7 @@ def test_s0_old_indexes_are_let_go_when_many_segments_are_read(tmp_path: Path) -
 # ---------------------------------------------------------------- S1: the offset index of distributedlog
 
 
+@pytest.mark.id("s1-index-size")
 def test_s1_an_index_takes_a_fifth_of_a_percent_of_its_log(tmp_path: Path) -> None:
     """8 bytes for 4096 of log: 0.195 %. Batches of 16 KB would need even less."""
     with Log(tmp_path, config=LogConfig(flush="os")) as log:
@@ -193,6 +202,7 @@ def test_s1_an_index_takes_a_fifth_of_a_percent_of_its_log(tmp_path: Path) -> No
     assert 0 < index_size / log_size <= 8 / 4096
 
 
+@pytest.mark.id("s1-what-is-mapped")
 @pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="reads maps from /proc; run on Linux")
 def test_s1_only_key_indexes_are_mapped_and_only_for_reading(tmp_path: Path) -> None:
     """A broker cuts logs and indexes in place, and a read beyond the end of a map kills the process."""
@@ -209,6 +219,7 @@ def test_s1_only_key_indexes_are_mapped_and_only_for_reading(tmp_path: Path) -> 
     assert all(fields[1].startswith("r--") for fields in maps)
 
 
+@pytest.mark.id("s1-late-entry-checked")
 def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """`validate_index` of the document looks at ten entries; here the 51st lies, and reads are right."""
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
@@ -223,6 +234,7 @@ def test_s1_an_entry_far_behind_the_first_ten_is_checked(tmp_path: Path, caplog:
     assert any(record.name.startswith("seeklog") and "index" in record.message for record in caplog.records)
 
 
+@pytest.mark.id("s1-every-entry-checked")
 def test_s1_validation_looks_at_every_entry(tmp_path: Path) -> None:
     """Each entry in turn points one batch too far, behind its own end of the log for the last one."""
     make_log(tmp_path, 100, config=LogConfig(flush="os", index_interval_bytes=0))
@@ -237,6 +249,7 @@ def test_s1_validation_looks_at_every_entry(tmp_path: Path) -> None:
         assert number in [problem.entry for problem in validate_index(tmp_path / FIRST_LOG)]
 
 
+@pytest.mark.id("s1-index-rebuilt")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 @pytest.mark.parametrize("damage", ["missing", "empty", "torn", "foreign"])
 def test_s1_an_index_is_recovered_or_rebuilt_to_the_bytes_it_had(tmp_path: Path, damage: str, suffix: str) -> None:
@@ -259,6 +272,7 @@ def test_s1_an_index_is_recovered_or_rebuilt_to_the_bytes_it_had(tmp_path: Path,
     assert indexes.offsets.lookup(99).position <= 99 * BATCH_BYTES
 
 
+@pytest.mark.id("s1-index-behind-its-log")
 def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path) -> None:
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
     whole = (tmp_path / FIRST_INDEX).read_bytes()
@@ -268,6 +282,7 @@ def test_s1_an_index_that_is_behind_its_log_is_brought_up_to_date(tmp_path: Path
         assert [record.value for record in log.read(150, max_records=3)] == [value_of(n) for n in range(150, 153)]
 
 
+@pytest.mark.id("s1-offset-at-time")
 @pytest.mark.parametrize("batch_records", [1, 7])
 def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path, batch_records: int) -> None:
     """Timestamps go back and forth by up to 50 ms, as those of several producers do."""
@@ -283,6 +298,7 @@ def test_s1_time_leads_to_the_offset_that_a_linear_search_finds(tmp_path: Path, 
             assert log.offset_at_time(sought) == expected
 
 
+@pytest.mark.id("s1-torn-tail")
 def test_s1_a_torn_tail_does_not_swallow_the_next_append(tmp_path: Path) -> None:
     """In the document's own code the next append lands behind the torn bytes and is never read."""
     make_log(tmp_path, 5)
@@ -296,6 +312,7 @@ def test_s1_a_torn_tail_does_not_swallow_the_next_append(tmp_path: Path) -> None
         assert [record.value for record in log.scan()] == [*(value_of(n) for n in range(5)), b"after"]
 
 
+@pytest.mark.id("s1-entry-of-zeros")
 def test_s1_a_first_entry_of_zeros_does_not_make_an_index_read_as_empty(tmp_path: Path) -> None:
     """(0, 0) is a legal entry of an older broker: one record, in the first batch of the segment."""
     make_log(tmp_path, 100, config=LogConfig(flush="os", index_interval_bytes=0))
@@ -309,6 +326,7 @@ def test_s1_a_first_entry_of_zeros_does_not_make_an_index_read_as_empty(tmp_path
         assert log.seek(99).scanned_bytes <= 2 * BATCH_BYTES
 
 
+@pytest.mark.id("s1-reads-use-the-index")
 def test_s1_a_read_uses_the_index(tmp_path: Path) -> None:
     """In the document's own code it never did. One record of 10,000 costs a few kilobytes of reading."""
     make_log(tmp_path, 10_000)
@@ -325,12 +343,14 @@ def test_s1_a_read_uses_the_index(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- S2: a single-partition log in Python
 
 
+@pytest.mark.id("s2-segment-names-and-rolls")
 def test_s2_segments_are_named_by_twenty_digits_and_roll_by_size(tmp_path: Path) -> None:
     make_log(tmp_path, 25, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES))
 
     assert [path.name for path in segment_files(tmp_path)] == [f"{base:020d}.log" for base in (0, 10, 20)]
 
 
+@pytest.mark.id("s2-only-the-last-is-written")
 def test_s2_only_the_last_segment_is_written(tmp_path: Path) -> None:
     config = LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)
     make_log(tmp_path, 25, config=config)
@@ -342,6 +362,7 @@ def test_s2_only_the_last_segment_is_written(tmp_path: Path) -> None:
     assert sealed == {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in sealed}
 
 
+@pytest.mark.id("s2-gaps-are-read")
 def test_s2_offsets_are_stored_so_gaps_are_read_as_they_are(tmp_path: Path) -> None:
     """What compaction leaves: batches 0-1, 5, 9-10 of a segment."""
     batches = [
@@ -356,6 +377,7 @@ def test_s2_offsets_are_stored_so_gaps_are_read_as_they_are(tmp_path: Path) -> N
         assert log.append(b"next") == 11
 
 
+@pytest.mark.id("s2-synced-before-return")
 def test_s2_with_flush_batch_a_record_is_synced_before_append_returns(tmp_path: Path) -> None:
     files = WatchedFiles()
     with Log(tmp_path, config=LogConfig(flush="batch"), files=files, background=False) as log:
@@ -367,6 +389,7 @@ def test_s2_with_flush_batch_a_record_is_synced_before_append_returns(tmp_path: 
             assert log.recovery_point == number + 1
 
 
+@pytest.mark.id("s2-reads-across-segments")
 def test_s2_reading_streams_across_segments(tmp_path: Path) -> None:
     make_log(tmp_path, 95, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES))
 
@@ -375,6 +398,7 @@ def test_s2_reading_streams_across_segments(tmp_path: Path) -> None:
             assert [record.offset for record in log.scan(start)] == list(range(start, 95))
 
 
+@pytest.mark.id("s2-delete-before")
 @pytest.mark.parametrize("cutoff", range(26))
 def test_s2_segments_wholly_below_a_cutoff_go_and_the_active_one_never_does(tmp_path: Path, cutoff: int) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
@@ -388,6 +412,7 @@ def test_s2_segments_wholly_below_a_cutoff_go_and_the_active_one_never_does(tmp_
         assert log.append(b"still written") == 25
 
 
+@pytest.mark.id("s2-sendfile")
 def test_s2_sendfile_carries_the_bytes_of_the_log_to_a_socket(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
         fill(log, 25)
@@ -406,6 +431,7 @@ def test_s2_sendfile_carries_the_bytes_of_the_log_to_a_socket(tmp_path: Path) ->
 # ---------------------------------------------------------------- S3: a commit log in Go
 
 
+@pytest.mark.id("s3-buffering-writer")
 def test_s3_what_the_buffering_writer_acknowledged_is_read_at_once(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os")) as log, LogWriter(log, linger_ms=1) as writer:
         for number in range(50):
@@ -413,6 +439,7 @@ def test_s3_what_the_buffering_writer_acknowledged_is_read_at_once(tmp_path: Pat
             assert next(log.read(offset)).value == value_of(number)
 
 
+@pytest.mark.id("s3-flush-makes-readable")
 def test_s3_a_flush_makes_everything_in_the_writers_buffer_readable(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os")) as log, LogWriter(log, linger_ms=60_000) as writer:
         for number in range(50):
@@ -422,6 +449,7 @@ def test_s3_a_flush_makes_everything_in_the_writers_buffer_readable(tmp_path: Pa
         assert [record.value for record in log.scan()] == [value_of(number) for number in range(50)]
 
 
+@pytest.mark.id("s3-sparse-index")
 def test_s3_the_index_is_sparse(tmp_path: Path) -> None:
     make_log(tmp_path, 1000)
 
@@ -431,6 +459,7 @@ def test_s3_the_index_is_sparse(tmp_path: Path) -> None:
     assert [offset for offset, _ in entries] == list(range(53, 1000, 53))
 
 
+@pytest.mark.id("s3-last")
 def test_s3_last_gives_the_newest_record(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)) as log:
         for number in range(25):
@@ -438,11 +467,13 @@ def test_s3_last_gives_the_newest_record(tmp_path: Path) -> None:
             assert (log.last().offset, log.last().value) == (number, value_of(number))
 
 
+@pytest.mark.id("s3-last-of-an-empty-log")
 def test_s3_last_of_an_empty_log_is_an_error(tmp_path: Path) -> None:
     with Log(tmp_path) as log, pytest.raises(OffsetOutOfRange):
         log.last()
 
 
+@pytest.mark.id("s3-no-padding")
 def test_s3_a_close_leaves_an_index_without_padding_and_the_next_start_goes_on(tmp_path: Path) -> None:
     config = LogConfig(flush="os", index_interval_bytes=0)
     make_log(tmp_path, 10, config=config)
@@ -453,6 +484,7 @@ def test_s3_a_close_leaves_an_index_without_padding_and_the_next_start_goes_on(t
     assert offset_entries(tmp_path / FIRST_INDEX)[-1] == (10, 10 * BATCH_BYTES)
 
 
+@pytest.mark.id("s3-broker-padding")
 def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(tmp_path: Path) -> None:
     make_log(tmp_path, 200, config=LogConfig(flush="os", index_interval_bytes=0))
     for suffix in (".index", ".timeindex"):
@@ -469,6 +501,7 @@ def test_s3_the_zeros_that_a_crashed_broker_leaves_in_an_index_are_not_entries(t
         assert log.append(b"next") == 200
 
 
+@pytest.mark.id("s3-full-index-rolls")
 @pytest.mark.parametrize("limit", [24, 240])
 def test_s3_a_full_index_rolls_the_segment(tmp_path: Path, limit: int) -> None:
     """The time index is full first: its entries take 12 bytes, those of the offset index 8."""
@@ -482,6 +515,7 @@ def test_s3_a_full_index_rolls_the_segment(tmp_path: Path, limit: int) -> None:
         assert [record.offset for record in log.scan()] == list(range(100))
 
 
+@pytest.mark.id("s3-initial-offset")
 def test_s3_a_log_may_start_at_any_offset(tmp_path: Path) -> None:
     with Log(tmp_path, config=LogConfig(initial_offset=84_231)) as log:
         assert (log.log_start_offset, log.log_end_offset) == (84_231, 84_231)
@@ -494,6 +528,7 @@ def test_s3_a_log_may_start_at_any_offset(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- S4: the storage layer of mlog
 
 
+@pytest.mark.id("s4-append-many")
 def test_s4_many_records_are_one_batch_in_one_write(tmp_path: Path) -> None:
     files = WatchedFiles()
     with Log(tmp_path, config=LogConfig(flush="os"), files=files, background=False) as log:
@@ -505,6 +540,7 @@ def test_s4_many_records_are_one_batch_in_one_write(tmp_path: Path) -> None:
         assert large == [(tmp_path / FIRST_LOG).stat().st_size]
 
 
+@pytest.mark.id("s4-short-write")
 def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The system takes at most seven bytes at a time."""
     real = os.pwrite
@@ -516,6 +552,7 @@ def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.Monke
         assert [record.value for record in log.scan()] == [value_of(number) for number in range(20)]
 
 
+@pytest.mark.id("s4-index-operations")
 def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut() -> None:
     index = OffsetIndex(1000)
     assert (index.last(), index.lookup(1234)) == (None, (1000, 0))
@@ -530,6 +567,7 @@ def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut() -> 
     assert list(index) == [(1010, 4096), (1020, 8192), (1030, 12288)]
 
 
+@pytest.mark.id("s4-reads-wait-for-no-writer")
 def test_s4_reads_of_the_live_segment_wait_for_no_writer(tmp_path: Path) -> None:
     """A writer is held in the middle of its write; a reader goes by."""
     entered, leave = threading.Event(), threading.Event()
@@ -564,6 +602,7 @@ def test_s4_reads_of_the_live_segment_wait_for_no_writer(tmp_path: Path) -> None
         assert log.log_end_offset == 11
 
 
+@pytest.mark.id("s4-raw-batches")
 def test_s4_raw_batches_stream_across_segments_without_decoding(tmp_path: Path) -> None:
     config = LogConfig(flush="os", segment_bytes=10 * BATCH_BYTES)
     with Log(tmp_path / "leader", config=config) as leader:
@@ -579,6 +618,7 @@ def test_s4_raw_batches_stream_across_segments_without_decoding(tmp_path: Path) 
             assert list(follower.scan()) == list(leader.scan())
 
 
+@pytest.mark.id("s4-ghost-write")
 def test_s4_recovery_drops_a_ghost_write_from_log_and_index(tmp_path: Path) -> None:
     """A batch with the right shape and the wrong offset, left by an earlier life of the disk's blocks."""
     config = LogConfig(flush="os", index_interval_bytes=0)
@@ -595,6 +635,7 @@ def test_s4_recovery_drops_a_ghost_write_from_log_and_index(tmp_path: Path) -> N
     assert offset_entries(tmp_path / FIRST_INDEX) == [(n, n * BATCH_BYTES) for n in range(1, 10)]
 
 
+@pytest.mark.id("s4-compacted-log-not-cut")
 def test_s4_recovery_does_not_cut_a_compacted_log(tmp_path: Path) -> None:
     """The document expects each offset to be the last plus one, and would cut here at the first gap."""
     raw = b"".join(encode_batch([Record(value_of(n), timestamp_ms=STAMP_MS)], base_offset=n) for n in (0, 1, 7, 8, 30))
@@ -607,6 +648,7 @@ def test_s4_recovery_does_not_cut_a_compacted_log(tmp_path: Path) -> None:
     assert not segment_files(tmp_path, ".torn")
 
 
+@pytest.mark.id("s4-high-watermark-exclusive")
 def test_s4_reads_stop_at_the_high_watermark_which_is_exclusive(tmp_path: Path) -> None:
     """In the document a read *at* the watermark succeeds: one record too many."""
     with Log(tmp_path, config=LogConfig(flush="os", high_watermark="manual")) as log:
@@ -621,6 +663,7 @@ def test_s4_reads_stop_at_the_high_watermark_which_is_exclusive(tmp_path: Path) 
             assert [record.offset for record in log.read_uncommitted(0)] == list(range(10))
 
 
+@pytest.mark.id("s4-high-watermark-survives")
 def test_s4_the_high_watermark_survives_a_restart(tmp_path: Path) -> None:
     config = LogConfig(flush="os", high_watermark="manual")
     with Log(tmp_path, config=config) as log:
@@ -631,6 +674,7 @@ def test_s4_the_high_watermark_survives_a_restart(tmp_path: Path) -> None:
         assert (log.high_watermark, log.log_end_offset) == (4, 10)
 
 
+@pytest.mark.id("s4-typed-errors")
 def test_s4_every_error_is_typed_and_says_where(tmp_path: Path) -> None:
     config = LogConfig(flush="os", max_message_bytes=200)
     with Log(tmp_path / "log", config=config) as log:

@@ -157,6 +157,7 @@ def test_a_symbolic_link_in_place_of_a_segment_is_not_followed(tmp_path: Path) -
     assert secret.read_bytes()
 
 
+@pytest.mark.id("side-file-is-a-link")
 @pytest.mark.parametrize("name", [".lock", "seeklog-checkpoint", "seeklog-watermark", "leader-epoch-checkpoint"])
 def test_a_symbolic_link_in_place_of_a_side_file_is_not_followed(tmp_path: Path, name: str) -> None:
     """Goal: nobody who can make a name in the directory has a writer read, or write, a file that lies elsewhere."""

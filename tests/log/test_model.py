@@ -535,6 +535,7 @@ class LogMachine(RuleBasedStateMachine):
         assert set(bases) - {self.model.end} <= {*self.model.batches, bases[0]}
 
 
+@pytest.mark.id("log-model")
 def test_a_log_does_what_a_list_does() -> None:
     run_state_machine_as_test(
         LogMachine,

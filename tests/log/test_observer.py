@@ -437,6 +437,7 @@ def test_damage_is_named_by_a_reader_when_it_reads_it_not_when_it_opens(tmp_path
     assert (caught.value.path, caught.value.position) == (str(tmp_path / FIRST_LOG), 2 * BATCH_BYTES)
 
 
+@pytest.mark.id("reader-asleep-during-merge")
 def test_a_reader_that_slept_until_a_compaction_merges_what_followed_sees_no_loss(tmp_path: Path) -> None:
     """Goal: at every step of a swap the segments behind the one it knew last are merged, not lost."""
 
@@ -481,6 +482,7 @@ def test_a_log_that_is_cut_while_a_reader_looks_a_second_time_is_no_loss(tmp_pat
         assert files.is_over
 
 
+@pytest.mark.id("reader-of-a-failed-truncation")
 @pytest.mark.parametrize("flush", ["os", "batch"])
 def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_next_writer_appends(
     tmp_path: Path, flush: str
@@ -529,6 +531,7 @@ def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> N
     log.close()
 
 
+@pytest.mark.id("reader-overtaken-by-truncation")
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was_synced(
     tmp_path: Path, moment: str
@@ -555,6 +558,7 @@ def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was
         assert offsets(reader.scan()) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.id("reader-overtaken-once")
 def test_a_reader_that_a_compaction_overtakes_does_not_look_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -202,6 +202,7 @@ def test_what_is_read_across_pages_is_what_was_written(
         assert WAYS[way](log) == expected
 
 
+@pytest.mark.id("batch-moved-in-gap")
 @pytest.mark.parametrize("read_only", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_batch_that_was_moved_within_its_gap_is_never_shown(compacted: Path, way: str, read_only: bool) -> None:

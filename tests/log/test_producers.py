@@ -148,6 +148,7 @@ CASES: dict[str, tuple[tuple[Sent, ...], Sent, range | type[SeeklogError] | None
 }
 
 
+@pytest.mark.id("producer-model")
 @pytest.mark.parametrize("case", CASES)
 def test_a_batch_is_appended_acknowledged_or_refused(case: str) -> None:
     history, comes, expected = CASES[case]

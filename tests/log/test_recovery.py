@@ -140,6 +140,7 @@ def test_a_log_that_was_closed_is_opened_without_scanning(closed: Path) -> None:
         assert offsets(log.scan()) == list(range(25))
 
 
+@pytest.mark.id("clean-marker-void")
 def test_the_clean_marker_is_void_once_something_was_appended(closed: Path, tmp_path: Path) -> None:
     """The marker speaks of a file of a certain size, so an open alone need not take it away."""
     with open_log(closed, **SEGMENT) as log:
@@ -218,6 +219,7 @@ def test_after_a_crash_indexes_are_what_a_clean_close_would_have_left(crashed: P
         assert (crashed / path.name).read_bytes() == path.read_bytes()
 
 
+@pytest.mark.id("stale-index-after-crash")
 @pytest.mark.parametrize("suffix", [".index", ".timeindex"])
 def test_after_a_crash_a_stale_index_of_the_last_segment_is_written_anew(
     crashed: Path, closed: Path, suffix: str
@@ -246,6 +248,7 @@ def test_after_a_crash_before_any_sync_all_segments_are_scanned_and_sealed(tmp_p
     expect(copy, 25)
 
 
+@pytest.mark.id("torn-tail-kept")
 @pytest.mark.parametrize("torn", range(1, BATCH_BYTES))
 def test_a_torn_last_batch_is_cut_and_kept(crashed: Path, torn: int) -> None:
     """Offset 24 is above the recovery point."""
@@ -377,6 +380,7 @@ def test_a_loss_below_the_recovery_point_is_refused_and_nothing_changes(
         assert isinstance(caught.value, LostRecords)
 
 
+@pytest.mark.id("damage-below-recovery-point")
 @pytest.mark.parametrize("record", [20, 21])
 @pytest.mark.parametrize("at", [0, 8, 17, 30, 70])
 def test_damage_below_the_recovery_point_is_refused_by_file_and_byte(crashed: Path, record: int, at: int) -> None:

@@ -63,6 +63,7 @@ def clock() -> FakeClock:
     return FakeClock()
 
 
+@pytest.mark.id("dry-run-retention")
 @pytest.mark.parametrize("retention", [{"retention_ms": 0}, {"retention_ms": 5 * DAY_MS}, {"retention_ms": -1}])
 @pytest.mark.parametrize("size", [{"retention_bytes": -1}, {"retention_bytes": 0}, {"retention_bytes": 700}])
 @pytest.mark.parametrize("days", [0, 3, 8, 400])
@@ -79,6 +80,7 @@ def test_what_retention_would_take_goes(
     assert plan == went(tmp_path, clock, "retain", **config)
 
 
+@pytest.mark.id("dry-run-deletion")
 @pytest.mark.parametrize("offset", range(31))
 def test_what_would_be_deleted_before_an_offset_goes(tmp_path: Path, clock: FakeClock, offset: int) -> None:
     with open_log(tmp_path, clock=clock) as log:
@@ -91,6 +93,7 @@ def test_what_would_be_deleted_before_an_offset_goes(tmp_path: Path, clock: Fake
     assert plan.is_empty == (offset <= 4)
 
 
+@pytest.mark.id("dry-run-truncation")
 @pytest.mark.parametrize("offset", range(31))
 def test_what_would_be_cut_goes(tmp_path: Path, clock: FakeClock, offset: int) -> None:
     with open_log(tmp_path, clock=clock) as log:

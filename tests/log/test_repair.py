@@ -66,6 +66,7 @@ def batches_of(path: Path) -> list[tuple[int, int, int]]:
     return found
 
 
+@pytest.mark.id("repair-keeps-the-rest")
 @pytest.mark.parametrize("seed", range(SEED, SEED + 30))
 def test_all_but_the_damaged_batch_is_read_back(tmp_path: Path, seed: int) -> None:
     """Goal: flips at random bytes of any segment; what a repair leaves is sound, and nothing else is missing."""
@@ -145,6 +146,7 @@ def test_a_whole_log_needs_nothing(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in path.iterdir()} == before
 
 
+@pytest.mark.id("repair-lost-end")
 @pytest.mark.parametrize("cut", [1, 40, 86, 100, 10**6])
 def test_a_lost_end_is_never_given_to_other_records(tmp_path: Path, cut: int) -> None:
     """Goal: recovery refuses the log; after the repair it opens, and goes on behind what was promised."""
@@ -231,6 +233,7 @@ def lose_the_end(path: Path, *, word: bytes) -> None:
     flip(checkpoint, checkpoint.read_bytes().index(b"\n" + word) + 1)
 
 
+@pytest.mark.id("repair-promise-without-checkpoint")
 @pytest.mark.parametrize("word", [b"recovery_point", b"high_watermark", b"active", b"generation"])
 def test_what_was_promised_is_known_though_the_checkpoint_is_damaged(tmp_path: Path, word: bytes) -> None:
     """Goal: of the numbers that say so in a log that was closed, any two are enough."""
@@ -260,6 +263,7 @@ def test_a_damaged_checkpoint_is_not_believed_in_what_nothing_else_in_it_says(tm
     assert read(path) == values
 
 
+@pytest.mark.id("repair-promise-from-later-writes")
 @pytest.mark.parametrize("teller", ["seal", "snapshot", "watermark", "root"])
 def test_what_was_promised_is_known_by_what_was_written_behind_a_sync(tmp_path: Path, teller: str) -> None:
     """Goal: nothing of the checkpoint is left, and the last segments are gone; one file at a time still tells."""

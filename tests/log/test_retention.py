@@ -82,6 +82,7 @@ def test_nothing_at_or_above_the_high_watermark_goes(high_watermark: int, expire
     )
 
 
+@pytest.mark.id("retention-future-record")
 def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> None:
     future = facts(10, max_timestamp_ms=START_MS + 1000 * DAY_MS, sealed_at_ms=START_MS)
 
@@ -94,6 +95,7 @@ def test_a_record_from_the_future_counts_from_when_its_segment_was_sealed() -> N
         )
 
 
+@pytest.mark.id("retention-unset-clock")
 def test_a_segment_that_was_sealed_before_the_clock_was_set_counts_with_its_records() -> None:
     """Goal: a machine that booted in 1970 and then learnt the time deletes no fresh records."""
     fresh = facts(10, max_timestamp_ms=START_MS, sealed_at_ms=60_000)
@@ -240,6 +242,7 @@ def test_retention_waits_for_the_high_watermark(tmp_path: Path) -> None:
         assert log.log_start_offset == 2
 
 
+@pytest.mark.id("retention-below-start")
 def test_a_segment_that_came_to_lie_below_the_start_goes_whatever_retention_says(tmp_path: Path) -> None:
     """It was the active one when the start was raised behind its last record, and has been rolled since."""
     with open_log(tmp_path, segment_bytes=2 * BATCH_BYTES) as log:

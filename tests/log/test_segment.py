@@ -376,6 +376,7 @@ def test_a_segment_that_is_cut_away_while_its_indexes_are_rebuilt_leaves_no_seal
         assert not time_entries(tmp_path, 3)
 
 
+@pytest.mark.id("seal-replaced-during-cut")
 def test_a_segment_is_not_cut_away_while_its_seal_is_being_replaced(tmp_path: Path) -> None:
     """Goal: who has found the seal in its place replaces that one, and not the next segment's of the same number."""
     files = Meanwhile()

@@ -65,6 +65,7 @@ def test_what_is_missing_is_appended_whatever_was_done_before(tmp_path: Path, ap
         assert staged_names(tmp_path, part) == []
 
 
+@pytest.mark.id("transaction-after-repair")
 @pytest.mark.parametrize("left", [left for count in range(5) for left in itertools.combinations(range(4), count)])
 @pytest.mark.parametrize("stamped", ["CreateTime", "LogAppendTime"])
 def test_what_a_repair_took_out_comes_back_and_nothing_else(

@@ -97,6 +97,7 @@ def test_truncate_after_a_delete_keeps_the_start_where_it_can(filled: Log) -> No
     assert offsets(filled.scan()) == [7, 8, 9, 10, 11]
 
 
+@pytest.mark.id("truncation-start-without-room")
 def test_truncating_the_batch_that_the_log_starts_in_stops_where_the_new_start_finds_no_room(tmp_path: Path) -> None:
     """The log starts lower than the checkpoint on disk says: what would be appended there was lost by a crash."""
     files = FaultyFiles(QuickFiles(), methods={"write"}, error=errno.ENOSPC, only="seeklog-checkpoint.tmp")
@@ -148,6 +149,7 @@ def test_truncate_outside_of_the_log_is_refused(filled: Log, offset: int) -> Non
 # ---------------------------------------------------------------- delete_before
 
 
+@pytest.mark.id("delete-before")
 @pytest.mark.parametrize("offset", range(34))
 def test_delete_raises_the_start_and_drops_whole_segments(filled: Log, offset: int) -> None:
     deleted = filled.delete_before(offset)

@@ -207,6 +207,7 @@ def kill_at(moments: Iterable[Moment], place: Place, environment: dict[str, str]
 # ---------------------------------------------------------------- the tests
 
 
+@pytest.mark.id("pipeline-killed")
 def test_a_pipeline_that_is_killed_comes_to_the_same(
     expected: Result, environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""`python tests/proof`: every part in full, the table of what came of it, as text, as JSON and in the docs."""
+"""`python tests/proof` runs parts in full, and their rows gather in build/proof; `--publish` puts them into docs/."""
 
 from __future__ import annotations
 
@@ -17,48 +17,93 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from proof.part import PARTS, Missing, Part, Run, load_parts
-from proof.table import HEADING, ROOT, Row, as_line, load, merge, save
+from proof.part import PARTS, Missing, Part, Run, Size, load_parts
+from proof.table import BUILD, CHANGED, HEADING, ROOT, Row, as_line, load, objections, publish, record, write_table
 
 
 def main() -> int:
     """Run the parts that are asked for; fail if any promise was broken."""
     parts = load_parts()
-    parser = argparse.ArgumentParser(description="The proof: all harm that is done to seeklog, and what came of it.")
+    parser = argparse.ArgumentParser(
+        description="The proof: all harm that is done to seeklog, and what came of it. Rows gather in build/proof."
+    )
     parser.add_argument("only", nargs="*", metavar="part", help="a name, or the number of a target (default: all)")
-    parser.add_argument("--size", choices=["short", "full"], default="full")
+    parser.add_argument("--rest", action="store_true", help="leave out parts that have a row without violations")
+    parser.add_argument("--size", choices=["short", "full"], default="full", help="short runs leave no row")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="parts at a time (default: %(default)s)")
-    parser.add_argument("--list", action="store_true", help="print the parts")
-    parser.add_argument("--keep", action="store_true", help="leave docs/proof.json and the page as they are")
+    parser.add_argument("--list", action="store_true", help="print the parts and their rows so far; run nothing")
+    parser.add_argument("--publish", action="store_true", help="put the table into docs/, if it is whole; run nothing")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
-    wanted = [one for one in parts if not arguments.only or {one.name, str(one.target)} & {*arguments.only}]
-    if arguments.list:
-        for one in wanted:
-            print(f"{one.target:>3}  {one.name:<40} {one.title}")
-        return 0
     unknown = {*arguments.only} - {one.name for one in parts} - {str(one.target) for one in parts}
     if unknown:
         parser.error(f"no such part or target: {', '.join(sorted(unknown))}; --list prints those that there are")
+    wanted = [one for one in parts if not arguments.only or {one.name, str(one.target)} & {*arguments.only}]
+    rows = {row.name: row for row in load(PARTS)}
+    if arguments.rest:
+        wanted = [one for one in wanted if one.name not in rows or rows[one.name].missing or rows[one.name].violations]
+    if arguments.publish:
+        if arguments.only:
+            parser.error("--publish takes no parts: the table is published whole")
+        return publish_all()
+    if arguments.list:
+        for one in wanted:
+            print(f"{one.target:>3}  {one.name:<40} {state_of(rows.get(one.name)):<36} {one.title}")
+        return 0
     if arguments.child:
         arguments.child.write_text(json.dumps(asdict(run_here(wanted[0], size=arguments.size, seed=arguments.seed))))
         return 0
+    return run_all(wanted, size=arguments.size, seed=arguments.seed, jobs=arguments.jobs)
 
+
+def run_all(wanted: list[Part], *, size: Size, seed: int, jobs: int) -> int:
+    """Run parts, print their rows, and keep them if they were run in full."""
+    if size == "full" and _commit().endswith(CHANGED):
+        print("src/ or tests/ differ from the commit: rows of this run cannot be published", file=sys.stderr)
     print(HEADING)
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        rows = []
-        for row in pool.map(lambda one: run_apart(one, size=arguments.size, seed=arguments.seed), wanted):
-            rows.append(row)
+    found = 0
+    with ThreadPoolExecutor(jobs) as pool:
+        for row in pool.map(lambda one: run_and_record(one, size=size, seed=seed), wanted):
+            found += row.violations
             print(as_line(row), flush=True)
             for sample in row.samples:
                 print(f"       {sample}")
-    if arguments.size == "full" and not arguments.keep:
-        save(merge(load(), rows, names=PARTS), names=PARTS)
-    return 1 if any(row.violations for row in rows) else 0
+    if size == "full":
+        write_table(PARTS)
+        print(f"The table of all parts so far is {(BUILD / 'table.md').relative_to(ROOT)}.")
+    return 1 if found else 0
 
 
-def run_apart(one: Part, *, size: str, seed: int) -> Row:
+def run_and_record(one: Part, *, size: Size, seed: int) -> Row:
+    """Run a part; a full run that is interrupted later has its row."""
+    row = run_apart(one, size=size, seed=seed)
+    if size == "full":
+        record(row)
+    return row
+
+
+def publish_all() -> int:
+    """Put the table into docs/, if every part was run and no promise was broken."""
+    reasons = list(objections(PARTS))
+    for reason in reasons:
+        print(reason, file=sys.stderr)
+    if reasons:
+        print("Nothing is published.", file=sys.stderr)
+        return 1
+    publish(PARTS)
+    print(f"{len(PARTS)} rows are in docs/proof.json and docs/promises.md")
+    return 0
+
+
+def state_of(row: Row | None) -> str:
+    """Say in a few words what a part has found so far."""
+    if row is None or row.missing:
+        return "not run"
+    return f"{row.violations:,} violations, {row.seconds:,.0f} s, {row.commit}"
+
+
+def run_apart(one: Part, *, size: Size, seed: int) -> Row:
     """Run a part in a process of its own: what it does to memory, signals and limits stays there."""
     with tempfile.TemporaryDirectory() as scratch:
         answer = Path(scratch) / "row.json"
@@ -72,7 +117,7 @@ def run_apart(one: Part, *, size: str, seed: int) -> Row:
         return _row(one, Run(size, seed, Path(scratch), violations=1, samples=[what]), time.perf_counter() - started)
 
 
-def run_here(one: Part, *, size: str, seed: int) -> Row:
+def run_here(one: Part, *, size: Size, seed: int) -> Row:
     """Run a part in this process."""
     scratch = Path(tempfile.mkdtemp(prefix="seeklog-proof-"))
     run = Run(size, seed, scratch)
@@ -109,7 +154,7 @@ def _row(one: Part, run: Run, seconds: float, *, missing: str = "") -> Row:
 def _commit() -> str:
     """Return which commit is tried, and whether anything in its code was changed since."""
     commit = _git("rev-parse", "--short", "HEAD")
-    return f"{commit}, changed" if _git("status", "--porcelain", "--", "src", "tests") else commit
+    return f"{commit}{CHANGED}" if _git("status", "--porcelain", "--", "src", "tests") else commit
 
 
 def _git(*words: str) -> str:

@@ -5,7 +5,7 @@ of JSON a time, and forks for every question: the child imports seeklog from the
 in the order in which they are named, until one fails or the time is over, which is counted as the processor's.
 
     {"tests": [["tests/log/test_seal.py::test_…", 0.2], …], "interpreted": true, "seconds": 30}
-    {"failed": "tests/log/test_seal.py::test_…", "why": "assert 1 == 2", "run": 12, "seconds": 3.1}
+    {"failed": "tests/log/test_seal.py::test_…", "why": "assert 1 == 2", "run": 12, "skipped": [], "seconds": 3.1}
 
 A test that takes ten times as long as it does otherwise, and some seconds more, has failed: the change made it hang.
 """
@@ -100,6 +100,8 @@ class Order:
         signal.alarm(int(HANG_SECONDS + HANG_FACTOR * self._seconds[self._place(nodeid)]))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if report.skipped:
+            self._report(skipped=str(report.longrepr[-1]) if isinstance(report.longrepr, tuple) else "")
         if report.failed and not self.has_failed:
             self.has_failed = True
             crash = getattr(report.longrepr, "reprcrash", None)
@@ -147,7 +149,7 @@ def _answer(question: dict[str, Any], source: str) -> dict[str, Any]:
         _fight(question, source, writing)
         os._exit(0)
     os.close(writing)
-    answer: dict[str, Any] = {"failed": "", "why": "", "run": 0}
+    answer: dict[str, Any] = {"failed": "", "why": "", "run": 0, "skipped": []}
     running = ""
     has_ended = False
     for line in _lines_of(child, reading, until=started + 10 * question["seconds"] + 60):
@@ -156,6 +158,8 @@ def _answer(question: dict[str, Any], source: str) -> dict[str, Any]:
         if "running" in told:
             running = told["running"]
             answer["run"] += 1
+        elif "skipped" in told:
+            answer["skipped"].append(told["skipped"])
         elif "failed" in told and not answer["failed"]:
             answer |= told
     os.close(reading)

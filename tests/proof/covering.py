@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final
 import coverage
 
 from proof.covered import run_covered
-from proof.mutants import SOURCE, Mutant
+from proof.edits import SOURCE
+from proof.mutants import Mutant
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,14 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
-from proof.table import ROOT
+from proof.edits import SOURCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-SOURCE: Final = ROOT / "src"
-PACKAGES: Final = ("seeklog/record", "seeklog/storage")
+PACKAGES: Final = ("seeklog/record", "seeklog/log")
 # They replace and insert names that a configuration gives.
 _NEED_ARGUMENTS: Final = ("VariableReplacer", "VariableInserter")
 # No operator changes these; they are most of a tree.
@@ -55,7 +54,8 @@ class Mutant:
 def all_mutants(modules: Sequence[str] | None = None) -> list[Mutant]:
     """Return every mutant of the two packages, or of these modules, in order."""
     if modules is None:
-        files = [file for package in PACKAGES for file in sorted((SOURCE / package).glob("*.py"))]
+        assert all((SOURCE / package).is_dir() for package in PACKAGES), "a package is gone"
+        files = [file for package in PACKAGES for file in sorted((SOURCE / package).rglob("*.py"))]
     else:
         files = [SOURCE / module for module in modules]
     return [mutant for file in files for mutant in _mutants_of(file)]
@@ -64,12 +64,12 @@ def all_mutants(modules: Sequence[str] | None = None) -> list[Mutant]:
 def shuffled(mutants: Sequence[Mutant], *, seed: int) -> list[Mutant]:
     """Return the mutants in an order of chance, the same for the same seed.
 
-    Each has its place in it by what it is, not by where it is: a change elsewhere in the code leaves the others in a
-    sample, which is the first so many.
+    Each has its place in it by what it is, not by where it is: a change elsewhere in the code, or a file that moves,
+    leaves the others in a sample, which is the first so many.
     """
 
     def place(mutant: Mutant) -> bytes:
-        words = (seed, mutant.path, mutant.operator, mutant.text, mutant.column, mutant.twin)
+        words = (seed, mutant.function, mutant.operator, mutant.text, mutant.column, mutant.twin)
         return hashlib.sha256(repr(words).encode()).digest()
 
     return sorted(mutants, key=place)

@@ -1,22 +1,27 @@
-"""What the proof has found: a table for people, and the same as JSON."""
+"""What the proof has found: a row for each part, a table of them for people, and the same as JSON.
+
+Rows gather in build/proof as parts are run, in whatever order and at whatever time. None of that is in git: the table
+in docs/ changes only when a whole one is published.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from proof.targets import TARGETS
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
 ROOT: Final = Path(__file__).resolve().parents[2]
-RESULTS: Final = ROOT / "docs" / "proof.json"
-PAGE: Final = ROOT / "docs" / "promises.md"
-BEGIN: Final = "<!-- The table of the last `make proof`: written by it, not by hand. -->\n"
+BUILD: Final = ROOT / "build" / "proof"
+DOCS: Final = ROOT / "docs"
+BEGIN: Final = "<!-- The table of the last proof, written by `python tests/proof --publish`, not by hand. -->\n"
 END: Final = "<!-- The end of that table. -->\n"
+CHANGED: Final = ", changed"
+"""Follows the commit where the code that was tried is not that of the commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,34 +44,72 @@ class Row:
     """Why it was not run, if it was not."""
 
 
-def load() -> list[Row]:
-    """Return the rows of earlier runs."""
-    if not RESULTS.exists():
-        return []
-    return [Row(**row) for row in json.loads(RESULTS.read_text())["rows"]]
+def load(names: Iterable[str], *, directory: Path = BUILD) -> list[Row]:
+    """Return the rows of these parts that were run, in the order of the targets."""
+    files = [_file_of(name, directory) for name in names]
+    rows = [Row(**json.loads(file.read_text())) for file in files if file.exists()]
+    return sorted(rows, key=lambda row: (row.target, row.name))
 
 
-def merge(old: Iterable[Row], new: Iterable[Row], *, names: Iterable[str]) -> list[Row]:
-    """Return the rows of the parts that there are, the newer one of each, in order.
-
-    A part that could not be run here does not drop what an earlier run has found.
-    """
-    rows = {row.name: row for row in old}
-    for row in new:
-        if not row.missing or row.name not in rows:
-            rows[row.name] = row
-    there = set(names)
-    return sorted((row for row in rows.values() if row.name in there), key=lambda row: (row.target, row.name))
+def record(row: Row, *, directory: Path = BUILD) -> None:
+    """Keep the row of a part in the place of its earlier one. A part that could not be run here replaces no result."""
+    file = _file_of(row.name, directory)
+    if row.missing and file.exists() and not json.loads(file.read_text())["missing"]:
+        return
+    file.parent.mkdir(parents=True, exist_ok=True)
+    _write(file, json.dumps(asdict(row), indent=1, ensure_ascii=False) + "\n")
 
 
-def save(rows: list[Row], *, names: Iterable[str]) -> None:
-    """Write the rows as JSON, and the table into the page of promises, with the names of parts that have no row yet."""
-    RESULTS.write_text(json.dumps({"rows": [asdict(row) for row in rows]}, indent=1, ensure_ascii=False) + "\n")
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    _, _, after = rest.partition(END)
+def write_table(names: Iterable[str], *, directory: Path = BUILD) -> None:
+    """Write the table of all rows so far, as a page and as JSON, beside the rows."""
+    rows = load(names, directory=directory)
     left_out = sorted({*names} - {row.name for row in rows if not row.missing})
-    rest = f"Not run in full yet: {', '.join(f'`{name}`' for name in left_out)}.\n\n" if left_out else ""
-    PAGE.write_text(f"{before}{BEGIN}\n{as_markdown(rows)}\n{rest}{END}{after}")
+    rest = f"\nNot run yet: {', '.join(f'`{name}`' for name in left_out)}.\n" if left_out else ""
+    directory.mkdir(parents=True, exist_ok=True)
+    _write(directory / "table.md", as_markdown(rows) + rest)
+    _write(directory / "proof.json", as_json(rows))
+
+
+def objections(names: Iterable[str], *, directory: Path = BUILD) -> Iterator[str]:
+    """Yield why the rows so far are not to be published, a line each."""
+    rows = load(names, directory=directory)
+    left_out = sorted({*names} - {row.name for row in rows})
+    if left_out:
+        yield f"not run: {', '.join(left_out)}"
+    for row in rows:
+        if row.missing:
+            yield f"{row.name} was not run: {row.missing}"
+        elif row.violations:
+            yield f"{row.name} found {row.violations:,} violations"
+        elif row.commit.endswith(CHANGED):
+            yield f"{row.name} was run on changes that are not in a commit: {row.commit}"
+
+
+def publish(names: Iterable[str], *, directory: Path = BUILD, docs: Path = DOCS) -> None:
+    """Write the rows to docs/proof.json, and the table into the page of promises."""
+    rows = load(names, directory=directory)
+    page = docs / "promises.md"
+    before, begin, rest = page.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"{page} has no place for the table: {BEGIN.strip()} and {END.strip()}")
+    page.write_text(f"{before}{begin}\n{as_markdown(rows)}\n{end}{after}")
+    (docs / "proof.json").write_text(as_json(rows))
+
+
+def as_json(rows: list[Row]) -> str:
+    return json.dumps({"rows": [asdict(row) for row in rows]}, indent=1, ensure_ascii=False) + "\n"
+
+
+def _file_of(name: str, directory: Path) -> Path:
+    return directory / "rows" / f"{name}.json"
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file at once: parts that are run side by side by hand write the same table."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
 
 
 def as_markdown(rows: list[Row]) -> str:

@@ -84,6 +84,7 @@ def test_any_bytes_like_object_is_read(codec: int, kind: Callable[[bytes], bytea
     assert decompress(codec, memoryview(b"<" + compressed + b">")[1:-1], limit=40_000) == data
 
 
+@pytest.mark.id("decompression-limit")
 @codecs
 @contents
 @pytest.mark.parametrize("size", [size for size in SIZES if size])
@@ -396,6 +397,7 @@ def test_every_truncation_of_a_zstd_stream_is_refused(stream: bytes) -> None:
             decompress(ZSTD, stream[:cut], limit=NO_LIMIT)
 
 
+@pytest.mark.id("compressed-bits-flipped")
 @codecs
 def test_every_single_bit_flip_gives_a_declared_error_or_bounded_data(codec: int) -> None:
     """Goal: the batch's CRC finds the flip before us, but a hostile batch has a CRC that fits."""
@@ -471,6 +473,7 @@ print(json.dumps([outcome, memory("VmHWM") - before, time.process_time() - start
 """
 
 
+@pytest.mark.id("decompression-bomb")
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads the high-water mark from /proc")
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_is_refused_within_the_limit_and_a_little(name: str) -> None:

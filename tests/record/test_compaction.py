@@ -93,6 +93,7 @@ def test_the_map_holds_as_many_keys_as_a_dict() -> None:
     assert offset_map.count == len(expected)
 
 
+@pytest.mark.id("offset-map-full")
 def test_a_full_map_stops_before_the_batch_that_does_not_fit() -> None:
     raw = batch([b"a", b"b", b"c"]) + batch([b"a", b"d", b"e", b"f"], base_offset=3)
     offset_map = OffsetMap(7, base_offset=0, secret=SECRET)
@@ -182,6 +183,7 @@ def test_a_batch_that_loses_nothing_is_copied_as_it_is() -> None:
     assert not sieve.changed
 
 
+@pytest.mark.id("tombstone-horizon")
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_tombstone_gets_a_horizon_and_goes_when_it_has_passed(codec: int) -> None:
     raw = encode_batch(

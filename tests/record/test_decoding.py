@@ -161,6 +161,7 @@ def test_reading_ends_behind_the_batch_with_which_there_is_enough(enough: int, t
     assert len(out) == [0, 3, 4, 6][taken]
 
 
+@pytest.mark.id("decoding-partial-batch")
 @pytest.mark.parametrize("size", range(len(RAW) + 1))
 def test_reading_stops_before_a_batch_that_is_not_all_there(size: int) -> None:
     whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
@@ -195,6 +196,7 @@ def test_an_offset_below_the_expected_one_is_damage() -> None:
         read(RAW, next_offset=11)
 
 
+@pytest.mark.id("decoding-gap")
 def test_a_gap_is_damage_only_where_offsets_are_contiguous() -> None:
     assert len(read(RAW, next_offset=9, contiguous=False)[2]) == 6
     with pytest.raises(CorruptBatch, match="base offset 10, expected 9"):

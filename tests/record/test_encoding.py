@@ -179,6 +179,7 @@ def test_a_codec_that_kafka_does_not_have_is_refused(codec: int) -> None:
 # ---------------------------------------------------------------- header fields
 
 
+@pytest.mark.id("batch-header-fields")
 def test_every_header_field_stands_in_its_place() -> None:
     attributes = 0x10 | 0x20
     raw = encode_records(
@@ -400,6 +401,7 @@ def test_the_check_of_batches_refuses_an_older_format_by_name(magic: int) -> Non
     assert caught.value.position == len(raw)
 
 
+@pytest.mark.id("batch-prefixes")
 @pytest.mark.parametrize("size", range(1, len(SMALL.encode())))
 def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
     raw = SMALL.encode()

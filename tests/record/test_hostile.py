@@ -111,6 +111,7 @@ def walk_all(raw: bytes) -> None:
 # ---------------------------------------------------------------- plain damage
 
 
+@pytest.mark.id("hostile-truncation")
 @by_codec
 def test_every_truncation_of_a_batch_is_a_batch_that_is_not_all_there(codec: int) -> None:
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
@@ -120,6 +121,7 @@ def test_every_truncation_of_a_batch_is_a_batch_that_is_not_all_there(codec: int
         walk_all(raw[:size])
 
 
+@pytest.mark.id("batch-bits-flipped")
 def test_no_single_bit_of_a_batch_flips_in_silence() -> None:
     """The CRC does not cover the first 21 bytes: offsets must follow, and a length must fit."""
     for bit, flipped in flips(RAW):
@@ -145,6 +147,7 @@ def test_no_single_bit_flip_brings_a_reader_down() -> None:
 # ---------------------------------------------------------------- damage behind a right CRC
 
 
+@pytest.mark.id("hostile-bits-right-crc")
 def test_every_bit_flip_with_a_right_crc_is_an_error_or_a_record() -> None:
     for _, flipped in flips(RAW):
         sealed = seal(flipped)
@@ -171,6 +174,7 @@ def test_every_truncation_of_the_records_is_an_error(codec: int) -> None:
         assert assert_agreement(raw)[:2] == ("error", "CorruptBatch")
 
 
+@pytest.mark.id("hostile-header-fields")
 @pytest.mark.parametrize("name", FIELDS)
 @by_codec
 def test_any_value_in_any_header_field_is_an_error_or_a_record(name: str, codec: int) -> None:
@@ -238,6 +242,7 @@ def test_a_control_batch_with_counts_that_cannot_be_is_judged_alike(field: str, 
 # ---------------------------------------------------------------- varints
 
 
+@pytest.mark.id("hostile-varint")
 @pytest.mark.parametrize("what", VARINTS)
 @pytest.mark.parametrize("place", PLACES)
 def test_a_hostile_varint_is_refused_in_every_place(place: str, what: str) -> None:
@@ -312,6 +317,7 @@ def test_bytes_behind_the_last_record_are_damage() -> None:
 # ---------------------------------------------------------------- memory
 
 
+@pytest.mark.id("hostile-claims-cost-nothing")
 def test_no_claim_in_a_batch_is_paid_for_in_memory() -> None:
     batches = list(overclaiming_batches())
     assert_agreement(RAW)  # what is allocated once and kept is no part of the measure

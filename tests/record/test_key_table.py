@@ -113,6 +113,7 @@ def test_an_encoded_table_has_the_documented_size(count: int) -> None:
     assert [entries_of(table).offsets_of(hash_key(key)[0]) for key in keys] == [(place,) for place in range(count)]
 
 
+@pytest.mark.id("key-filter-false-positives")
 def test_no_more_than_one_stranger_in_a_thousand_passes_the_filter() -> None:
     entries = entries_of(table_of(batches_of(keys_of(MANY))))
     assert all(entries.may_hold(hash_key(key)[0]) for key in keys_of(MANY))

@@ -284,6 +284,7 @@ def test_the_position_of_a_problem_counts_from_the_start_of_the_file() -> None:
     assert state.scan(second, 0) == len(second), "a scan goes on only if its caller ignores the problem"
 
 
+@pytest.mark.id("segment-state-gap")
 @pytest.mark.parametrize(("contiguous_from", "is_damage"), [(0, True), (1, True), (2, False), (INT64_MAX, False)])
 def test_a_gap_is_damage_from_where_offsets_are_contiguous(contiguous_from: int, is_damage: bool) -> None:
     """The gap lies behind offset 0, so it begins at 1."""

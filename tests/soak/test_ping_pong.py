@@ -221,10 +221,12 @@ def show(game: Game, done: int, fault: str) -> None:
     )
 
 
+@pytest.mark.id("ping-pong-twice")
 def test_a_broker_and_seeklog_write_a_directory_in_turn_twice(tmp_path: Path) -> None:
     play(VERSIONS[0], tmp_path, rounds=2, first=2)
 
 
+@pytest.mark.id("ping-pong-ten-times")
 @pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_broker_and_seeklog_write_a_directory_in_turn_ten_times(tmp_path: Path, version: str) -> None:

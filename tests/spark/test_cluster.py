@@ -96,6 +96,7 @@ def test_rows_that_executors_stage_are_committed_by_the_driver(found: dict[str, 
     assert found["batch_write"] == {"values": list(range(2000)), "partitions": 2}
 
 
+@pytest.mark.id("spark-task-retried")
 def test_a_task_that_fails_and_is_tried_again_writes_its_rows_once(found: dict[str, Any]) -> None:
     # The first attempt of the second task had staged all of its rows when it failed.
     assert found["retried_write"] == {

@@ -191,6 +191,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str
         yield taken
 
 
+@pytest.mark.id("stream-loss-message")
 @whenever
 @cases
 def test_a_loss_ends_the_stream_with_one_line_that_says_what_where_and_what_to_do(
@@ -379,6 +380,7 @@ def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Pat
         [batch for split in splits for batch in stream.reader.read(split)]
 
 
+@pytest.mark.id("stream-recreated-while-planned")
 def test_a_topic_that_is_made_anew_while_a_batch_is_planned_is_a_loss(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -437,6 +439,7 @@ def test_a_topic_that_vanishes_under_a_running_query_ends_it_with_the_typed_line
     assert "seeklog.errors.DataLoss: [DATA_LOSS.PARTITIONS_DELETED]" in str(query.exception())
 
 
+@pytest.mark.id("stream-recreated-between-runs")
 def test_a_topic_made_anew_between_two_runs_is_noticed_though_it_has_grown_past_the_checkpoint(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:

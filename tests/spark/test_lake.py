@@ -155,6 +155,7 @@ def test_every_kind_of_record_comes_back_as_it_is_in_the_file_of_its_day(spark: 
     }
 
 
+@pytest.mark.id("lake-readers-beside-writers")
 def test_a_reader_has_every_record_once_while_a_writer_appends_and_jobs_copy(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -182,6 +183,7 @@ def test_a_reader_has_every_record_once_while_a_writer_appends_and_jobs_copy(
     assert lake_rows(spark, root, lake) == source_rows(spark, root)
 
 
+@pytest.mark.id("lake-outlives-retention")
 def test_what_retention_took_stays_in_the_lake_and_what_it_took_too_early_is_counted(
     spark: SparkSession, store: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,6 +283,7 @@ def damage(lake: Path, how: str, store: Path) -> None:
                 log.truncate_to(3)
 
 
+@pytest.mark.id("lake-mismatch")
 @pytest.mark.parametrize(
     ("how", "kind", "told"),
     [

@@ -45,6 +45,7 @@ def offsets_of(rows: list[tuple[Any, ...]]) -> list[int]:
     return [row[2] for row in rows]
 
 
+@pytest.mark.id("lake-of-a-compacted-topic")
 def test_a_compacted_topic_becomes_a_lake_without_loss(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
     """Goal: what compaction left out is no gap and no loss, before and after more is compacted."""
     lake, path = tmp_path / "lake", compacted.path
@@ -76,6 +77,7 @@ def test_figures_of_a_compacted_topic_count_what_is_there(spark: SparkSession, c
     assert row.distinct_keys == 90
 
 
+@pytest.mark.id("lake-of-an-archive")
 def test_an_archive_becomes_a_lake_of_the_same_rows(spark: SparkSession, compacted: Store, tmp_path: Path) -> None:
     archive, lake = tmp_path / "archive", tmp_path / "lake"
     compacted.archive(archive)

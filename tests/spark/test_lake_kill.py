@@ -55,6 +55,7 @@ def run_killed(store: Path, lake: Path, kill: str) -> int:
     return child.wait(PATIENCE_S)
 
 
+@pytest.mark.id("lake-killed")
 @pytest.mark.parametrize("when", KILLS)
 def test_a_kill_leaves_the_lake_as_before_or_as_after_and_the_next_run_goes_on(
     spark: SparkSession, tmp_path: Path, when: str

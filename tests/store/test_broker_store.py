@@ -393,6 +393,7 @@ def test_a_store_is_not_opened_for_writing_while_a_broker_runs_on_it(root: Path)
         assert store.topics() == ["empty", "orders"]
 
 
+@pytest.mark.id("broker-directory-untouched")
 def test_a_running_brokers_directory_is_not_touched(root: Path) -> None:
     Directory(root)
     before = snapshot(root)
@@ -402,6 +403,7 @@ def test_a_running_brokers_directory_is_not_touched(root: Path) -> None:
         assert snapshot(root) == before
 
 
+@pytest.mark.id("broker-kept-out")
 def test_no_broker_can_start_while_a_store_is_open_for_writing(root: Path) -> None:
     Directory(root)
     first, second = open_brokers(root), open_brokers(root)

@@ -29,6 +29,7 @@ def test_a_topic_keeps_the_latest_record_of_each_key(tmp_path: Path) -> None:
             store.compact("all")
 
 
+@pytest.mark.id("compaction-of-an-altered-topic")
 @pytest.mark.parametrize("moment", ["before", "while it is opened", "while it is opened, and somebody learns of it"])
 def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_compacted_by_the_old_policy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str

@@ -112,6 +112,7 @@ def events_of(children: list[Child]) -> list[Event]:
     return [event for child in children for event in child.events]
 
 
+@pytest.mark.id("consumer-killed")
 @pytest.mark.parametrize("after", [1, 57, 200], ids=lambda after: f"after {after} records")
 def test_when_a_consumer_is_killed_the_others_take_over(path: Path, start: Callable[..., Child], after: int) -> None:
     """Goal: every record at least once, commits never go back, nothing again that another has committed."""
@@ -137,6 +138,7 @@ def test_when_a_consumer_is_killed_the_others_take_over(path: Path, start: Calla
         assert list(path.glob("*/seeklog-member-*")) == []
 
 
+@pytest.mark.id("group-sharing")
 def test_consumers_that_come_and_go_share_the_partitions(path: Path, start: Callable[..., Child]) -> None:
     producer = start("produce", 600)
     consumers = []
@@ -161,6 +163,7 @@ def test_consumers_that_come_and_go_share_the_partitions(path: Path, start: Call
     assert all(len(of_partition) == len(set(of_partition)) for of_partition in history.values())
 
 
+@pytest.mark.id("producer-killed")
 @pytest.mark.parametrize("after", [1, 40, 400], ids=lambda after: f"after {after} acknowledged")
 def test_when_a_producer_is_killed_consumers_see_all_it_acknowledged_and_no_gap(
     path: Path, start: Callable[..., Child], after: int
@@ -221,6 +224,7 @@ def test_a_consumer_follows_what_another_process_writes_while_it_writes(
     assert {partition: [value for _, value in seen] for partition, seen in got(follower.events).items()} == log
 
 
+@pytest.mark.id("group-commits-of-processes")
 def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: Callable[..., Child]) -> None:
     """Goal: processes that take the lock of one partition in turn overwrite nothing of each other."""
     count = 25
@@ -242,6 +246,7 @@ def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: C
         assert store.describe_group(GROUP).offsets == expected
 
 
+@pytest.mark.id("committer-killed")
 def test_a_committer_that_is_killed_leaves_the_group_to_the_others(path: Path, start: Callable[..., Child]) -> None:
     """The lock of a commit goes with the process that held it, and what it had not finished is cut."""
     with Store(path, config=CONFIG, background=False) as store, store.producer() as producer:

@@ -410,6 +410,7 @@ def make_anew(store: Store, topic: str, count: int) -> None:
     append(store, topic, [b"new %d" % number for number in range(count)])
 
 
+@pytest.mark.id("commit-of-a-recreated-topic")
 @pytest.mark.parametrize("count", [5, 30], ids=["shorter", "longer"])
 @pytest.mark.parametrize("by", ["this store", "another store"])
 def test_offsets_of_a_topic_that_was_made_anew_are_not_kept_for_the_new_one(
@@ -498,6 +499,7 @@ def test_an_automatic_commit_that_learns_of_a_new_topic_lets_it_be_read_from_its
         assert [record.value for record in consumer.poll()] == [b"new %d" % number for number in range(30)]
 
 
+@pytest.mark.id("commit-overtaken-by-deletion")
 @pytest.mark.parametrize("is_made_anew", [False, True], ids=["deleted", "made anew"])
 @pytest.mark.parametrize(
     "change",
@@ -527,6 +529,7 @@ def test_a_commit_that_a_deletion_overtakes_is_refused(
     assert store.groups() == []
 
 
+@pytest.mark.id("commit-elsewhere-forgotten")
 def test_a_deletion_forgets_what_another_process_is_committing(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commit has found the topic there, and is not written yet, when the deletion comes to the group."""
     commit(store, "another group", {ZERO: 1})
@@ -643,6 +646,7 @@ def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
     assert store.groups() == []
 
 
+@pytest.mark.id("group-tombstones-compacted")
 def test_what_was_taken_away_stays_away_when_compaction_has_dropped_the_tombstones(
     store: Store, clock: FakeClock
 ) -> None:
@@ -721,6 +725,7 @@ def test_a_closed_store_tells_nothing_of_groups(tmp_path: Path) -> None:
             ask()
 
 
+@pytest.mark.id("commit-after-records")
 def test_the_records_that_a_commit_counts_are_durable_before_it(tmp_path: Path) -> None:
     """Goal: no power loss can give their offsets to other records, which the group would then pass over."""
     with open_store(tmp_path / "store", flush="os") as store:

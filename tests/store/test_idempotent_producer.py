@@ -59,6 +59,7 @@ def test_other_producers_number_nothing(store: Store) -> None:
     assert batch.header.producer_id == -1
 
 
+@pytest.mark.id("producer-reopens-a-failed-log")
 @pytest.mark.parametrize(("method", "flush"), [("write", "os"), ("write", "batch"), ("sync", "batch")])
 def test_a_log_that_fails_is_opened_anew_and_the_batch_is_there_once(tmp_path: Path, method: str, flush: str) -> None:
     """Goal: nobody knows whether the batch was written before the failure, and it does not matter."""
@@ -114,6 +115,7 @@ def test_a_batch_that_must_be_split_is_numbered_through(tmp_path: Path) -> None:
             assert producer.written(("t", 0)) == 40
 
 
+@pytest.mark.id("producer-fenced")
 def test_a_named_producer_fences_the_one_before_it(store: Store) -> None:
     with store.producer(name="loader") as old:
         old.send("t", b"old", partition=0).result()
@@ -133,6 +135,7 @@ def test_a_producer_that_resumes_goes_on_behind_what_is_written(store: Store) ->
     assert values(store) == NUMBERS
 
 
+@pytest.mark.id("producer-of-a-recreated-topic")
 @pytest.mark.parametrize("by", ["this store", "another store"])
 def test_records_of_a_topic_that_was_deleted_are_not_counted_in_the_one_made_anew(store: Store, by: str) -> None:
     """One that resumes would leave out as many records of the new topic as it had written to the old one."""

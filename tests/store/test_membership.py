@@ -358,6 +358,7 @@ def read_on(other: Consumer) -> None:
     other.close()
 
 
+@pytest.mark.id("member-returns")
 def test_one_who_comes_back_commits_nothing_of_its_former_life(store: Store, clock: FakeClock) -> None:
     """Its automatic commit is always due, and it is a member again before it knows where the others were."""
     silent = join(store, max_poll_interval_ms=10_000)
@@ -370,6 +371,7 @@ def test_one_who_comes_back_commits_nothing_of_its_former_life(store: Store, clo
     assert {silent.position(tp) for tp in EVERYTHING} == {40}
 
 
+@pytest.mark.id("member-return-written-late")
 def test_nor_does_one_whose_coming_back_was_written_though_it_failed(
     store: Store, clock: FakeClock, files: FailingFiles
 ) -> None:
@@ -388,6 +390,7 @@ def test_nor_does_one_whose_coming_back_was_written_though_it_failed(
     assert set(store.describe_group("group").offsets.values()) == {40}
 
 
+@pytest.mark.id("member-gave-up-partitions")
 def test_what_was_given_up_is_not_one_s_own_though_that_failed(
     store: Store, clock: FakeClock, files: FailingFiles
 ) -> None:
@@ -414,6 +417,7 @@ def test_what_was_given_up_is_not_one_s_own_though_that_failed(
     assert {first.position(tp) for tp in given} == {40}
 
 
+@pytest.mark.id("member-reset-stays")
 @pytest.mark.parametrize("somebody_came_and_went", [False, True])
 def test_a_reset_is_not_undone_by_one_who_was_taken_for_gone(
     store: Store, clock: FakeClock, somebody_came_and_went: bool

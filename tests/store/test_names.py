@@ -53,6 +53,7 @@ def test_there_are_enough_hostile_names_and_each_is_another() -> None:
     assert len(HOSTILE) == len(set(HOSTILE)) >= 40
 
 
+@pytest.mark.id("hostile-names")
 @pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name[:20]))
 def test_a_hostile_name_is_refused_everywhere_and_nothing_changes(store: Store, name: str) -> None:
     before = snapshot(store.path.parent)

@@ -78,6 +78,7 @@ def test_a_key_has_the_partition_that_kafka_python_gives_it(count: int) -> None:
     assert [partition_of(key, count) for key in keys] == theirs
 
 
+@pytest.mark.id("partition-by-key")
 def test_a_producer_puts_every_key_where_kafka_python_does(store: Store) -> None:
     draw = random.Random(3)
     keys = [draw.randbytes(size % 33) for size in range(500)]

@@ -125,6 +125,7 @@ def test_a_failed_sync_fails_every_record_that_it_would_have_promised(tmp_path: 
     store.close()
 
 
+@pytest.mark.id("ack-after-reopen")
 @pytest.mark.parametrize("way", ["flush", "close"])
 def test_a_record_is_not_acknowledged_by_the_sync_of_a_log_that_was_opened_anew(tmp_path: Path, way: str) -> None:
     """Somebody else's sync failed between a producer's append and its own, which found another log: one that recovery
@@ -168,6 +169,7 @@ def between_two_batches(store: Store, producer: Producer, do: Callable[[], objec
     return futures
 
 
+@pytest.mark.id("ack-after-reopen-later-batch")
 def test_nor_by_that_of_a_later_batch_which_was_appended_to_the_log_opened_anew(tmp_path: Path) -> None:
     """Both were acknowledged, with the same offset."""
     files = LosingFiles()

@@ -94,6 +94,7 @@ def test_what_a_crash_left_of_a_stores_creation_becomes_a_store(tmp_path: Path, 
 # ---------------------------------------------------------------- links
 
 
+@pytest.mark.id("root-link-refused")
 @pytest.mark.parametrize(
     "name",
     [

@@ -124,6 +124,7 @@ class UnsyncedCatalog(QuickFiles):
         super().sync_directory(path)
 
 
+@pytest.mark.id("catalog-sync-fails")
 @pytest.mark.parametrize("grows", [False, True])
 def test_what_the_catalog_on_disk_calls_whole_is_not_undone_though_its_sync_failed(root: Path, grows: bool) -> None:
     """Goal: an undo by the copy in memory would take directories away that the catalog on disk has, for good."""

@@ -75,6 +75,7 @@ def stage(store: Store, partition: int, values: list[bytes], *, app: str = APP, 
     return Staged(topic, store.describe_topic(topic).topic_id, partition, stager.finish())
 
 
+@pytest.mark.id("transaction-overtakes-producer")
 def test_a_producer_that_had_begun_to_append_does_not_make_a_commit_unfinishable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -165,6 +166,7 @@ def made_anew(store: Store, topic: str = "alerts") -> None:
     store.create_topic(topic, partitions=2)
 
 
+@pytest.mark.id("transaction-recreated-topic-again")
 def test_a_topic_made_anew_gets_the_versions_that_its_forerunner_had(root: Path) -> None:
     """Goal: that a version is there is true of the topic that it was committed to, and ends with it."""
     with open_store(root) as store:
@@ -179,6 +181,7 @@ def test_a_topic_made_anew_gets_the_versions_that_its_forerunner_had(root: Path)
         assert values_of(store, 1) == [b"6"]
 
 
+@pytest.mark.id("transaction-some-topics-recreated")
 def test_a_version_is_refused_if_only_some_of_its_topics_were_made_anew(root: Path) -> None:
     """Goal: neither is a topic's part left out in silence, nor does another topic get its part twice."""
     with open_store(root) as store:
@@ -235,6 +238,7 @@ def interrupted_after_intent(root: Path, parts: list[Values], *, version: int = 
     assert commit_in_child(root, version, parts, die_after=names.TRANSACTION)
 
 
+@pytest.mark.id("transaction-killed")
 @pytest.mark.parametrize("opened_by", ["the same commit", "a writer of one partition", "a store"])
 def test_a_kill_at_any_change_of_a_commit_leaves_all_or_nothing_and_never_twice(root: Path, opened_by: str) -> None:
     """Goal: whoever comes first after a kill finishes what was committed; the replayed commit adds nothing to it."""
@@ -317,6 +321,7 @@ def test_a_part_whose_topic_is_gone_keeps_nobody_from_finishing_the_others(root:
         assert staged_files(root) == []
 
 
+@pytest.mark.id("transaction-topic-recreated-elsewhere")
 def test_a_part_for_a_topic_that_another_process_made_anew_is_not_taken_for_gone(root: Path) -> None:
     """Goal: whoever finishes goes by the catalog on disk, not by a copy from before the topic that was committed to."""
     with open_store(root) as store:
@@ -347,6 +352,7 @@ def test_records_staged_for_a_topic_that_was_made_anew_are_refused(root: Path) -
         assert store.transactions.last_version(APP) is None
 
 
+@pytest.mark.id("transaction-topic-now-compacted")
 @pytest.mark.parametrize("by", ["this process", "another"])
 def test_records_without_key_are_refused_if_the_topic_is_compacted_since_they_were_staged(root: Path, by: str) -> None:
     with open_store(root) as store, open_store(root) as other:

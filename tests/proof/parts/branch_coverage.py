@@ -1,4 +1,4 @@
-"""Target 23: every statement and every branch of record/ and storage/ is reached by a test."""
+"""Target 23: every statement and every branch of record/ and log/ is reached by a test."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from proof.part import Run, part
 # takes a fifth of the time. Of the command line: what shows the files of a log.
 KERNEL_SUITES: Final = ["tests/record"]
 SUITES: Final = [
-    *(f"tests/{suite}" for suite in ("storage", "crash", "faults", "store", "cold", "interop")),
+    *(f"tests/{suite}" for suite in ("log", "crash", "faults", "store", "cold", "interop")),
     *(f"tests/cli/test_{verb}.py" for verb in ("info", "ls", "verify", "repair", "reindex", "report")),
 ]
 WITHOUT_SPARK: Final = ["--ignore=tests/cold/test_spark.py"]
@@ -24,7 +24,7 @@ SMALL: Final = {
 }
 
 
-@part(23, "every branch of the record room and of storage is taken by a test")
+@part(23, "every branch of the rooms record and log is taken by a test")
 def branch_coverage(run: Run) -> None:
     if run.is_short:
         runs = [run_covered([*SMALL.values()], scratch=run.scratch / "small", processes=1)]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from proof.arena import Arena
 from proof.covering import Covering
+from proof.edits import SOURCE, is_interpreted
 from proof.equivalent_mutants import reason_for
-from proof.mutants import SOURCE, Mutant, all_mutants, changed_line, mutated, shuffled
+from proof.mutants import Mutant, all_mutants, changed_line, mutated, shuffled
 from proof.part import Run, part
-from proof.table import ROOT
+from proof.table import BUILD, ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -36,7 +37,7 @@ ARENAS: Final = 2
 SHORT_MODULE: Final = "seeklog/log/side/seal.py"
 SHORT_TESTS: Final = "tests/log/test_seal.py"
 SHORT_SAMPLE: Final = 4
-UNNOTICED: Final = ROOT / "build" / "unnoticed-mutants.txt"
+UNNOTICED: Final = BUILD / "unnoticed-mutants.txt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +51,7 @@ class Trial:
 
     @property
     def interpreted(self) -> bool:
-        return is_interpreted(self.mutant)
+        return runs_interpreted(self.mutant)
 
 
 @part(23, "the source is changed in one small place; the tests must notice")
@@ -72,7 +73,7 @@ def mutation(run: Run) -> None:
     score = 1 - len(unnoticed) / judged
     run.note(f"{score:.1%} of {judged} noticed; {len(survivors) - len(unnoticed)} that cannot be are left out")
     if not run.is_short:
-        UNNOTICED.parent.mkdir(exist_ok=True)
+        UNNOTICED.parent.mkdir(parents=True, exist_ok=True)
         UNNOTICED.write_text("".join(f"{mutant}\n    becomes {changed_line(mutant)}\n" for mutant in unnoticed))
         run.note(f"the others by name in {UNNOTICED.relative_to(ROOT)}")
     if score < (1 if run.is_short else SCORE_LEAST):
@@ -80,9 +81,10 @@ def mutation(run: Run) -> None:
             run.violation(f"nobody notices {mutant}, which becomes {changed_line(mutant)}")
 
 
-def is_interpreted(mutant: Mutant) -> bool:
-    """Tell whether a mutant is tried with the kernel interpreted: it is not compiled anew, nor is who chooses."""
-    return mutant.path in ("seeklog/record/kernel.py", "seeklog/record/__init__.py")
+def runs_interpreted(mutant: Mutant) -> bool:
+    """Tell whether a mutant is tried interpreted: nothing is compiled again for it."""
+    # Where the record room chooses between the two, a run of the compiled one sees half of the choice.
+    return is_interpreted(mutant.path) or mutant.path == "seeklog/record/__init__.py"
 
 
 def valid(mutants: Iterable[Mutant], count: int) -> list[Mutant]:
@@ -112,7 +114,7 @@ def try_mutants(mutants: list[Mutant], covering: Covering, *, scratch: Path) -> 
         arena = arenas.get()
         try:
             with arena.changed(mutant.path, text):
-                interpreted = is_interpreted(mutant)
+                interpreted = runs_interpreted(mutant)
                 answer = arena.try_tests(tests, interpreted=interpreted, seconds=SECONDS_EACH)
             return Trial(mutant, answer["failed"], answer["why"])
         finally:

@@ -1,0 +1,85 @@
+"""The rows of the proof gather part by part, and are published whole or not at all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from proof.table import BEGIN, END, Row, load, objections, publish, record, write_table
+
+ROW = Row(2, "torn", "files are torn", "full", 1, 40, 0, [], [], {}, 3.0, "abc1234")
+OTHER = dataclasses.replace(ROW, target=1, name="crash", title="power is lost")
+NAMES = ("crash", "torn")
+
+
+def test_rows_of_separate_runs_add_up(tmp_path: Path) -> None:
+    record(ROW, directory=tmp_path)
+    record(OTHER, directory=tmp_path)
+    write_table(NAMES, directory=tmp_path)
+
+    assert load(NAMES, directory=tmp_path) == [OTHER, ROW]
+    assert [row["name"] for row in json.loads((tmp_path / "proof.json").read_text())["rows"]] == ["crash", "torn"]
+    assert "| **all** | | 80 | 0 | 6 | |" in (tmp_path / "table.md").read_text()
+
+
+def test_a_later_run_replaces_the_row_of_an_earlier_one(tmp_path: Path) -> None:
+    record(ROW, directory=tmp_path)
+    record(dataclasses.replace(ROW, violations=1), directory=tmp_path)
+
+    assert [row.violations for row in load(NAMES, directory=tmp_path)] == [1]
+
+
+def test_a_part_that_cannot_be_run_here_keeps_its_earlier_row(tmp_path: Path) -> None:
+    record(ROW, directory=tmp_path)
+    record(dataclasses.replace(ROW, cases=0, missing="no strace"), directory=tmp_path)
+
+    assert load(NAMES, directory=tmp_path) == [ROW]
+
+
+def test_the_table_names_the_parts_that_were_not_run(tmp_path: Path) -> None:
+    record(ROW, directory=tmp_path)
+    record(dataclasses.replace(OTHER, missing="no strace"), directory=tmp_path)
+    write_table((*NAMES, "bombs"), directory=tmp_path)
+
+    assert "Not run yet: `bombs`, `crash`." in (tmp_path / "table.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("row", "objection"),
+    [
+        (OTHER, None),
+        (None, "not run: crash"),
+        (dataclasses.replace(OTHER, missing="no strace"), "crash was not run: no strace"),
+        (dataclasses.replace(OTHER, violations=2), "crash found 2 violations"),
+        (dataclasses.replace(OTHER, commit="abc1234, changed"), "crash was run on changes that are not in a commit"),
+    ],
+)
+def test_only_a_whole_table_without_violations_may_be_published(
+    row: Row | None, objection: str | None, tmp_path: Path
+) -> None:
+    record(ROW, directory=tmp_path)
+    if row is not None:
+        record(row, directory=tmp_path)
+
+    found = list(objections(NAMES, directory=tmp_path))
+
+    assert len(found) == (objection is not None)
+    assert not found or found[0].startswith(str(objection))
+
+
+def test_publishing_replaces_the_table_of_the_page_and_nothing_else(tmp_path: Path) -> None:
+    page = tmp_path / "promises.md"
+    page.write_text(f"before\n{BEGIN}\nold rows\n\n{END}after\n")
+    record(ROW, directory=tmp_path)
+
+    publish(NAMES, directory=tmp_path, docs=tmp_path)
+
+    before, _, rest = page.read_text().partition(BEGIN)
+    table, _, after = rest.partition(END)
+    assert (before, after) == ("before\n", "after\n")
+    assert "files are torn" in table
+    assert "old rows" not in table
+    assert json.loads((tmp_path / "proof.json").read_text())["rows"] == [dataclasses.asdict(ROW)]
