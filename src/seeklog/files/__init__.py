@@ -17,6 +17,7 @@ from seeklog.files.local import (
     local_path,
 )
 from seeklog.files.lock import SHORT_WAIT_S, Lock, retry_while_locked, take_lock
+from seeklog.files.translation import is_full, translate, translated
 
 __all__ = [
     "FULL",
@@ -30,6 +31,7 @@ __all__ = [
     "OsFiles",
     "ReadOnlyFiles",
     "absolute",
+    "is_full",
     "local_path",
     "publish_file",
     "replace_file",
@@ -37,4 +39,6 @@ __all__ = [
     "stage_file",
     "sync_ancestors",
     "take_lock",
+    "translate",
+    "translated",
 ]

@@ -1512,7 +1512,7 @@ static const char* const __pyx_f[] = {
   "src/seeklog/record/batch_header.py",
   "src/seeklog/record/crc.pxd",
   "src/seeklog/record/primitives.pxd",
-  ".venv/lib/python3.11/site-packages/Cython/Includes/cpython/type.pxd",
+  "cpython/type.pxd",
 };
 /* #### Code section: utility_code_proto_before_types ### */
 /* Atomics.proto (used by UnpackUnboundCMethod) */

@@ -1515,7 +1515,7 @@ static const char* const __pyx_f[] = {
   "(tree fragment)",
   "src/seeklog/record/cursor.pxd",
   "src/seeklog/record/offset_map.pxd",
-  ".venv/lib/python3.11/site-packages/Cython/Includes/cpython/type.pxd",
+  "cpython/type.pxd",
 };
 /* #### Code section: utility_code_proto_before_types ### */
 /* Atomics.proto (used by UnpackUnboundCMethod) */

@@ -1512,7 +1512,7 @@ static const char* const __pyx_f[] = {
   "src/seeklog/record/decode.py",
   "src/seeklog/record/primitives.pxd",
   "src/seeklog/record/cursor.pxd",
-  ".venv/lib/python3.11/site-packages/Cython/Includes/cpython/type.pxd",
+  "cpython/type.pxd",
   "src/seeklog/record/record.pxd",
 };
 /* #### Code section: utility_code_proto_before_types ### */

@@ -1,0 +1,54 @@
+"""The one translation of `OSError` into our own errors.
+
+    with translated(f"{path} cannot be read"):
+        ...
+
+A full disk becomes `DiskFull`, anything else `NotAccessible`. The fact comes first, then what the system said,
+then what to do. The `OSError` stays the `__cause__`.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from seeklog.errors import DiskFull, NotAccessible, SeeklogError
+from seeklog.files.local import FULL
+
+
+def is_full(error: BaseException) -> bool:
+    """Tell whether a disk or a quota is full."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def translate(error: OSError, fact: str, *, when_full: str = "", advice: str = "") -> SeeklogError:
+    """Return our error for what the system said. Raise it `from error`.
+
+    `when_full` is what to say after "the disk is full", `advice` after any other answer of the system.
+    """
+    if is_full(error):
+        return DiskFull(_joined(f"{fact}: the disk is full", when_full))
+    return NotAccessible(_joined(f"{fact}: {error}", advice))
+
+
+class translated:  # noqa: N801 - reads as the verb that it is, like contextlib.suppress
+    """A block in which an `OSError` is raised as our own error; see `translate`."""
+
+    __slots__ = ("_advice", "_fact", "_when_full")
+
+    def __init__(self, fact: str, *, when_full: str = "", advice: str = "") -> None:
+        self._fact = fact
+        self._when_full = when_full
+        self._advice = advice
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise translate(error, self._fact, when_full=self._when_full, advice=self._advice) from error
+
+
+def _joined(fact: str, rest: str) -> str:
+    return f"{fact}; {rest}" if rest else fact
