@@ -29,6 +29,7 @@ def contracts() -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.id("rooms-are-drawn")
 def test_the_drawn_direction_is_the_contract() -> None:
     text = (ROOT / "docs" / "design" / "README.md").read_text()
     drawn = re.search(r"^ground floor <- (.+)$", text, re.MULTILINE)
