@@ -21,6 +21,7 @@ from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogConfig, LogReader, ProducerSequence, Record, names
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
+from seeklog.log.partition import Partition
 from seeklog.record.batch import encode_batch
 
 if TYPE_CHECKING:
@@ -558,7 +559,7 @@ class Recorder:
             raise PowerLoss
 
 
-def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
+def look(log: LogReader, epochs: Sequence[int] = ()) -> Outcome:
     """Return what an open log holds."""
     start, end = log.log_start_offset, log.log_end_offset
     records = {record.offset: Content.of(record) for record in read_everything(log)}
@@ -585,23 +586,30 @@ def look(log: Log, epochs: Sequence[int] = ()) -> Outcome:
     )
 
 
-def producers_of(log: Log) -> dict[int, int]:
-    """Return the last offset of each producer that a log knows; a reader knows none."""
-    if log._partition is None:
+def open_partition(log: LogReader) -> Partition | None:
+    """Return the partition that this process has open for writing, None if the log is only read."""
+    return log._source if isinstance(log._source, Partition) else None
+
+
+def producers_of(log: LogReader) -> dict[int, int]:
+    """Return the last offset of each producer that a log knows; one that is only read knows none."""
+    partition = open_partition(log)
+    if partition is None:
         return {}
-    return {entry.producer_id: entry.last_offset for entry in log._partition.producers.state}
+    return {entry.producer_id: entry.last_offset for entry in partition.producers.state}
 
 
-def producer_problem(log: Log, producers: dict[int, int]) -> str:
+def producer_problem(log: LogReader, producers: dict[int, int]) -> str:
     """Hold what is known of producers against the batches that are there."""
-    if not isinstance(log, Log):
+    partition = open_partition(log)
+    if partition is None:
         return ""
     found: dict[int, BatchHeader] = {}
     for batch in read_batches(log):
         if batch.header.producer_id >= 0 and not batch.header.is_control:
             found[batch.header.producer_id] = batch.header
     for producer_id, header in found.items():
-        place = log.next_sequence(producer_id)
+        place = partition.next_sequence(producer_id)
         expected = (header.producer_epoch, (header.base_sequence + header.last_offset_delta + 1) % 2**31)
         if place is None or (place.epoch, place.sequence) != expected or producers[producer_id] != header.last_offset:
             return f"producer {producer_id} is to go on with {expected}, the log says {place}"
@@ -611,11 +619,12 @@ def producer_problem(log: Log, producers: dict[int, int]) -> str:
     return ""
 
 
-def _index_problem(log: Log) -> str:
+def _index_problem(log: LogReader) -> str:
     """Hold entries for aborted transactions against their markers: one without would hide what is committed later."""
-    if log._partition is None or not log.config.compacts:
+    partition = open_partition(log)
+    if partition is None or not log.config.compacts:
         return ""
-    files, directory = log._partition.files, log._partition.directory
+    files, directory = partition.files, partition.directory
     markers = {batch.last_offset for batch in read_batches(log) if batch.header.is_control}
     try:
         listing = [name for name in files.list(directory) if name.endswith(names.TRANSACTION_INDEX)]
@@ -629,7 +638,7 @@ def _index_problem(log: Log) -> str:
     return ""
 
 
-def read_everything(log: Log) -> Iterator[Record]:
+def read_everything(log: LogReader) -> Iterator[Record]:
     """Yield every record of a log, past the high watermark too."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:
@@ -641,7 +650,7 @@ def read_everything(log: Log) -> Iterator[Record]:
             return
 
 
-def read_batches(log: Log) -> Iterator[Batch]:
+def read_batches(log: LogReader) -> Iterator[Batch]:
     """Yield every batch of a log, past the high watermark too."""
     offset = log.log_start_offset
     while offset < log.log_end_offset:

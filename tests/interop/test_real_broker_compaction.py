@@ -95,11 +95,11 @@ def test_what_a_brokers_cleaner_left_is_compacted_again_and_readers_see_the_same
         assert {b.base_offset for b in shape if b.header.producer_id >= 0} >= {
             b.base_offset for b in batches(log) if b.header.producer_id >= 0
         }
-        known = {entry.producer_id: entry.last_offset for entry in log._partition.producers.state}  # type: ignore[union-attr]
+        known = {entry.producer_id: entry.last_offset for entry in log._partition.producers.state}
     assert [each for each in inspect_partition(str(tmp_path / partition)) if each.severity == "error"] == []
     with open_copy(unpacked, tmp_path, name, partition) as log:
         assert list(log.scan()) == expected
-        assert {entry.producer_id: entry.last_offset for entry in log._partition.producers.state} == known  # type: ignore[union-attr]
+        assert {entry.producer_id: entry.last_offset for entry in log._partition.producers.state} == known
 
 
 @brokers

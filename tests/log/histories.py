@@ -37,7 +37,6 @@ class Coordinator:
 
     @property
     def clock(self) -> Clock:
-        assert self.log._partition is not None
         return self.log._partition.clock
 
     def put(self, *rows: tuple[str, bytes | None], producer: int = NO_PRODUCER, epoch: int = 0) -> None:
@@ -75,7 +74,6 @@ class Coordinator:
         for word in script.split():
             if word == "|":
                 writing = self.log._partition
-                assert writing is not None
                 with writing._lock:
                     if writing._active.size:
                         writing.roll()

@@ -280,7 +280,6 @@ def check_index(path: Path) -> None:
 def compact_as_the_model(log: Log, path: Path) -> None:
     """Compact a log in one round, and hold what is left against the model."""
     writing = log._partition
-    assert writing is not None
     before, bound = all_pieces(path), bound_of(path)
     last_offsets, last_epochs = writing.last_of_producers()
     log.compact()

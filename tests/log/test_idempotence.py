@@ -450,7 +450,6 @@ def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
     append(log, 0)
     append(log, 0, producer_id=8)
     append(log, 2)
-    assert log._partition is not None
     assert log._partition.producers.last_offsets() == {7: 5, 8: 3}
 
 

@@ -547,7 +547,7 @@ def test_with_flush_batch_a_reader_that_a_truncation_overtakes_stops_at_what_was
         def cut_and_append() -> None:
             log.truncate_to(4)
             # Past the end that the reader knew, so that the size of the file does not tell of the cut.
-            log._partition.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)  # type: ignore[union-attr]
+            log._partition.append_records([Record(bytes(10 * BATCH_BYTES))], wait=False)
 
         getattr(files, moment)("read", "seeklog-watermark", cut_and_append)
 

@@ -13,7 +13,6 @@ from record.batches import Row, Sketch
 from seeklog import Log
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.log.check.repair_work import repair
-from seeklog.log.partition import Partition
 from seeklog.log.staging import Stager
 from seeklog.log.transaction import Part, Transaction, decode_transaction, encode_transaction, finish_part
 from seeklog.names import app_key
@@ -38,9 +37,7 @@ def staged_part(path: Path, *, base_offset: int) -> Part:
 
 
 def finish(log: Log, part: Part, *, staged: list[str] | None = None) -> None:
-    partition = log._partition
-    assert isinstance(partition, Partition)
-    finish_part(partition, part, staged=[file.name for file in part.files] if staged is None else staged)
+    finish_part(log._partition, part, staged=[file.name for file in part.files] if staged is None else staged)
 
 
 def staged_names(path: Path, part: Part) -> list[str]:

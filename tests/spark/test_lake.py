@@ -23,6 +23,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import OsFiles
+from seeklog.log import take_snapshot
 from seeklog.record.crc import crc32c
 from seeklog.spark import jobs
 from seeklog.spark.lake.directory import LakeDirectory
@@ -93,7 +94,7 @@ def test_the_lake_and_the_live_end_are_what_the_data_source_reads(
     check_lake(lake)
     for (topic, partition), row in done.items():
         with open_store(store, read_only=True) as opened:
-            last = opened.log(topic, partition)._partition.view.last.base_offset
+            last = take_snapshot(opened.log(topic, partition)).view.last.base_offset
         assert (row.start, row.next_offset, row.records, row.lost_offsets) == (0, last, last, 0)
         assert 0 < last < 300
     for topic in ("orders", "other"):

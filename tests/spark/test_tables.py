@@ -19,6 +19,7 @@ from log.workbench import START_MS
 from seeklog import Record, TopicPartition
 from seeklog.errors import InvalidOption, SchemaMismatch, TopicNotFound
 from seeklog.files import OsFiles
+from seeklog.log import take_snapshot
 from seeklog.spark.read.options import parse_table_options
 from seeklog.spark.read.tables import SCHEMAS, TableReader
 from spark.workbench import BROKERS, append, load, make_store, message_of, numbered, unpack_broker
@@ -91,7 +92,7 @@ def test_segments_are_what_lies_in_the_directories(path: Path) -> None:
     with open_store(path, read_only=True) as store:
         for number in (0, 1):
             mine = [row for row in found if row["partition"] == number]
-            segments = store.log("a", number)._partition.view.segments
+            segments = take_snapshot(store.log("a", number)).view.segments
             assert len(mine) == len(segments) > 1
             for row, segment in zip(mine, segments, strict=True):
                 records = list(store.log("a", number).scan(segment.base_offset, segment.next_offset))
