@@ -98,7 +98,7 @@ class LogConfig:
     initial_offset: int = 0
     """The first offset of a log that is created."""
     max_decompressed_bytes: int = 16 << 20
-    """A batch whose records expand past this is refused with `BatchTooLarge`."""
+    """A batch whose records expand past this is refused with `FormatError`."""
     key_index: KeyIndex = "auto"
     """When a sealed segment gets its key index: "lazy" at the first lookup of a key, "seal" soon after it is sealed,
     "none" never: each process that looks keys up makes its own in memory. "auto": "seal" where the cleanup policy has

@@ -1,4 +1,35 @@
-"""Every error that seeklog raises on purpose.
+"""Every error that seeklog raises on purpose, each with its reason to be caught on its own::
+
+    SeeklogError
+    ├── UsageError                  the call is wrong: mend the program
+    │   ├── InvalidName             ask for another name of a topic or a group
+    │   ├── InvalidConfig           mend a setting, or an option of the Spark data source
+    │   └── RecordTooLarge          split the record, or raise max_message_bytes
+    ├── InvalidRecord               set the record aside and go on
+    ├── TopicNotFound               create the topic
+    ├── TopicExists                 use the topic that is there
+    ├── GroupNotFound               treat the group as new
+    ├── GroupInUse                  stop its members first
+    ├── CommitRefused               drop the work: another member has the partition
+    ├── NoOffset                    choose where to begin
+    ├── OffsetOutOfRange            begin at an offset that is there
+    ├── ProducerFenced              stop: another instance has taken over
+    ├── OutOfOrderSequence          send what is missing first
+    │   └── DuplicateSequence       count the batch as written
+    ├── DataLoss                    decide whether to go on past the gap
+    ├── HandoverRefused             resolve what the message names, then hand over
+    ├── ArchiveMismatch             archive to another place, or drop what is there
+    ├── NotALog                     give another path
+    ├── NotAccessible               look at permissions and devices, then try again
+    ├── DiskFull                    make room, then append again
+    ├── LogLocked                   wait, or read only
+    ├── LogClosed                   open the log again
+    ├── LogFailed                   open the log again, so that it recovers
+    └── CorruptionError             bytes are damaged: verify, then repair
+        ├── CorruptBatch            skip the batch, or salvage around it
+        ├── LostRecords             restore what was promised from a copy
+        └── FormatError             read it with another tool: the bytes may be whole
+            └── UnsupportedMagic    convert the batches with Kafka's own tools
 
 A message states what is wrong, where, and what to do next. An `OSError` appears only as `__cause__`.
 """
@@ -21,15 +52,7 @@ class InvalidName(UsageError):
 
 
 class InvalidConfig(UsageError):
-    """A configuration word or value that cannot be."""
-
-
-class InvalidOption(UsageError):
-    """An option of the Spark data source that is unknown, wrong, missing, or at odds with another one."""
-
-
-class SchemaMismatch(UsageError):
-    """A DataFrame whose columns are not those that a topic is written from; nothing was written."""
+    """A setting, or an option of the Spark data source, that is unknown, wrong or at odds with another one."""
 
 
 class RecordTooLarge(UsageError):
@@ -57,8 +80,8 @@ def _rebuild_fenced(message: str, producer_id: int, epoch: int, current_epoch: i
     return ProducerFenced(message, producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
 
 
-class SequenceError(SeeklogError):
-    """A batch whose sequence is not the one that its producer must go on with; nothing was written."""
+class OutOfOrderSequence(SeeklogError):
+    """A batch whose sequence does not follow the last one of its producer; nothing was written."""
 
     def __init__(self, message: str, *, producer_id: int, epoch: int, sequence: int, expected: int) -> None:
         self.producer_id = producer_id
@@ -73,16 +96,12 @@ class SequenceError(SeeklogError):
 
 
 def _rebuild_sequence(
-    kind: type[SequenceError], message: str, producer_id: int, epoch: int, sequence: int, expected: int
-) -> SequenceError:
+    kind: type[OutOfOrderSequence], message: str, producer_id: int, epoch: int, sequence: int, expected: int
+) -> OutOfOrderSequence:
     return kind(message, producer_id=producer_id, epoch=epoch, sequence=sequence, expected=expected)
 
 
-class OutOfOrderSequence(SequenceError):
-    """Records of the producer are missing before these."""
-
-
-class DuplicateSequence(SequenceError):
+class DuplicateSequence(OutOfOrderSequence):
     """The records were written before, too long ago, or in other batches, to tell their offsets."""
 
 
@@ -136,10 +155,6 @@ class DataLoss(SeeklogError):
         return type(self), (self.condition, self._message)
 
 
-class LakeMismatch(SeeklogError):
-    """The manifest of a lake does not match its files, its store, or what was asked; nothing was changed."""
-
-
 class GroupNotFound(SeeklogError, LookupError):
     """No such consumer group has committed or joined."""
 
@@ -157,19 +172,11 @@ class NoOffset(SeeklogError, LookupError):
 
 
 class NotALog(SeeklogError):
-    """The path holds something else, or nothing."""
-
-
-class UnsafePath(NotALog):
-    """A symbolic link, or something that is neither file nor directory, inside a store; nothing was changed."""
-
-
-class ArchiveIncomplete(NotALog):
-    """An archive whose first copying has not ended: nothing of it counts yet. Archive again."""
+    """The path holds something else, nothing, or an archive that is not complete; or a symbolic link leads to it."""
 
 
 class ArchiveMismatch(SeeklogError):
-    """What is to be archived is not what the archive has under that name; nothing was overwritten."""
+    """An archive or a lake does not match its source, its files or what was asked; nothing was overwritten."""
 
 
 class NotAccessible(SeeklogError):
@@ -255,21 +262,9 @@ class LostRecords(CorruptionError):
     """Records below the recovery point, which were promised durable, are damaged or missing."""
 
 
-class ManifestMismatch(CorruptionError):
-    """The manifest of an archive is damaged, or names files that are not there as it says."""
-
-
 class FormatError(CorruptionError):
-    """Bytes that may be whole, but that seeklog does not read."""
+    """Bytes that may be whole, but that seeklog does not read: an unknown version or codec, or too much of it."""
 
 
 class UnsupportedMagic(FormatError):
     """A batch in one of Kafka's formats before version 2."""
-
-
-class UnsupportedCodec(FormatError):
-    """A compression codec that is not one of Kafka's five."""
-
-
-class BatchTooLarge(FormatError):
-    """A batch whose records expand past `max_decompressed_bytes`."""

@@ -15,7 +15,7 @@ from cold.test_archive import SEGMENT_BYTES, fill, manifest_of, sealed_end
 from log.workbench import START_MS, segment_bases
 from seeklog import Store, TopicPartition, names
 from seeklog.archive.manifest import Manifest, PartitionEntry, encode_manifest
-from seeklog.errors import ArchiveMismatch, LostRecords, ManifestMismatch
+from seeklog.errors import ArchiveMismatch, CorruptionError, LostRecords
 from seeklog.log.check.finding import Kind, Severity
 from seeklog.log.check.inspection import inspect_partition
 from seeklog.log.pinned import make_pin
@@ -125,7 +125,7 @@ def test_a_declared_gap_must_be_the_one_between_two_segments(
 ) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     declare(tmp_path / "archive", [(missing.start + moved[0], missing.stop + moved[1])])
-    with pytest.raises(ManifestMismatch, match="no segments enclose"):
+    with pytest.raises(CorruptionError, match="no segments enclose"):
         seeklog.open(tmp_path / "archive", read_only=True)
 
 

@@ -15,7 +15,7 @@ from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.archive import copying as archiving
 from seeklog.archive.replacement import records_in
-from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError, ManifestMismatch
+from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError
 from seeklog.log.check import repair
 from store.workbench import open_store, snapshot
 
@@ -234,7 +234,7 @@ def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive:
     entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     depot.puts.clear()
     before = snapshot(archive)
-    with pytest.raises(ManifestMismatch, match="segments lie over each other"):
+    with pytest.raises(CorruptionError, match="segments lie over each other"):
         archiving.finish_archive(plan, [replace(one, next_offset=10**6) for one in entries], depot)
     assert depot.puts == depot.removed == []
     assert snapshot(archive) == before
@@ -258,7 +258,7 @@ def test_a_file_beside_the_segments_that_the_source_has_no_more_does_not_spoil_t
     [
         (5_000, "stored CRC", CorruptBatch),
         # The leader epoch of the first batch, which no batch's CRC covers.
-        (15, "the manifest names it with", ManifestMismatch),
+        (15, "the manifest names it with", CorruptionError),
     ],
 )
 def test_an_archived_segment_that_is_damaged_proves_nothing(
@@ -285,7 +285,7 @@ def test_what_is_lost_in_the_archive_is_replaced_by_what_compaction_left(store: 
     """Goal: an archive is repaired with what there is; the segments that it still has are compared all the same."""
     store.compact("orders")
     (archive / "orders-0" / f"{0:020d}.log").unlink()
-    refused(store, archive, "is not there; archive with repair=True", ManifestMismatch)
+    refused(store, archive, "is not there; archive with repair=True", CorruptionError)
     store.archive(archive, repair=True)
     with seeklog.open(archive, read_only=True) as cold:
         check_same(cold, store)

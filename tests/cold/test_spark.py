@@ -21,10 +21,9 @@ from cold.test_gaps import declare, with_a_gap
 from log.workbench import START_MS, segment_bases
 from seeklog.archive.reading import Origin
 from seeklog.errors import (
-    ArchiveIncomplete,
     ArchiveMismatch,
     CorruptionError,
-    InvalidOption,
+    InvalidConfig,
     LostRecords,
     NotAccessible,
     NotALog,
@@ -236,7 +235,7 @@ def test_a_table_does_not_keep_secrets(spark: SparkSession, s3: S3Server, archiv
             f"CREATE TABLE cold USING seeklog OPTIONS (path '{archive}', subscribe 'orders', "
             f"storageOptions '{options_of(s3)}')"
         ),
-        InvalidOption,
+        InvalidConfig,
     )
     assert "is not kept with a table" in told
     assert SECRET not in told
@@ -245,7 +244,7 @@ def test_a_table_does_not_keep_secrets(spark: SparkSession, s3: S3Server, archiv
 def test_the_sink_refuses_a_url(spark: SparkSession, archive: str) -> None:
     frame = spark.createDataFrame([(b"x",)], "value binary")
     write = frame.write.format("seeklog").option("path", archive).option("topic", "orders").mode("append")
-    assert "what lies at a URL is only read" in message_of(write.save, InvalidOption)
+    assert "what lies at a URL is only read" in message_of(write.save, InvalidConfig)
 
 
 # ---------------------------------------------------------------- jobs
@@ -290,7 +289,7 @@ def test_the_job_refuses_as_the_store_does(
 ) -> None:
     with pytest.raises(CorruptionError, match="orders-0"):
         jobs.archive(spark, damaged, tmp_path / "archive", progress=False)
-    with pytest.raises(ArchiveIncomplete):
+    with pytest.raises(NotALog):
         seeklog.open(tmp_path / "archive", read_only=True)
     jobs.archive(spark, directory, tmp_path / "archive", progress=False)
     make_store(tmp_path / "other", {"orders": [500]}, segment_bytes=SEGMENT_BYTES)

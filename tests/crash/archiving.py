@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from log.workbench import START_MS
 from seeklog import Record, Store, TopicPartition
-from seeklog.errors import ArchiveIncomplete, NotALog
+from seeklog.errors import NotALog
 from store.workbench import open_store
 
 if TYPE_CHECKING:
@@ -36,5 +36,5 @@ def archived(files: Files) -> list[int] | None:
             # Where no segment was full yet there is a topic without partitions, or none.
             is_there = "orders" in cold.topics() and 0 in cold.topic("orders").partitions
             return [record.offset for record in cold.log("orders", 0).scan()] if is_there else []
-    except (NotALog, ArchiveIncomplete):
+    except NotALog:
         return None

@@ -15,10 +15,10 @@ from seeklog import Log, ProducerSequence, Record
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import (
     CorruptBatch,
+    FormatError,
     InvalidRecord,
     RecordTooLarge,
     SeeklogError,
-    UnsupportedCodec,
     UnsupportedMagic,
     UsageError,
 )
@@ -250,7 +250,7 @@ BAD_APPENDS: dict[str, Refused] = {
     "batches: magic 1": (lambda log: log.append_batches(old_batch(1)), UnsupportedMagic, "magic 1"),
     "batches: unknown codec": (
         lambda log: log.append_batches(batch_of(b"", attributes=6, record_count=0)),
-        UnsupportedCodec,
+        FormatError,
         "codec 6",
     ),
     "batches: too large": (lambda log: log.append_batches(encode_batch([Record(BIG)])), RecordTooLarge, "500"),

@@ -12,7 +12,7 @@ import pytest
 
 from log.workbench import PATIENCE_S, wait_until
 from seeklog import LogConfig
-from seeklog.errors import BatchTooLarge, LogClosed, LogFailed, SeeklogError
+from seeklog.errors import FormatError, LogClosed, LogFailed, SeeklogError
 from seeklog.log.flusher import Flusher
 
 
@@ -148,7 +148,7 @@ class Stumbles(Ended):
 
 def test_a_log_that_goes_on_is_synced_on(caplog: pytest.LogCaptureFixture) -> None:
     """Goal: no append is left unsynced for good because of something that did not stop the log."""
-    log = Stumbles(BatchTooLarge("a bomb"))
+    log = Stumbles(FormatError("a bomb"))
     for number in (1, 2):
         log.flusher.appended()
         wait_until(lambda number=number: len(caplog.messages) == number, "the background sync")  # type: ignore[misc]

@@ -28,7 +28,7 @@ from record.batches import Row, Sketch, batch_of
 from record.test_key_table import TWINS
 from seeklog import Log, Record
 from seeklog.clients.log_writer import LogWriter
-from seeklog.errors import BatchTooLarge, CorruptBatch, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
+from seeklog.errors import CorruptBatch, FormatError, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
 from seeklog.files import Buffer
 from seeklog.log.keys import lookup as keys_module
 from seeklog.log.keys.index import collect_keys, encode_key_index, open_key_index
@@ -281,7 +281,7 @@ def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
             wait_until(lambda: log.recovery_point == log.log_end_offset, "the background sync")
         log.flush()
         assert len(key_files(tmp_path)) == log.segment_count - 2
-        with pytest.raises(BatchTooLarge):
+        with pytest.raises(FormatError):
             log.latest_for_key(b"stranger")
     (told,) = caplog.messages
     assert told.startswith(f"{tmp_path}/{0:020d}.log: there is no key index: ")

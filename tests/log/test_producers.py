@@ -14,7 +14,6 @@ from seeklog.errors import (
     OutOfOrderSequence,
     ProducerFenced,
     SeeklogError,
-    SequenceError,
     UsageError,
 )
 from seeklog.log.producers import (
@@ -168,7 +167,7 @@ def test_a_batch_is_appended_acknowledged_or_refused(case: str) -> None:
 
 def test_an_error_tells_what_was_expected_and_what_came_also_from_another_process() -> None:
     state, end = run(*ONCE)
-    with pytest.raises(SequenceError) as caught:
+    with pytest.raises(OutOfOrderSequence) as caught:
         state.check([Sent(9).at(end)], now_ms=NOW_MS)
     error = pickle.loads(pickle.dumps(caught.value))
 
@@ -219,7 +218,7 @@ def test_batches_repeated_as_one_run_are_acknowledged_as_one() -> None:
 def test_batches_of_which_only_some_are_repeated_are_refused_whole(sent: tuple[Sent, ...]) -> None:
     """Goal: the offsets of an append are one range; no range could tell these."""
     state, end = run(*six())
-    with pytest.raises(SequenceError):
+    with pytest.raises(OutOfOrderSequence):
         checked(state, *sent, end=end)
 
 

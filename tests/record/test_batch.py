@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from record.batches import CODECS, LIMIT, SMALL, SMALL_ROWS, Row, Sketch, T, batch_of, field_of, with_field
-from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
+from seeklog.errors import CorruptBatch, FormatError, UnsupportedMagic
 from seeklog.record.batch import (
     Batch,
     BatchHeader,
@@ -133,7 +133,7 @@ def test_a_batch_expands_no_further_than_allowed() -> None:
     (batch,) = split_batches(Sketch((Row(bytes(10_000)),), codec=4).encode())
 
     assert len(batch.records(limit=20_000)) == 1
-    with pytest.raises(BatchTooLarge):
+    with pytest.raises(FormatError):
         batch.records(limit=9_999)
 
 

@@ -22,7 +22,7 @@ from record.batches import (
     with_field,
 )
 from record.columns import make
-from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedMagic
+from seeklog.errors import CorruptBatch, FormatError, UnsupportedMagic
 from seeklog.record.batch_header import (
     count_whole_batches,
     entry_base,
@@ -244,7 +244,7 @@ def test_a_batch_that_expands_past_the_limit_is_refused(codec: int) -> None:
         return  # nothing expands
     raw = Sketch((Row(bytes(100_000)),), base_offset=10, codec=codec).encode()
 
-    with pytest.raises(BatchTooLarge) as caught:
+    with pytest.raises(FormatError) as caught:
         read(raw, origin=300, limit=99_999)
 
     assert caught.value.position == 300

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812
 from interop.broker_directories import description, told
 from log.workbench import START_MS
 from seeklog import Record, TopicPartition
-from seeklog.errors import CorruptBatch, DataLoss, InvalidOption, NotALog, SchemaMismatch, TopicNotFound
+from seeklog.errors import CorruptBatch, DataLoss, InvalidConfig, NotALog, TopicNotFound, UsageError
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.read.schema import RECORD_SCHEMA
 from spark.workbench import BROKERS, append, everything, load, make_store, message_of, numbered, places, unpack_broker
@@ -392,7 +392,7 @@ def test_a_partition_with_holes_is_read_from_inside_of_a_hole(spark: SparkSessio
 
 
 def test_an_unknown_option_is_told_when_the_frame_is_made(spark: SparkSession, path: Path) -> None:
-    message = message_of(lambda: load(spark, path, subscribe="a", startingOffset="earliest"), InvalidOption)
+    message = message_of(lambda: load(spark, path, subscribe="a", startingOffset="earliest"), InvalidConfig)
 
     assert message == "unknown option startingoffset; did you mean startingOffsets?"
 
@@ -400,18 +400,18 @@ def test_an_unknown_option_is_told_when_the_frame_is_made(spark: SparkSession, p
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({}, InvalidOption, "say what to read: one of the options assign, subscribe and subscribePattern is needed"),
+        ({}, InvalidConfig, "say what to read: one of the options assign, subscribe and subscribePattern is needed"),
         (
             {"subscribe": "a", "startingOffsets": "latest"},
-            InvalidOption,
+            InvalidConfig,
             "a batch that begins at the end has no record",
         ),
-        ({"subscribe": "a", "maxOffsetsPerTrigger": 5}, InvalidOption, "it is for streams"),
-        ({"subscribe": "a", "kafka.bootstrap.servers": "h:9092"}, InvalidOption, "give the store's directory as path"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": 5}, InvalidConfig, "it is for streams"),
+        ({"subscribe": "a", "kafka.bootstrap.servers": "h:9092"}, InvalidConfig, "give the store's directory as path"),
         ({"subscribe": "nothing"}, TopicNotFound, "there is no topic 'nothing' in"),
         (
             {"subscribe": "a", "startingOffsets": '{"a": {"0": 500}}'},
-            InvalidOption,
+            InvalidConfig,
             "a-0 would be read from offset 500",
         ),
         ({"subscribe": "a", "endingOffsets": '{"a": {"0": 500}}'}, DataLoss, "high watermark is 300; 200 offsets"),
@@ -451,14 +451,14 @@ def test_a_wrong_schema_names_column_type_given_and_type_wanted(
 ) -> None:
     frame = spark.read.format("seeklog").schema(schema).options(path=str(path), subscribe="a")
 
-    assert message in message_of(lambda: frame.load().count(), SchemaMismatch)
+    assert message in message_of(lambda: frame.load().count(), UsageError)
 
 
 def test_columns_and_a_schema_that_contradict_each_other_are_refused(spark: SparkSession, path: Path) -> None:
     read = spark.read.format("seeklog").options(path=str(path), subscribe="b", columns="offset")
 
     assert read.schema("offset long").load().count() == 20
-    message = message_of(lambda: read.schema("value binary").load().count(), InvalidOption)
+    message = message_of(lambda: read.schema("value binary").load().count(), InvalidConfig)
     assert message.startswith("option columns is offset, but the schema of this read is value; give one of the two")
 
 

@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from seeklog import Store, TopicPartition
-from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
+from seeklog.errors import DataLoss, InvalidConfig, TopicNotFound
 from seeklog.spark.read import stream as stream_module
 from seeklog.spark.read.plan import Split
 from spark.streams import Collected, Driven, span
@@ -414,7 +414,7 @@ def test_the_checkpoint_of_a_kafka_query_is_read_on_from(path: Path) -> None:
 def test_the_checkpoint_of_another_source_is_refused(path: Path, found: str) -> None:
     stream = Driven(path, subscribe="orders")
     stream.wal, stream.done = [found], 1
-    with pytest.raises(InvalidOption, match="checkpointLocation of its own"):
+    with pytest.raises(InvalidConfig, match="checkpointLocation of its own"):
         stream.rest()
 
 

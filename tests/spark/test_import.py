@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from seeklog import Record
-from seeklog.errors import InvalidOption, SchemaMismatch, TopicNotFound, UsageError
+from seeklog.errors import InvalidConfig, TopicNotFound, UsageError
 from seeklog.spark import jobs
 from store.workbench import open_store, snapshot
 
@@ -138,15 +138,15 @@ def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_made_anew(
     ("words", "kind", "told"),
     [
         ({"topic": "paymnets"}, TopicNotFound, "create_partitions"),
-        ({"key": "whom"}, SchemaMismatch, "key is 'whom', no expression over the columns id, who"),
-        ({"value": "id +"}, SchemaMismatch, "value is 'id \\+', no expression"),
-        ({"timestamp": "who"}, SchemaMismatch, r"which is string; .* to_timestamp\(who\)"),
-        ({"partition": "who"}, SchemaMismatch, r"it must be int: cast\(who as int\)"),
-        ({"headers": ["nobody"]}, SchemaMismatch, "no column nobody for a header"),
+        ({"key": "whom"}, UsageError, "key is 'whom', no expression over the columns id, who"),
+        ({"value": "id +"}, UsageError, "value is 'id \\+', no expression"),
+        ({"timestamp": "who"}, UsageError, r"which is string; .* to_timestamp\(who\)"),
+        ({"partition": "who"}, UsageError, r"it must be int: cast\(who as int\)"),
+        ({"headers": ["nobody"]}, UsageError, "no column nobody for a header"),
         ({"headers": "who"}, UsageError, "headers is a list"),
         ({"import_id": " "}, UsageError, "import_id is blank"),
         ({"source": "csv"}, UsageError, "a DataFrame has its rows already"),
-        ({"compression": "lzma"}, InvalidOption, "lzma"),
+        ({"compression": "lzma"}, InvalidConfig, "lzma"),
         ({"config": {"flush": "os"}}, UsageError, "give create_partitions, too"),
     ],
 )

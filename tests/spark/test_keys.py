@@ -12,7 +12,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.spark.read.key_plan import key_ranges
 from seeklog.spark.read.offsets import batch_ranges
 from seeklog.spark.read.options import parse_read_options, parse_stream_options, parse_table_options
@@ -108,13 +108,13 @@ def test_splits_hold_the_few_batches_that_are_pointed_at(path: Path) -> None:
     ],
 )
 def test_what_is_no_key_is_refused(words: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidOption, match=message):
+    with pytest.raises(InvalidConfig, match=message):
         parse_read_options({**BASE, **words})
 
 
 @pytest.mark.parametrize("word", ["key", "keys"])
 def test_streams_and_tables_refuse_keys_by_name(word: str) -> None:
-    with pytest.raises(InvalidOption, match=f"option {word} means nothing here: it is for spark.read"):
+    with pytest.raises(InvalidConfig, match=f"option {word} means nothing here: it is for spark.read"):
         parse_stream_options({**BASE, word: '["a"]'})
-    with pytest.raises(InvalidOption, match=f"option {word} means nothing here: a metadata table"):
+    with pytest.raises(InvalidConfig, match=f"option {word} means nothing here: a metadata table"):
         parse_table_options({**BASE, "table": "segments", word: '["a"]'})

@@ -14,9 +14,9 @@ from pyspark.sql import DataFrame, SparkSession
 from log.workbench import START_MS
 from seeklog import Record, TopicPartition
 from seeklog.errors import (
+    ArchiveMismatch,
     CorruptionError,
     DataLoss,
-    LakeMismatch,
     LogLocked,
     SeeklogError,
     TopicNotFound,
@@ -292,11 +292,11 @@ def damage(lake: Path, how: str, store: Path) -> None:
         ("half a manifest", CorruptionError, "fails its CRC"),
         ("a manifest of a newer version", CorruptionError, "a newer seeklog wrote it"),
         ("a manifest that names another's file", CorruptionError, "is no file of orders-0"),
-        ("no manifest", LakeMismatch, "no manifest at _seeklog/manifest: restore the manifest"),
-        ("a file is gone", LakeMismatch, "is in the manifest and cannot be read"),
-        ("a file was cut", LakeMismatch, "in the manifest: restore it"),
-        ("the topic was made anew", LakeMismatch, "topic orders was deleted and made anew"),
-        ("the log was cut", LakeMismatch, "orders-0 ends at offset 0, and the lake has it up to"),
+        ("no manifest", ArchiveMismatch, "no manifest at _seeklog/manifest: restore the manifest"),
+        ("a file is gone", ArchiveMismatch, "is in the manifest and cannot be read"),
+        ("a file was cut", ArchiveMismatch, "in the manifest: restore it"),
+        ("the topic was made anew", ArchiveMismatch, "topic orders was deleted and made anew"),
+        ("the log was cut", ArchiveMismatch, "orders-0 ends at offset 0, and the lake has it up to"),
     ],
 )
 def test_a_lake_that_does_not_match_is_refused_and_left_as_it_is(
@@ -331,7 +331,7 @@ def test_what_cannot_be_asked_for_is_refused_and_leaves_no_lake(
             jobs.to_lake(spark, store, inside, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing").touch()
-    with pytest.raises(LakeMismatch, match=r"holds 'thing' and no manifest .* directory of its own"):
+    with pytest.raises(ArchiveMismatch, match=r"holds 'thing' and no manifest .* directory of its own"):
         jobs.to_lake(spark, store, tmp_path / "other", progress=False)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thing"]
     copied(spark, store, lake, topics=["other"])

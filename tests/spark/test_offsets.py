@@ -13,7 +13,7 @@ pytest.importorskip("pyspark")
 
 from log.workbench import START_MS, FakeClock
 from seeklog import Record, Store
-from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
+from seeklog.errors import DataLoss, InvalidConfig, TopicNotFound
 from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import (
     Bounds,
@@ -189,7 +189,7 @@ def test_a_relative_time_counts_back_from_now(
 
 
 def test_an_absolute_time_that_no_record_has_reached_is_an_error_that_names_the_partition(store: Store) -> None:
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         ranges(store, startingTimestamp=str(START_MS + 70_000))
 
     assert str(caught.value) == (
@@ -199,7 +199,7 @@ def test_an_absolute_time_that_no_record_has_reached_is_an_error_that_names_the_
 
 
 def test_a_relative_time_is_strict_only_where_that_is_asked_for(store: Store) -> None:
-    with pytest.raises(InvalidOption, match="no record of a-1"):
+    with pytest.raises(InvalidConfig, match="no record of a-1"):
         ranges(
             store,
             clock=FakeClock(START_MS + 100_000),
@@ -218,7 +218,7 @@ def test_a_relative_time_is_strict_only_where_that_is_asked_for(store: Store) ->
     ],
 )
 def test_a_start_behind_the_end_is_refused(store: Store, words: dict[str, str]) -> None:
-    with pytest.raises(InvalidOption, match=r"\[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET\] a-0 "):
+    with pytest.raises(InvalidConfig, match=r"\[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET\] a-0 "):
         ranges(store, **words)
 
 
@@ -231,7 +231,7 @@ def test_a_start_behind_the_end_is_refused(store: Store, words: dict[str, str]) 
     ],
 )
 def test_offsets_of_partitions_that_are_not_read_are_refused(store: Store, option: str, value: str) -> None:
-    with pytest.raises(InvalidOption, match=rf"option {option} names [ab]-\d, which is not among the 2 partitions"):
+    with pytest.raises(InvalidConfig, match=rf"option {option} names [ab]-\d, which is not among the 2 partitions"):
         ranges(store, **{option: value})
 
 

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from seeklog.errors import InvalidName, InvalidOption
+from seeklog.errors import InvalidConfig, InvalidName
 from seeklog.names import TopicPartition
 from seeklog.spark.option_map import Words, store_path
 from seeklog.spark.read.bounds import Ago, AtOffsets, AtTime, AtTimes, Earliest, LastOffsets, Latest
@@ -203,13 +203,13 @@ def test_a_url_is_read_with_options_that_are_not_shown() -> None:
 
 
 def test_options_of_a_storage_are_not_repeated_in_an_error() -> None:
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         read(path="s3://bucket/store", storageOptions='{"secret": "hunter2"')
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_stream_of_a_url_has_no_group() -> None:
-    with pytest.raises(InvalidOption, match="groupId commits offsets"):
+    with pytest.raises(InvalidConfig, match="groupId commits offsets"):
         stream(path="s3://bucket/store", groupId="g")
 
 
@@ -281,7 +281,7 @@ WRONG_IN_BOTH = [
 @pytest.mark.parametrize(("words", "message"), WRONG_IN_BOTH, ids=[str(words) for words, _ in WRONG_IN_BOTH])
 def test_a_wrong_option_is_named_in_one_line(parse: object, words: dict[str, str], message: str) -> None:
     assert callable(parse)
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         parse({**BASE, **words})
 
     text = str(caught.value)
@@ -306,7 +306,7 @@ def test_a_wrong_option_is_named_in_one_line(parse: object, words: dict[str, str
 )
 def test_what_to_read_must_be_said(options: dict[str, str], message: str) -> None:
     for parse in (parse_read_options, parse_stream_options):
-        with pytest.raises(InvalidOption) as caught:
+        with pytest.raises(InvalidConfig) as caught:
             parse(options)
         assert message in str(caught.value)
 
@@ -330,7 +330,7 @@ def test_a_name_that_no_topic_can_have_is_refused() -> None:
     ],
 )
 def test_what_is_for_streams_is_refused_for_a_batch(words: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         read(**words)
     assert message in str(caught.value)
     if "startingOffsets" not in words and "maxTriggerDelay" not in words:
@@ -350,7 +350,7 @@ def test_what_is_for_streams_is_refused_for_a_batch(words: dict[str, str], messa
     ],
 )
 def test_what_contradicts_itself_in_a_stream_is_refused(words: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         stream(**words)
     assert message in str(caught.value)
 
@@ -381,13 +381,13 @@ def test_the_table_of_records_is_the_read_itself() -> None:
 )  # fmt: skip
 def test_a_table_refuses_what_is_about_records(words: dict[str, str], message: str) -> None:
     assert wants_table(words)
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         parse_table_options({**BASE, **words})
     assert message in str(caught.value)
 
 
 def test_a_long_value_is_cut_in_the_message() -> None:
-    with pytest.raises(InvalidOption) as caught:
+    with pytest.raises(InvalidConfig) as caught:
         read(startingOffsets="x" * 5000 + "\n")
     assert len(str(caught.value)) < 400
     assert "\n" not in str(caught.value)

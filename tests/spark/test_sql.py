@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructField, StructType
 
 from log.workbench import START_MS
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.spark import catalog
 from seeklog.spark.read.schema import RECORD_SCHEMA
 from spark.workbench import append, make_store, message_of, numbered
@@ -127,7 +127,7 @@ def test_a_temporary_view_is_a_snapshot(spark: SparkSession, tmp_path: Path) -> 
 def test_a_table_with_columns_of_its_own_says_why_it_has_no_options(spark: SparkSession, path: Path) -> None:
     spark.sql(f"CREATE TABLE t (offset BIGINT) USING seeklog OPTIONS (path '{path}', subscribe 'a')")
 
-    message = message_of(lambda: spark.sql("SELECT count(*) FROM t").collect(), InvalidOption)
+    message = message_of(lambda: spark.sql("SELECT count(*) FROM t").collect(), InvalidConfig)
 
     assert message.startswith("option path is missing")
     assert "a table that was made with columns of its own does not know its options" in message
@@ -136,7 +136,7 @@ def test_a_table_with_columns_of_its_own_says_why_it_has_no_options(spark: Spark
 
 def test_a_wrong_option_is_refused_when_the_table_is_made(spark: SparkSession, path: Path) -> None:
     message = message_of(
-        lambda: spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribed 'a')"), InvalidOption
+        lambda: spark.sql(f"CREATE TABLE t USING seeklog OPTIONS (path '{path}', subscribed 'a')"), InvalidConfig
     )
 
     assert message == "unknown option subscribed; did you mean subscribe?"

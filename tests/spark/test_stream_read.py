@@ -19,11 +19,11 @@ from log.workbench import START_MS, FakeClock, open_log
 from seeklog import TopicPartition
 from seeklog.errors import (
     GroupInUse,
-    InvalidOption,
+    InvalidConfig,
     LogLocked,
     NotALog,
-    SchemaMismatch,
     TopicNotFound,
+    UsageError,
 )
 from seeklog.names import CONSUMER_OFFSETS, LOCK
 from seeklog.spark.read.position import Position
@@ -130,7 +130,7 @@ def test_positions_are_compared_as_text_and_are_the_same_text_for_the_same_place
 
 
 def test_a_metadata_table_is_no_stream(path: Path) -> None:
-    with pytest.raises(InvalidOption, match="a metadata table is no stream"):
+    with pytest.raises(InvalidConfig, match="a metadata table is no stream"):
         Driven(path, table="segments")
 
 
@@ -624,8 +624,8 @@ def test_a_watermark_moves_on_and_state_is_kept_over_batches(spark: SparkSession
     ("options", "kind", "says"),
     [
         ({"subscribe": "odrers"}, TopicNotFound, "odrers"),
-        ({"maxOffsetsPerTrigger": "many"}, InvalidOption, "maxOffsetsPerTrigger"),
-        ({"startingOffsets": '{"orders": {"9": 1}}'}, InvalidOption, "orders-9"),
+        ({"maxOffsetsPerTrigger": "many"}, InvalidConfig, "maxOffsetsPerTrigger"),
+        ({"startingOffsets": '{"orders": {"9": 1}}'}, InvalidConfig, "orders-9"),
     ],
     ids=str,
 )
@@ -638,4 +638,4 @@ def test_what_is_wrong_with_a_query_is_one_typed_line(
 def test_a_schema_that_no_topic_has_is_refused(spark: SparkSession, path: Path) -> None:
     frame = spark.readStream.format("seeklog").options(**words(path, subscribe="orders")).schema("value string")
     query = frame.load().writeStream.format("noop").trigger(availableNow=True)
-    assert "column value" in message_of(lambda: query.start().awaitTermination(), SchemaMismatch)
+    assert "column value" in message_of(lambda: query.start().awaitTermination(), UsageError)

@@ -17,7 +17,7 @@ from interop.broker_directories import description
 from interop.test_broker_directory import Row, encode_batch
 from log.workbench import START_MS
 from seeklog import Record, TopicPartition
-from seeklog.errors import InvalidOption, SchemaMismatch, TopicNotFound
+from seeklog.errors import InvalidConfig, TopicNotFound, UsageError
 from seeklog.files import OsFiles
 from seeklog.log import take_snapshot
 from seeklog.spark.read.options import parse_table_options
@@ -69,14 +69,14 @@ def test_a_users_schema_prunes_a_table(spark: SparkSession, path: Path) -> None:
     read = spark.read.format("seeklog").options(path=str(path), table="offsets", subscribe="a")
 
     assert sorted(read.schema("partition int, record_count long").load().collect()) == [(0, 300), (1, 200)]
-    message = message_of(read.schema("partition long").load().collect, SchemaMismatch)
+    message = message_of(read.schema("partition long").load().collect, UsageError)
     assert message.startswith("column partition of the table offsets is int, not bigint")
-    message = message_of(read.schema("size long, colour string").load().collect, SchemaMismatch)
+    message = message_of(read.schema("size long, colour string").load().collect, UsageError)
     assert message.startswith("the table offsets has no column colour; it has topic, partition")
 
 
 def test_a_table_that_is_none_is_refused(spark: SparkSession, path: Path) -> None:
-    message = message_of(lambda: load(spark, path, table="segment"), InvalidOption)
+    message = message_of(lambda: load(spark, path, table="segment"), InvalidConfig)
     assert message.startswith('option table is "segment", but must be records or segments or batches')
     assert "no topic 'nothing'" in message_of(
         lambda: load(spark, path, table="offsets", subscribe="nothing").collect(), TopicNotFound

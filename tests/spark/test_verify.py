@@ -20,7 +20,7 @@ from pyspark.sql import Row, SparkSession
 
 from log.workbench import FakeClock, wait_until
 from seeklog import Log
-from seeklog.errors import InvalidOption, NotALog, TopicNotFound, UsageError
+from seeklog.errors import InvalidConfig, NotALog, TopicNotFound, UsageError
 from seeklog.spark import jobs
 from seeklog.spark.jobs.progress import KEPT_LINE_EVERY_S, Progress
 from seeklog.spark.jobs.tasks import ITEM_BYTES, PACK_BYTES, pack, run_tasks
@@ -189,7 +189,7 @@ def test_a_path_that_is_no_store_is_refused(spark: SparkSession, store: Path, tm
             found(spark, path)
     with pytest.raises(UsageError):
         found(spark, store / "orders-0", topics=["orders"])
-    with pytest.raises(InvalidOption, match='path is "file://host/store", but must be a directory'):
+    with pytest.raises(InvalidConfig, match='path is "file://host/store", but must be a directory'):
         jobs.verify(spark, "file://host/store")
     with pytest.raises(NotALog):
         jobs.verify(spark, "memory://nowhere")

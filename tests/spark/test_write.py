@@ -194,9 +194,9 @@ def test_for_each_batch_of_a_stream_is_written_once_with_an_id(spark: SparkSessi
             {"topic": "alerts"},
             "RecordTooLarge: topic alerts: row 0: .*1,048,588",
         ),
-        ("select 1 as value", {"topic": "alerts"}, "SchemaMismatch: column value is int, but must be binary or string"),
+        ("select 1 as value", {"topic": "alerts"}, "UsageError: column value is int, but must be binary or string"),
         ("select 'v' as value", {"topic": "__consumer_offsets"}, "UsageError: __consumer_offsets is Kafka's own"),
-        ("select 'v' as value", {"topci": "alerts"}, "InvalidOption: unknown option topci; did you mean topic"),
+        ("select 'v' as value", {"topci": "alerts"}, "InvalidConfig: unknown option topci; did you mean topic"),
         (
             "select 'v' as value, array(named_struct('key', cast(null as string), 'value', X'00')) as headers",
             {"topic": "alerts"},
@@ -286,7 +286,7 @@ def test_insert_into_writes_to_the_topic_that_the_table_reads_or_to_another(spar
         frame = spark.table("alerts_table").limit(1)
         frame.writeTo("alerts_table").option("path", str(root)).option("topic", "alerts").append()
         assert spark.table("alerts_table").count() == 3
-        with pytest.raises(Exception, match=r"InvalidOption: options path and topic are missing\. Spark hands on none"):
+        with pytest.raises(Exception, match=r"InvalidConfig: options path and topic are missing\. Spark hands on none"):
             spark.createDataFrame(frame.collect(), RECORD_SCHEMA[:7]).writeTo("alerts_table").append()
         with pytest.raises(
             Exception, match=r"CREATE TABLE \.\.\. AS SELECT: use writeTo.*, or INSERT INTO a table that is"

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql import types
 from pyspark.sql.types import StructField, StructType
 
-from seeklog.errors import InvalidName, InvalidOption, SchemaMismatch, UsageError
+from seeklog.errors import InvalidConfig, InvalidName, UsageError
 from seeklog.spark.write.options import BATCH_BYTES, parse_write_options
 from seeklog.spark.write.sink import batch_writer
 from seeklog.spark.write.stage import RowColumns
@@ -77,7 +77,7 @@ def test_a_stream_is_given_words_by_spark_itself() -> None:
     ],
 )
 def test_a_wrong_option_is_named_in_one_line(options: dict[str, str], streaming: bool, message: str) -> None:
-    with pytest.raises(InvalidOption, match=message) as caught:
+    with pytest.raises(InvalidConfig, match=message) as caught:
         parse_write_options(options, streaming=streaming)
     assert "\n" not in str(caught.value)
 
@@ -109,13 +109,13 @@ def test_a_topic_is_not_overwritten() -> None:
 )
 def test_a_column_of_another_type_is_named_with_the_type_that_is_wanted(columns: str, message: str) -> None:
     options = parse_write_options({**PATH, "topic": "alerts"}, streaming=False)
-    with pytest.raises(SchemaMismatch, match=message) as caught:
+    with pytest.raises(UsageError, match=message) as caught:
         RowColumns.of(schema(columns), options)
     assert "\n" not in str(caught.value)
 
 
 def test_something_must_say_which_topic() -> None:
-    with pytest.raises(SchemaMismatch, match="give option topic, or a string column topic"):
+    with pytest.raises(UsageError, match="give option topic, or a string column topic"):
         RowColumns.of(schema("value binary"), parse_write_options(PATH, streaming=False))
 
 

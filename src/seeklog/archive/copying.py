@@ -47,7 +47,6 @@ from seeklog.errors import (
     CorruptBatch,
     CorruptionError,
     LostRecords,
-    ManifestMismatch,
     NotAccessible,
     UsageError,
 )
@@ -340,7 +339,7 @@ class _Planner:
         except CorruptionError as error:
             raise error.located(f"{self.depot.location}/{path}") from error
         if StoredFile(meter.size, meter.crc) != entry.log:
-            raise ManifestMismatch(
+            raise CorruptionError(
                 f"it has {meter.size} bytes and the CRC {meter.crc:08x}, and the manifest names it with "
                 f"{entry.log.size} and {entry.log.crc:08x}; archive to another place. Nothing was changed",
                 path=f"{self.depot.location}/{path}",
@@ -457,7 +456,7 @@ def _check_stored(segments: Iterable[SegmentEntry], there: Mapping[str, int], pa
             name = f"{segment.stem}{suffix}"
             if there.get(name) != file.size:
                 found = f"has {there[name]} bytes there" if name in there else "is not there"
-                raise ManifestMismatch(
+                raise CorruptionError(
                     f"the manifest names it with {file.size} bytes, but it {found}; archive with repair=True to copy "
                     "it again from a source that still has it. Nothing was changed",
                     path=f"{path}/{name}",
@@ -639,7 +638,7 @@ def _write_manifest(data: bytes, depot: Depot, *, over: Version | None) -> Versi
 
 
 def _encoded(manifest: Manifest, depot: Depot) -> bytes:
-    """Return a manifest's bytes; raise `ManifestMismatch`, while nothing is changed, if nobody could read them."""
+    """Return a manifest's bytes; raise `CorruptionError`, while nothing is changed, if nobody could read them."""
     data = encode_manifest(manifest)
     decode_manifest(data, path=f"{depot.location}/{names.ARCHIVE}")
     return data
@@ -851,7 +850,7 @@ def _check_arrived(path: str, sent: _Meter, depot: Depot, rules: Rules) -> None:
         what = f"the CRC {crc:08x}, not {sent.crc:08x}"
     # It lies under the name of a good one: the next archiving would take it for somebody else's file.
     depot.remove(path)
-    raise ManifestMismatch(
+    raise CorruptionError(
         f"what was copied there has {what} when it is read back; archive again. The manifest is as it was",
         path=f"{depot.location}/{path}",
     )

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
-from seeklog.errors import ManifestMismatch, SeeklogError
+from seeklog.errors import CorruptionError, SeeklogError
 from seeklog.log.side import Seal, decode_seal
 from seeklog.record.crc import crc32c
 from seeklog.record.framed import whole_number
@@ -187,31 +187,31 @@ def _files_out(files: Mapping[str, StoredFile]) -> dict[str, Any]:
 
 
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
-    """Return what the bytes say, or raise `ManifestMismatch`. Names become paths, so each is checked."""
+    """Return what the bytes say, or raise `CorruptionError`. Names become paths, so each is checked."""
     try:
         document = json.loads(data)
         if document["format"] != FORMAT or type(document["version"]) is not int:
             raise ValueError(f"its format is {document['format']!r}")
-        if document["version"] != VERSION:
-            raise ManifestMismatch(
-                f"the manifest has version {document['version']}, and this seeklog reads {VERSION}; use a newer one",
-                path=path,
-            )
-        content = document["content"]
-        if document["crc32c"] != _checksum(content):
-            raise ManifestMismatch(f"the manifest fails its CRC; {_DAMAGED}", path=path)
-        topics = [_topic_in(topic) for topic in content["topics"]]
-        manifest = Manifest(
-            topics={topic.name: topic for topic in topics},
-            is_complete=content["complete"] is True,
-            replaced=tuple(_replaced_in(name) for name in content["replaced"]),
-        )
-    except ManifestMismatch:
-        raise
+        if document["version"] == VERSION and document["crc32c"] == _checksum(document["content"]):
+            return _manifest_in(document["content"])
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, SeeklogError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise ManifestMismatch(f"the manifest does not parse ({reason}); {_DAMAGED}", path=path) from error
-    return manifest
+        raise CorruptionError(f"the manifest does not parse ({reason}); {_DAMAGED}", path=path) from error
+    if document["version"] == VERSION:
+        raise CorruptionError(f"the manifest fails its CRC; {_DAMAGED}", path=path)
+    raise CorruptionError(
+        f"the manifest has version {document['version']}, and this seeklog reads {VERSION}; use a newer one",
+        path=path,
+    )
+
+
+def _manifest_in(content: Mapping[str, Any]) -> Manifest:
+    topics = [_topic_in(topic) for topic in content["topics"]]
+    return Manifest(
+        topics={topic.name: topic for topic in topics},
+        is_complete=content["complete"] is True,
+        replaced=tuple(_replaced_in(name) for name in content["replaced"]),
+    )
 
 
 def _replaced_in(path: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.errors import ArchiveIncomplete
+from seeklog.errors import NotALog
 from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles, ReadOnlyFiles
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.side import Checkpoint, SavedState, encode_checkpoint
@@ -172,7 +172,7 @@ def open_archive(files: Files, root: str) -> Files:
     if manifest is None:
         return files
     if not manifest.is_complete:
-        raise ArchiveIncomplete(f"{root} is an archive that has only been begun; archive to it again to complete it")
+        raise NotALog(f"{root} is an archive that has only been begun; archive to it again to complete it")
     return ArchivedFiles(files, root, manifest)
 
 

@@ -30,7 +30,7 @@ from cython.cimports.seeklog.record.layout import (
 )
 from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_u32, pointer
 
-from seeklog.errors import CorruptBatch, RecordTooLarge, UnsupportedCodec, UnsupportedMagic
+from seeklog.errors import CorruptBatch, FormatError, RecordTooLarge, UnsupportedMagic
 
 # The offset after the last one must be a number too.
 _OFFSET_MAX = cython.declare(cython.longlong, 2**63 - 2)
@@ -240,7 +240,7 @@ def check_batches(data: bytes, max_batch_bytes: cython.longlong):
         check_sum(data, p, at, size, at)
         check_counts(p, at, size, at)
         if p[at + ATTRIBUTES_LOW] & CODEC_MASK > 4:
-            raise UnsupportedCodec(f"codec {p[at + ATTRIBUTES_LOW] & CODEC_MASK} is none of Kafka's five", position=at)
+            raise FormatError(f"codec {p[at + ATTRIBUTES_LOW] & CODEC_MASK} is none of Kafka's five", position=at)
         span += load_i32(p, at + LAST_OFFSET_DELTA) + 1
         batch_count += 1
         at += size

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import cramjam
 
-from seeklog.errors import BatchTooLarge, CorruptBatch, UnsupportedCodec, UsageError
+from seeklog.errors import CorruptBatch, FormatError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -105,9 +105,9 @@ def compress(codec: int, data: Data, *, level: int | None = None) -> bytes:
 def decompress(codec: int, data: Data, *, limit: int) -> bytes:
     """Return what `compress`, or any of Kafka's writers, was given; at most `limit` bytes.
 
-    Raises `BatchTooLarge` if there would be more, `CorruptBatch` if the bytes are damaged, cut short or
-    followed by others, `UnsupportedCodec` if the codec is not Kafka's. Under codec 0 nothing expands:
-    `data` comes back as it is, whatever its size.
+    Raises `FormatError` if there would be more or the codec is not one of Kafka's, `CorruptBatch` if the bytes are
+    damaged, cut short or followed by others. Under codec 0 nothing expands: `data` comes back as it is, whatever its
+    size.
     """
     if codec == NONE:
         return bytes(data)
@@ -117,13 +117,13 @@ def decompress(codec: int, data: Data, *, limit: int) -> bytes:
     return decode(memoryview(data), limit)
 
 
-def _unsupported(codec: int) -> UnsupportedCodec:
+def _unsupported(codec: int) -> FormatError:
     known = ", ".join(f"{number} {name}" for number, name in CODEC_NAMES.items())
-    return UnsupportedCodec(f"codec {codec} is not one of Kafka's: {known}")
+    return FormatError(f"codec {codec} is not one of Kafka's: {known}")
 
 
-def _too_large(codec: int, limit: int) -> BatchTooLarge:
-    return BatchTooLarge(
+def _too_large(codec: int, limit: int) -> FormatError:
+    return FormatError(
         f"{CODEC_NAMES[codec]} data expands past {limit:,} bytes",
         advice="Raise max_decompressed_bytes if the batch comes from a writer you trust.",
     )
@@ -343,7 +343,7 @@ def _decode_zstd(data: memoryview, limit: int) -> bytes:
     except CorruptBatch as error:
         if narrowed is None:
             raise
-        raise BatchTooLarge(
+        raise FormatError(
             f"{error.reason}, or it looks back further than {window_max:,} bytes",
             advice="Raise max_decompressed_bytes if the batch comes from a writer you trust.",
         ) from None

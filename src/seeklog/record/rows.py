@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from seeklog.errors import InvalidRecord, RecordTooLarge, SchemaMismatch, UnsupportedCodec, UsageError
+from seeklog.errors import FormatError, InvalidRecord, RecordTooLarge, UsageError
 from seeklog.record import arrow_rows, layout
 from seeklog.record.arrow import import_pyarrow
 from seeklog.record.arrow_rows import ArrowBytes, ArrowHeaders, ArrowInts, ArrowRows
@@ -38,7 +38,7 @@ def record_rows(
 ) -> ArrowRows:
     """Return the columns of a table as rows that `encode_rows` takes, as often as wanted. Nothing is copied.
 
-    Raises `SchemaMismatch` for an array of another type, `InvalidRecord` if they are not equally long.
+    Raises `UsageError` for an array of another type, `InvalidRecord` if they are not equally long.
     """
     pa = import_pyarrow()
     given = [array for array in (key, value, timestamp, headers) if array is not None]
@@ -77,7 +77,7 @@ def encode_rows(
     before stands, so a caller that wants all or nothing keeps it apart until the end.
     """
     if codec not in CODEC_NAMES:
-        raise UnsupportedCodec(f"codec {codec} is not one of Kafka's: {', '.join(map(str, CODEC_NAMES))}")
+        raise FormatError(f"codec {codec} is not one of Kafka's: {', '.join(map(str, CODEC_NAMES))}")
     if min(batch_bytes, max_batch_bytes, limit) < 1 or now_ms < layout.NO_TIMESTAMP:
         raise UsageError("batch_bytes, max_batch_bytes and limit are at least 1, now_ms is at least -1")
     selection = None if rows is None else _numbers(import_pyarrow(), rows, "row")
@@ -147,7 +147,7 @@ def _bytes(pa: Any, array: pyarrow.Array, name: str, kinds: str = "binary or str
     kind = array.type
     is_wide = pa.types.is_large_binary(kind) or pa.types.is_large_string(kind)
     if not (is_wide or pa.types.is_binary(kind) or pa.types.is_string(kind)):
-        raise SchemaMismatch(f"the column {name} is {kind}; it must be {kinds}: cast it first")
+        raise UsageError(f"the column {name} is {kind}; it must be {kinds}: cast it first")
     valid, ends, data = array.buffers()
     return ArrowBytes(len(array), offset=array.offset, wide=is_wide, valid=valid, ends=ends, data=data)
 
@@ -155,16 +155,14 @@ def _bytes(pa: Any, array: pyarrow.Array, name: str, kinds: str = "binary or str
 def _times(pa: Any, array: pyarrow.Array) -> ArrowInts:
     kind = array.type
     if not pa.types.is_timestamp(kind) or kind.unit not in ("us", "ms") or kind.tz is None:
-        raise SchemaMismatch(f"the column timestamp is {kind}; it must be timestamp[us, tz=UTC]: cast it first")
+        raise UsageError(f"the column timestamp is {kind}; it must be timestamp[us, tz=UTC]: cast it first")
     valid, data = array.buffers()
     return ArrowInts(len(array), offset=array.offset, wide=True, valid=valid, data=data)
 
 
 def _numbers(pa: Any, array: pyarrow.Array, name: str, *, nulls: bool = False) -> ArrowInts:
     if array.type not in (pa.int32(), pa.int64()):
-        raise SchemaMismatch(
-            f"the numbers of each {name} are {array.type}; they must be int32 or int64: cast them first"
-        )
+        raise UsageError(f"the numbers of each {name} are {array.type}; they must be int32 or int64: cast them first")
     if array.null_count and not nulls:
         raise InvalidRecord(f"the number of a {name} is null")
     valid, data = array.buffers()
@@ -176,7 +174,7 @@ def _headers(pa: Any, array: pyarrow.Array) -> ArrowHeaders:
     is_wide = pa.types.is_large_list(kind)
     pair = kind.value_type if is_wide or pa.types.is_list(kind) else None
     if pair is None or not pa.types.is_struct(pair) or {field.name for field in pair} != {"key", "value"}:
-        raise SchemaMismatch(
+        raise UsageError(
             f"the column headers is {kind}; it must be list<struct<key: string, value: binary>>: cast it first"
         )
     valid, ends = array.buffers()[:2]

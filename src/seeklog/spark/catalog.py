@@ -14,7 +14,7 @@ from typing import Final
 
 from pyspark.sql.types import StructField, StructType
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 
 METADATA: Final = "seeklog.options"
 # Spark's word for the format, which is in the map of a table that is being made, and in no other.
@@ -34,7 +34,7 @@ def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
 def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
     """Return the schema with the options in it; secrets are refused, which anybody could read there."""
     if "storageoptions" in {name.lower() for name in options}:
-        raise InvalidOption(
+        raise InvalidConfig(
             "option storageOptions is not kept with a table, where others could read it: give it with each query, "
             "SELECT ... FROM t WITH (storageOptions = '...'), or in the environment of driver and executors"
         )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.names import is_url
 from seeklog.times import parse_span_ms
 
@@ -64,12 +64,12 @@ class Words:
             if name in allowed:
                 continue
             if name in spelt:
-                raise InvalidOption(f"option {spelt[name]} means nothing here: {refused[spelt[name]]}")
+                raise InvalidConfig(f"option {spelt[name]} means nothing here: {refused[spelt[name]]}")
             if name.startswith(KAFKA_PREFIX):
-                raise InvalidOption(
+                raise InvalidConfig(
                     f"option {name} means nothing here: it configures a Kafka client, and {NO_BROKER}; leave it out"
                 )
-            raise InvalidOption(f"unknown option {name}; {_nearest(name, known)}")
+            raise InvalidConfig(f"unknown option {name}; {_nearest(name, known)}")
 
     def __contains__(self, name: str) -> bool:
         return name.lower() in self._values
@@ -157,9 +157,9 @@ class Words:
         return None if value is None else parse_json(name, value, shape=shape)
 
 
-def wrong(name: str, value: object, allowed: str) -> InvalidOption:
+def wrong(name: str, value: object, allowed: str) -> InvalidConfig:
     """Return the error for a value that an option cannot have."""
-    return InvalidOption(f"option {name} is {shown(value)}, but must be {allowed}")
+    return InvalidConfig(f"option {name} is {shown(value)}, but must be {allowed}")
 
 
 def shown(value: object) -> str:
@@ -226,9 +226,9 @@ def storage_options(words: Words, path: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise InvalidOption('option storageOptions must be a JSON object such as {"endpoint_url": "https://host"}')
+        raise InvalidConfig('option storageOptions must be a JSON object such as {"endpoint_url": "https://host"}')
     if not is_url(path):
-        raise InvalidOption(f"option storageOptions is for a URL, and option path is {shown(path)}, a directory")
+        raise InvalidConfig(f"option storageOptions is for a URL, and option path is {shown(path)}, a directory")
     return found
 
 
@@ -236,7 +236,7 @@ def store_path(words: Words) -> str:
     """Return the store's directory; a `file:` address is taken for the path that it names, others are refused."""
     value = words.text("path")
     if value is None:
-        raise InvalidOption(
+        raise InvalidConfig(
             "option path is missing: give the directory of a store, or a broker's data directory (a table that was "
             "made with columns of its own does not know its options: SELECT ... FROM t WITH (path = '...', ...))"
         )
@@ -250,7 +250,7 @@ def local_path(what: str, value: str) -> str:
     if local is not None:
         return local[1]
     if _OTHER_ADDRESS.match(value):
-        raise InvalidOption(
+        raise InvalidConfig(
             f"{what} is {shown(value)}, but must be a directory that the driver and every executor see under the same "
             "path; what lies at a URL is only read"
         )

@@ -525,7 +525,7 @@ class Store:
         Called again it copies what has come since. What is in an archive stays, also when retention deletes it here. A
         copy is read back and compared by its CRC, or by its size alone with `verify="size"`. What an archive has
         otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
-        there with `ManifestMismatch`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
+        there with `CorruptionError`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
         deleted here before they were archived are refused, too, unless `allow_gaps=True`: then the archive declares
         them to be missing, and its readers go over them. `progress` is told how many bytes of how many are copied.
         """

@@ -13,7 +13,7 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import NotALog, UnsafePath, UsageError
+from seeklog.errors import NotALog, UsageError
 from seeklog.files import SHORT_WAIT_S, Files, Kind, replace_file, retry_while_locked
 from seeklog.log import Log, lock_directory
 from seeklog.names import TopicPartition
@@ -44,7 +44,7 @@ def check_root(files: Files, root: str, *, create: bool) -> dict[str, Kind]:
         raise NotALog(f"there is no store at {root}") from error
     for name, kind in kinds.items():
         if kind in ("link", "other") and (names.parse_partition_name(name) or name in _OURS):
-            raise UnsafePath(
+            raise NotALog(
                 f"{root}/{name} is {'a symbolic link' if kind == 'link' else 'no file or directory'}, and a store "
                 "follows none; move what it points to in its place. Nothing was changed"
             )

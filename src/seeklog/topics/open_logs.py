@@ -28,7 +28,6 @@ from seeklog.errors import (
     NotALog,
     SeeklogError,
     TopicNotFound,
-    UnsafePath,
     UsageError,
 )
 from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked
@@ -370,7 +369,7 @@ class OpenLogs:
         path = partition_path(self._root, partition)
         try:
             if self._files.kind(path) == "link":
-                raise UnsafePath(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
+                raise NotALog(f"{path} is a symbolic link, and a store follows none. Nothing was changed")
         except FileNotFoundError:
             pass  # the open says so
         except OSError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # The refusals of a bomb. What holds nothing at all, in ever so many blocks, may be taken for an empty body.
-REFUSED: Final = ("BatchTooLarge", "CorruptBatch", "expands past", "damaged", "cannot hold", "overruns", "cannot fit")
+REFUSED: Final = ("FormatError", "CorruptBatch", "expands past", "damaged", "cannot hold", "overruns", "cannot fit")
 # These plan what they do by the batches alone, and open none.
 NEVER_OPEN: Final = ("repair",)
 HONEST: Final = {"gzip, honest": "gzip", "snappy, xerial": "snappy", "lz4, honest": "lz4", "zstd, honest": "zstd"}

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seeklog import names
-from seeklog.errors import SchemaMismatch, TopicNotFound, UsageError
+from seeklog.errors import TopicNotFound, UsageError
 from seeklog.files import OsFiles
 from seeklog.log import read_transaction
 from seeklog.names import check_topic_name
@@ -64,7 +64,7 @@ def load_into(
     own names. Rows keep their order within a task of Spark's; a key keeps its partition as with every producer.
 
     With `create_partitions` a topic that is not there is made, with so many and `config`. With an `import_id` the same
-    import, however often it is tried, is appended once. Types that do not fit raise `SchemaMismatch`.
+    import, however often it is tried, is appended once. Types that do not fit raise `UsageError`.
     """
     check_topic_name(topic)
     if import_id is not None and not import_id.strip():
@@ -129,7 +129,7 @@ def _records(
         raise UsageError(f"headers is a list of columns: [{headers!r}]")
     for name in headers:
         if name not in frame.columns:
-            raise SchemaMismatch(f"there is no column {name} for a header; there are {', '.join(frame.columns)}")
+            raise UsageError(f"there is no column {name} for a header; there are {', '.join(frame.columns)}")
     taken = {*headers, *(one for one in (key, timestamp, partition) if one in frame.columns)}
     left = [name for name in frame.columns if name not in taken]
     chosen: dict[str, Column] = {}
@@ -140,7 +140,7 @@ def _records(
     elif left:
         chosen["value"] = functions.to_json(functions.struct(*(functions.col(_quoted(name)) for name in left)))
     else:
-        raise SchemaMismatch("key, headers and the others take all columns, and none is left for the value: give value")
+        raise UsageError("key, headers and the others take all columns, and none is left for the value: give value")
     if timestamp is not None:
         chosen["timestamp"] = _as_timestamp(frame, timestamp)
     if partition is not None:
@@ -177,7 +177,7 @@ def _as_timestamp(frame: DataFrame, expression: str) -> Column:
         return functions.timestamp_millis(functions.expr(expression).cast("bigint"))
     if kind in ("timestamp", "timestamp_ntz", "date"):
         return functions.expr(expression).cast("timestamp")
-    raise SchemaMismatch(
+    raise UsageError(
         f"timestamp is {expression}, which is {kind}; it can be a timestamp, a date, or milliseconds since 1970: "
         f"to_timestamp({expression}), perhaps"
     )
@@ -188,7 +188,7 @@ def _as_partition(frame: DataFrame, expression: str) -> Column:
 
     kind = _kind_of(frame, "partition", expression).simpleString()
     if kind not in ("tinyint", "smallint", "int"):
-        raise SchemaMismatch(f"partition is {expression}, which is {kind}; it must be int: cast({expression} as int)")
+        raise UsageError(f"partition is {expression}, which is {kind}; it must be int: cast({expression} as int)")
     return functions.expr(expression).cast("int")
 
 
@@ -200,7 +200,7 @@ def _kind_of(frame: DataFrame, word: str, expression: str) -> DataType:
         return frame.select(functions.expr(expression)).schema.fields[0].dataType
     except PySparkException as error:
         told = " ".join(str(error).splitlines()[0].split())
-        raise SchemaMismatch(
+        raise UsageError(
             f"{word} is {expression!r}, no expression over the columns {', '.join(frame.columns)}: {told}"
         ) from error
 

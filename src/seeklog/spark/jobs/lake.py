@@ -61,8 +61,8 @@ def to_lake(
     moment for all. After a kill at any other one the lake is as before; run the job again. `file_bytes` is how much
     log becomes one file, if all of it is of one day.
 
-    Raises `LogLocked` if another job is at work on the lake, `LakeMismatch` or `CorruptionError` if its manifest does
-    not match its files or this store; nothing is changed then. Offsets that retention took before they were copied
+    Raises `LogLocked` if another job is at work on the lake, `ArchiveMismatch` or `CorruptionError` if its manifest
+    does not match its files or this store; nothing is changed then. Offsets that retention took before they were copied
     are counted in `lost_offsets`, and stay a gap in the manifest.
     """
     if compression not in COMPRESSIONS:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 
 from seeklog import names
-from seeklog.errors import LakeMismatch, LogLocked, NotAccessible
+from seeklog.errors import ArchiveMismatch, LogLocked, NotAccessible
 from seeklog.files import Files, absolute, replace_file, sync_ancestors, take_lock
 from seeklog.spark.lake.manifest import LakeFile, Manifest, decode_manifest, encode_manifest
 from seeklog.spark.option_map import local_path
@@ -31,7 +31,7 @@ class LakeDirectory:
     def read_manifest(self) -> Manifest | None:
         """Return the manifest, or None where there is no lake yet.
 
-        A directory that holds other things raises `LakeMismatch`, and so does a lake whose manifest is missing: its
+        A directory that holds other things raises `ArchiveMismatch`, and so does a lake whose manifest is missing: its
         files would be taken for what a kill has left.
         """
         path = f"{self._own}/{names.LAKE_MANIFEST}"
@@ -48,24 +48,24 @@ class LakeDirectory:
         except OSError as error:
             raise NotAccessible(f"{self.path} cannot be read: {error}") from error
         if others:
-            raise LakeMismatch(
+            raise ArchiveMismatch(
                 f"{self.path} holds {others[0]!r} and no manifest at {names.LAKE}/{names.LAKE_MANIFEST}: restore the "
                 "manifest if it was a lake, or give the lake a directory of its own"
             )
         return None
 
     def check_files(self, files: Iterable[LakeFile]) -> None:
-        """Raise `LakeMismatch` for the first file that is not there, or not of the size that it had."""
+        """Raise `ArchiveMismatch` for the first file that is not there, or not of the size that it had."""
         for file in files:
             try:
                 size = self._files.file_size(f"{self.path}/{file.path}")
             except OSError as error:
-                raise LakeMismatch(
+                raise ArchiveMismatch(
                     f"{self.path}/{file.path}, with offsets {file.start} to {file.next_offset - 1}, is in the manifest "
                     f"and cannot be read ({error.strerror}): restore it, or write a new lake"
                 ) from error
             if size != file.size:
-                raise LakeMismatch(
+                raise ArchiveMismatch(
                     f"{self.path}/{file.path} has {size:,} bytes, and {file.size:,} in the manifest: restore it, or "
                     "write a new lake"
                 )

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from seeklog.config import INT64_MAX
-from seeklog.errors import LakeMismatch
+from seeklog.errors import ArchiveMismatch
 from seeklog.files import ReadOnlyFiles
 from seeklog.log import LogReader, take_snapshot
 from seeklog.names import TopicPartition
@@ -35,7 +35,7 @@ class Share:
 def plan_shares(store: Store, manifest: Manifest, topics: Iterable[str]) -> list[Share]:
     """Return what is to be copied, a share for each partition, also where that is nothing.
 
-    A topic that is not the one the lake has, or whose log ends before what the lake has, raises `LakeMismatch`.
+    A topic that is not the one the lake has, or whose log ends before what the lake has, raises `ArchiveMismatch`.
     """
     shares = []
     bounds = find_bounds(store, Choice(topics=tuple(topics))) if topics else {}
@@ -52,18 +52,18 @@ def plan_shares(store: Store, manifest: Manifest, topics: Iterable[str]) -> list
 
 
 def check_against(known: Mapping[TopicPartition, LakePartition], bounds: Mapping[TopicPartition, Bounds]) -> None:
-    """Raise `LakeMismatch` where a partition of the store cannot be the one that the lake was written from."""
+    """Raise `ArchiveMismatch` where a partition of the store cannot be the one that the lake was written from."""
     for at, one in known.items():
         here = bounds.get(at)
         if here is None:
             continue
         if here.topic_id != one.topic_id:
-            raise LakeMismatch(
+            raise ArchiveMismatch(
                 f"topic {at.topic} was deleted and made anew: the lake has topic id {one.topic_id}, the store "
                 f"{here.topic_id}; write it to another lake, or name it otherwise"
             )
         if here.high_watermark < one.next_offset:
-            raise LakeMismatch(
+            raise ArchiveMismatch(
                 f"{at} ends at offset {here.high_watermark}, and the lake has it up to {one.next_offset}: the log was "
                 "cut, or it is another store; write it to another lake"
             )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.spark.read.key_plan import key_ranges
 from seeklog.spark.read.offsets import batch_ranges
 from seeklog.spark.read.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
@@ -36,7 +36,7 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     columns = check_schema(schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
     parsed = parse_read_options(options)
     if columns != parsed.columns and "columns" in options:
-        raise InvalidOption(
+        raise InvalidConfig(
             f"option columns is {','.join(parsed.columns)}, but the schema of this read is {','.join(columns)}; "
             "give one of the two (a table has the columns that it was made with)"
         )

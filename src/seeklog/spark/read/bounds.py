@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.names import TopicPartition, is_topic_name
 from seeklog.spark.option_map import INT64_MAX, Words, parse_json, timestamp_ms, wrong
 from seeklog.times import parse_span_ms
@@ -122,7 +122,7 @@ def _parse_offsets(option: str, value: str, side: Side) -> Place:
     if span_ms is not None:
         return Ago(option, span_ms)
     if value.lower() == "earliest":
-        raise InvalidOption(f"option {option} is earliest, and a read that ends where the log begins has no record")
+        raise InvalidConfig(f"option {option} is earliest, and a read that ends where the log begins has no record")
     words = "latest" if side == "ending" else "earliest, latest"
     raise wrong(option, value, f"{words}, JSON such as {OFFSETS_SHAPE}, -100 (offsets) or -10 minutes")
 

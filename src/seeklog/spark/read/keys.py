@@ -6,7 +6,7 @@ import base64
 import binascii
 from typing import Any, Final
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.spark.option_map import Words, wrong
 
 KEYS_SHAPE: Final = 'a JSON list of keys: ["anna", "bob"], or {"base64": "AP8="} for one that is no text'
@@ -19,7 +19,7 @@ def parse_keys(words: Words) -> tuple[bytes, ...]:
     """Return the keys whose latest records are wanted, each once; none if the options name none: then all are read."""
     key, several = words.text("key"), words.json("keys", shape=KEYS_SHAPE)
     if key is not None and several is not None:
-        raise InvalidOption("options key and keys both say what is looked for; give one of them")
+        raise InvalidConfig("options key and keys both say what is looked for; give one of them")
     if key is not None:
         return (key.encode(),)
     if several is None:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.errors import DataLoss, InvalidOption, TopicNotFound
+from seeklog.errors import DataLoss, InvalidConfig, TopicNotFound
 from seeklog.names import TopicPartition
 from seeklog.spark.read.bounds import (
     EARLIEST_MARK,
@@ -136,7 +136,7 @@ def start_offsets(
         default = "latest" if isinstance(place, Ago) else "error"
         if (options.time_strategy or default) == "latest":
             return bounds[at].high_watermark
-        raise InvalidOption(
+        raise InvalidConfig(
             f"option {place.option}: no record of {at} is stamped at {_moment(timestamp_ms)} or later; give an earlier "
             "time, or startingOffsetsByTimestampStrategy=latest to begin at the end there"
         )
@@ -175,7 +175,7 @@ def _resolve(
     named = place.offsets if isinstance(place, AtOffsets) else place.times_ms if isinstance(place, AtTimes) else None
     for at in named or ():
         if at not in bounds:
-            raise InvalidOption(
+            raise InvalidConfig(
                 f"option {place.option} names {at}, which is not among the {len(bounds)} partitions that are read"
             )
     now_ms = (clock or SystemClock()).now_ms() if isinstance(place, Ago) else 0
@@ -239,7 +239,7 @@ def batch_ranges(store: Store, options: ReadOptions, *, clock: Clock | None = No
 def check_order(at: TopicPartition, start: int, stop: int) -> None:
     """Refuse a range that ends before it begins."""
     if start > stop:
-        raise InvalidOption(
+        raise InvalidConfig(
             f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {at} would be read from offset {start} to {stop}; "
             "the start must not be behind the end"
         )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.names import TopicPartition, check_topic_name, is_url
 from seeklog.spark.option_map import Words, shown, source_path, storage_options, wrong
 from seeklog.spark.read.bounds import LATEST_MARK, AtOffsets, Earliest, Latest, Place, parse_assign, parse_place
@@ -131,7 +131,7 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
     start = parse_place(words, "starting") or Earliest()
     end = parse_place(words, "ending") or Latest()
     if isinstance(start, Latest):
-        raise InvalidOption(f"option {start.option} is latest, and a batch that begins at the end has no record")
+        raise InvalidConfig(f"option {start.option} is latest, and a batch that begins at the end has no record")
     if isinstance(start, AtOffsets):
         for at, offset in start.offsets.items():
             if offset == LATEST_MARK:
@@ -142,16 +142,16 @@ def parse_read_options(options: Mapping[str, str]) -> ReadOptions:
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
     """Return a stream's options, checked."""
     if wants_table(options):
-        raise InvalidOption("option table is for spark.read: a metadata table is no stream")
+        raise InvalidConfig("option table is for spark.read: a metadata table is no stream")
     words = Words(options, known=(*_SHARED, *_STREAM_ONLY), refused={**_REFUSED, **NOT_FOR_STREAMS})
     least, most = words.number("minOffsetsPerTrigger"), words.number("maxOffsetsPerTrigger")
     if least is not None and most is not None and least > most:
-        raise InvalidOption(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
+        raise InvalidConfig(f"option minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, which is {most}")
     if _group_id(words) is not None and is_url(source_path(words)):
-        raise InvalidOption("option groupId commits offsets, and what lies at a URL is only read; leave it out")
+        raise InvalidConfig("option groupId commits offsets, and what lies at a URL is only read; leave it out")
     delay_ms = words.duration_ms("maxTriggerDelay")
     if delay_ms is not None and least is None:
-        raise InvalidOption("option maxTriggerDelay says how long minOffsetsPerTrigger may wait; give that one, too")
+        raise InvalidConfig("option maxTriggerDelay says how long minOffsetsPerTrigger may wait; give that one, too")
     return StreamOptions(
         **_shared(words, start=parse_place(words, "starting") or Latest(), end=parse_place(words, "ending")),
         group_id=_group_id(words),
@@ -166,7 +166,7 @@ def _shared(words: Words, *, start: Place, end: Place | None, unnamed_start: Pla
     path = source_path(words)
     choice = _choice(words)
     if choice is None:
-        raise InvalidOption("say what to read: one of the options assign, subscribe and subscribePattern is needed")
+        raise InvalidConfig("say what to read: one of the options assign, subscribe and subscribePattern is needed")
     strategy = words.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="")
     return {
         "path": path,
@@ -187,7 +187,7 @@ def _shared(words: Words, *, start: Place, end: Place | None, unnamed_start: Pla
 def _choice(words: Words) -> Choice | None:
     given = [name for name in ("assign", "subscribe", "subscribePattern") if name in words]
     if len(given) > 1:
-        raise InvalidOption(f"options {' and '.join(given)} both say what to read; give one of them")
+        raise InvalidConfig(f"options {' and '.join(given)} both say what to read; give one of them")
     if not given:
         return None
     partitions = parse_assign(words)
@@ -202,7 +202,7 @@ def _choice(words: Words) -> Choice | None:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise InvalidOption(f"option subscribePattern is {shown(pattern)}, no regular expression: {error}") from None
+        raise InvalidConfig(f"option subscribePattern is {shown(pattern)}, no regular expression: {error}") from None
     return Choice(pattern=pattern)
 
 
@@ -219,7 +219,7 @@ def _columns(words: Words) -> tuple[str, ...]:
     if len(set(columns)) != len(columns):
         raise wrong("columns", ",".join(chosen), "each name once")
     if "includeHeaders" in words and headers != ("headers" in columns):
-        raise InvalidOption(
+        raise InvalidConfig(
             f"options columns and includeHeaders contradict each other: columns {'lacks' if headers else 'has'} headers"
         )
     return columns
@@ -228,7 +228,7 @@ def _columns(words: Words) -> tuple[str, ...]:
 def _group_id(words: Words) -> str | None:
     own, kafkas = words.text("groupId"), words.text("kafka.group.id")
     if own is not None and kafkas is not None and own != kafkas:
-        raise InvalidOption(f"options groupId and kafka.group.id name two groups: {shown(own)} and {shown(kafkas)}")
+        raise InvalidConfig(f"options groupId and kafka.group.id name two groups: {shown(own)} and {shown(kafkas)}")
     return own or kafkas
 
 

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.names import TopicPartition, is_topic_name
 from seeklog.spark.option_map import shown
 from seeklog.spark.read.offsets import Bounds, decode_offsets, encode_offsets
@@ -67,7 +67,7 @@ class Position:
                 None if began is None else decode_offsets(began),
             )
         except (ValueError, TypeError, AttributeError, LookupError):
-            raise InvalidOption(
+            raise InvalidConfig(
                 f"the checkpoint's offset {shown(str(dict(encoded)))} is none of a seeklog or Kafka source; give the "
                 "query a checkpointLocation of its own"
             ) from None

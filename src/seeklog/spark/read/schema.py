@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from seeklog.errors import SchemaMismatch
+from seeklog.errors import UsageError
 from seeklog.record.arrow import import_pyarrow
 
 if TYPE_CHECKING:
@@ -51,21 +51,21 @@ def check_schema(
     """Return the columns that a user's schema asks for, or refuse one that is not there, or is of another type."""
     columns = tuple(given.fieldNames())
     if not columns:
-        raise SchemaMismatch(f"the schema names no column; {what} has {', '.join(known.fieldNames())}")
+        raise UsageError(f"the schema names no column; {what} has {', '.join(known.fieldNames())}")
     for field in given.fields:
         if field.name not in known.fieldNames():
-            raise SchemaMismatch(f"{what} has no column {field.name}; it has {', '.join(known.fieldNames())}")
+            raise UsageError(f"{what} has no column {field.name}; it has {', '.join(known.fieldNames())}")
         wanted = known[field.name].dataType
         if not _is_same(field.dataType, wanted):
-            raise SchemaMismatch(
+            raise UsageError(
                 f"column {field.name} of {what} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
                 "read it as it is and cast it afterwards"
             )
         if field.dataType != wanted or not (field.nullable or field.name in never_null):
-            raise SchemaMismatch(f"column {field.name} of {what} may have nulls; leave out NOT NULL (nullable=False)")
+            raise UsageError(f"column {field.name} of {what} may have nulls; leave out NOT NULL (nullable=False)")
     for name in columns:
         if columns.count(name) > 1:
-            raise SchemaMismatch(f"the schema names column {name} {columns.count(name)} times; once is enough")
+            raise UsageError(f"the schema names column {name} {columns.count(name)} times; once is enough")
     return columns
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from seeklog.errors import InvalidOption
+from seeklog.errors import InvalidConfig
 from seeklog.names import check_topic_name
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.option_map import Words, store_path
@@ -61,7 +61,7 @@ class WriteOptions:
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
     """Return the options of a write, or refuse what cannot be."""
     if not options:
-        raise InvalidOption(
+        raise InvalidConfig(
             "options path and topic are missing. Spark hands on none of a table's with writeTo, insertInto and CREATE "
             "TABLE ... AS SELECT: use writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO a table "
             "that is there"
@@ -75,7 +75,7 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
     app, version = words.text("txnAppId"), words.number("txnVersion", least=0)
     if (app is None) != (version is None):
         missing, given = ("txnAppId", "txnVersion") if app is None else ("txnVersion", "txnAppId")
-        raise InvalidOption(f"option {given} needs {missing}: together they name a write that is to happen once")
+        raise InvalidConfig(f"option {given} needs {missing}: together they name a write that is to happen once")
     return WriteOptions(
         path=store_path(words),
         topic=topic,
@@ -89,12 +89,12 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
 
 def _either(words: Words, name: str, kafka_name: str) -> int | None:
     if name in words and kafka_name in words:
-        raise InvalidOption(f"options {name} and {kafka_name} say the same; give one of them")
+        raise InvalidConfig(f"options {name} and {kafka_name} say the same; give one of them")
     return words.size_bytes(name if name in words else kafka_name, least=512)
 
 
 def _compression(words: Words) -> str | None:
     if "compression" in words and "kafka.compression.type" in words:
-        raise InvalidOption("options compression and kafka.compression.type say the same; give one of them")
+        raise InvalidConfig("options compression and kafka.compression.type say the same; give one of them")
     name = "compression" if "compression" in words else "kafka.compression.type"
     return words.choice(name, CODEC_IDS, default="") or None

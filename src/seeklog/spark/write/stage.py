@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import DataType, IntegerType, LongType, StructType
 
 from seeklog.clock import SystemClock
-from seeklog.errors import InvalidRecord, NotAccessible, SchemaMismatch, SeeklogError
+from seeklog.errors import InvalidRecord, NotAccessible, SeeklogError, UsageError
 from seeklog.log import Stager
 from seeklog.names import TopicPartition
 from seeklog.record import rows
@@ -53,15 +53,15 @@ class RowColumns:
             if field.name not in _TYPES:
                 continue
             if field.name in found:
-                raise SchemaMismatch(f"the DataFrame has column {field.name} twice; name each once")
+                raise UsageError(f"the DataFrame has column {field.name} twice; name each once")
             _check_type(field.name, field.dataType)
             found[field.name] = field.dataType
         if "value" not in found:
-            raise SchemaMismatch(
+            raise UsageError(
                 f"the DataFrame has no column value (binary or string); it has {', '.join(schema.fieldNames())}"
             )
         if "topic" not in found and options.topic is None:
-            raise SchemaMismatch("nothing says which topic rows go to: give option topic, or a string column topic")
+            raise UsageError("nothing says which topic rows go to: give option topic, or a string column topic")
         return cls(tuple(name for name in found if name != "topic" or options.topic is None))
 
 
@@ -74,7 +74,7 @@ def _check_type(name: str, given: DataType) -> None:
         hint = "; cast it to int"
     elif wanted is _BYTES:
         hint = "; cast it, or write a struct with to_json"
-    raise SchemaMismatch(f"column {name} is {given.simpleString()}, but must be {' or '.join(wanted)}{hint}")
+    raise UsageError(f"column {name} is {given.simpleString()}, but must be {' or '.join(wanted)}{hint}")
 
 
 def stage_rows(

@@ -1,0 +1,27 @@
+"""The tree of errors that `seeklog.errors` draws."""
+
+from __future__ import annotations
+
+from seeklog import errors
+
+
+def drawn(kind: type, depth: int = 0) -> list[tuple[int, str]]:
+    """Return the names below a class, each with its depth."""
+    children = [each for each in vars(errors).values() if isinstance(each, type) and each.__bases__[0] is kind]
+    return [(depth, kind.__name__), *(row for child in children for row in drawn(child, depth + 1))]
+
+
+def test_the_drawing_shows_each_error_below_its_base() -> None:
+    rows = []
+    for line in (errors.__doc__ or "").splitlines():
+        branch, _, rest = line.rpartition("── ")
+        if branch:
+            rows.append(((len(branch) - 1) // 4, rest.split()[0]))
+
+    assert sorted(rows) == sorted(drawn(errors.SeeklogError)[1:])
+
+
+def test_each_error_says_why_to_catch_it() -> None:
+    for line in (errors.__doc__ or "").splitlines():
+        if "── " in line:
+            assert len(line.rpartition("── ")[2].split()) > 2, line
