@@ -23,7 +23,7 @@ from cold.s3_server import BUCKET, S3Server
 from interop.broker_directories import NAMES, expected_rows, rows
 from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import partitions_of
-from log.workbench import START_MS, Meanwhile, QuickFiles, segment_bases
+from log.workbench import START_MS, FakeClock, Meanwhile, QuickFiles, segment_bases
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.archive import copying as archiving
 from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
@@ -253,8 +253,7 @@ class CountingDepot(DirectoryDepot):
 
 
 def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> archiving.Archived:
-    topics = store.archivable()
-    return archiving.archive(store._files, store.location, topics, depot, archiving.Rules(**rules))
+    return archiving.archive(store.archivable(), depot, archiving.Rules(**rules))
 
 
 def test_a_second_archiving_copies_what_has_come_since(store: Store, tmp_path: Path) -> None:
@@ -422,18 +421,26 @@ def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compa
             check_same(cold, writer)
 
 
+class PatientClock(FakeClock):
+    """A clock that stands still: whoever waits by it waits until what is waited for has happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_slept = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        self.has_slept.set()
+
+
 @pytest.mark.id("archive-waits-for-a-swap")
-def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
-    compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(compact_root: Path, tmp_path: Path) -> None:
     """Goal: neither is a part of the log archived, nor is an archive that is ahead of that part taken for another's."""
     archive = tmp_path / "archive"
     disk = Meanwhile()
-    looked, was_there = threading.Event(), []
-    monkeypatch.setattr(archiving.time, "sleep", lambda _: looked.set())
+    clock, was_there = PatientClock(), []
     with (
         open_store(compact_root, segment_bytes=SEGMENT_BYTES, files=disk) as writer,
-        open_store(compact_root, read_only=True) as onlooker,
+        open_store(compact_root, read_only=True, clock=clock) as onlooker,
         ThreadPoolExecutor(1) as threads,
     ):
         onlooker.archive(archive)
@@ -441,9 +448,8 @@ def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
 
         def archive_now() -> None:
             was_there.extend(path.name for path in (compact_root / "orders-0").glob("*.log.swap"))
-            monkeypatch.setattr(archiving, "SWAP_LOOKS_MOST", 10**9)
             under_way.append(threads.submit(onlooker.archive, archive))
-            assert looked.wait(60)
+            assert clock.has_slept.wait(60)
 
         disk.before("rename", f"{0:020d}.log", archive_now)
         writer.compact("orders")
@@ -455,9 +461,8 @@ def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
 
 @pytest.mark.id("archive-finishes-compaction")
 def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archives(
-    compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compact_root: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
     archive, partition = tmp_path / "archive", compact_root / "orders-0"
     with open_store(compact_root, read_only=True) as onlooker:
         onlooker.archive(archive)
@@ -489,9 +494,8 @@ def test_where_a_crash_took_a_seal_what_stands_before_it_is_archived(store: Stor
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_where_a_seal_is_gone_an_archive_neither_shrinks_nor_gets_a_part_of_a_compacted_log(
-    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
+    store: Store, root: Path, tmp_path: Path, is_compacted: bool
 ) -> None:
-    monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
     if is_compacted:
         store.alter_topic("orders", {"cleanup.policy": "compact"})
     else:
@@ -656,10 +660,9 @@ def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_
 
 def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
-    topics = store.archivable()
     depot = CountingDepot(archive)
     rules = archiving.Rules()
-    plan = archiving.plan_archive(store._files, store.location, topics, depot, rules)
+    plan = archiving.plan_archive(store.archivable(), depot, rules)
     plan = archiving.begin_archive(plan, depot)
     entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)
@@ -807,7 +810,7 @@ def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp
 CHILD = """
 import os, signal, sys
 import seeklog
-from seeklog import depot
+from seeklog.files import depot
 
 after, root, target = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 count = 0
