@@ -25,8 +25,11 @@ from interop.test_real_broker import unpacked
 from interop.test_real_broker_store import partitions_of
 from log.workbench import START_MS, FakeClock, Meanwhile, QuickFiles, segment_bases
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.archive import copying as archiving
+from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.archiving import begin_archive, finish_archive
+from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
+from seeklog.archive.planning import Rules, plan_archive
 from seeklog.errors import (
     ArchiveMismatch,
     CorruptionError,
@@ -40,6 +43,7 @@ from seeklog.files.depot import DirectoryDepot, open_depot
 from seeklog.files.readahead import FIRST_BYTES
 from seeklog.log.check.finding import Severity
 from seeklog.log.check.inspection import inspect_partition
+from seeklog.topics.description import Archived
 from store.workbench import append, open_store, read, snapshot
 
 __all__ = ["unpacked"]  # the fixture
@@ -252,8 +256,8 @@ class CountingDepot(DirectoryDepot):
         super().remove(path)
 
 
-def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> archiving.Archived:
-    return archiving.archive(store.archivable(), depot, archiving.Rules(**rules))
+def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> Archived:
+    return archive_source(store.archivable(), depot, Rules(**rules))
 
 
 def test_a_second_archiving_copies_what_has_come_since(store: Store, tmp_path: Path) -> None:
@@ -516,7 +520,7 @@ def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Pat
     store.create_topic("orders", partitions=2)
     fill(store, 1_000)
     before = snapshot(tmp_path / "archive")
-    with pytest.raises(ArchiveMismatch, match="made anew"):
+    with pytest.raises(ArchiveMismatch, match="recreated"):
         store.archive(tmp_path / "archive")
     assert snapshot(tmp_path / "archive") == before
 
@@ -539,7 +543,7 @@ def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: P
                 anew.append(other.describe_topic("orders").topic_id)
 
     with open_store(root, read_only=True) as reader:
-        with pytest.raises(ArchiveMismatch, match="made anew while it was archived"):
+        with pytest.raises(ArchiveMismatch, match="recreated while it was archived"):
             reader.archive(tmp_path / "archive", progress=make_anew)
         reader._topics.refresh()
         reader.archive(tmp_path / "archive")
@@ -661,13 +665,13 @@ def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_
 def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     depot = CountingDepot(archive)
-    rules = archiving.Rules()
-    plan = archiving.plan_archive(store.archivable(), depot, rules)
-    plan = archiving.begin_archive(plan, depot)
-    entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
+    rules = Rules()
+    plan = plan_archive(store.archivable(), depot, rules)
+    plan = begin_archive(plan, depot)
+    entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)
     with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
-        archiving.finish_archive(plan, entries, depot)
+        finish_archive(plan, entries, depot)
     with seeklog.open(archive, read_only=True) as cold:
         check_same(cold, store)
 
@@ -767,7 +771,7 @@ def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Sto
     archive_to(complete, store)
     for fail_at in range(len(complete.puts)):
         archive = tmp_path / f"archive {fail_at}"
-        with pytest.raises(OSError, match="went away"):
+        with pytest.raises(NotAccessible, match="went away"):
             archive_to(CountingDepot(archive, fail_at=fail_at), store)
         if fail_at:
             with pytest.raises(NotALog):
@@ -785,7 +789,7 @@ def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Sto
 def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Store, tmp_path: Path) -> None:
     """Goal: as it happens on file systems behind a URL that show a file while it grows."""
     archive = tmp_path / "archive"
-    with pytest.raises(OSError, match="went away"):
+    with pytest.raises(NotAccessible, match="went away"):
         archive_to(CountingDepot(archive, fail_at=2), store)
     log = archive / "orders-0" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes()[:777])
@@ -798,7 +802,7 @@ def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Stor
 @pytest.mark.parametrize("data", [b"something else", b"x" * 100_000])
 def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp_path: Path, data: bytes) -> None:
     archive = tmp_path / "archive"
-    with pytest.raises(OSError, match="went away"):
+    with pytest.raises(NotAccessible, match="went away"):
         archive_to(CountingDepot(archive, fail_at=2), store)
     log = archive / "orders-0" / f"{0:020d}.log"
     log.write_bytes(data)
