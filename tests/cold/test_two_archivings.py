@@ -13,7 +13,7 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import SEGMENT_BYTES, check_same, fill, manifest_of
+from cold.workbench import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
 from seeklog.archive import copying as archiving
 from seeklog.archive.manifest import Manifest, decode_manifest
