@@ -13,9 +13,8 @@ import pytest
 
 import seeklog
 from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, fill, manifest_of
-from log.workbench import Meanwhile, segment_bases
+from log.workbench import FakeClock, Meanwhile, segment_bases
 from seeklog import Store, TopicPartition, names
-from seeklog.archive import copying as archiving
 from seeklog.errors import NotAccessible
 from seeklog.log.check.finding import Severity
 from seeklog.log.check.inspection import inspect_partition
@@ -105,18 +104,26 @@ def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compa
             check_same(cold, writer)
 
 
+class PatientClock(FakeClock):
+    """A clock that stands still: whoever waits by it waits until what is waited for has happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_slept = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        self.has_slept.set()
+
+
 @pytest.mark.id("archive-waits-for-a-swap")
-def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
-    compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(compact_root: Path, tmp_path: Path) -> None:
     """Goal: neither is a part of the log archived, nor is an archive that is ahead of that part taken for another's."""
     archive = tmp_path / "archive"
     disk = Meanwhile()
-    looked, was_there = threading.Event(), []
-    monkeypatch.setattr(archiving.time, "sleep", lambda _: looked.set())
+    clock, was_there = PatientClock(), []
     with (
         open_store(compact_root, segment_bytes=SEGMENT_BYTES, files=disk) as writer,
-        open_store(compact_root, read_only=True) as onlooker,
+        open_store(compact_root, read_only=True, clock=clock) as onlooker,
         ThreadPoolExecutor(1) as threads,
     ):
         onlooker.archive(archive)
@@ -124,9 +131,8 @@ def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
 
         def archive_now() -> None:
             was_there.extend(path.name for path in (compact_root / "orders-0").glob("*.log.swap"))
-            monkeypatch.setattr(archiving, "SWAP_LOOKS_MOST", 10**9)
             under_way.append(threads.submit(onlooker.archive, archive))
-            assert looked.wait(60)
+            assert clock.has_slept.wait(60)
 
         disk.before("rename", f"{0:020d}.log", archive_now)
         writer.compact("orders")
@@ -138,9 +144,8 @@ def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(
 
 @pytest.mark.id("archive-finishes-compaction")
 def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archives(
-    compact_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    compact_root: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
     archive, partition = tmp_path / "archive", compact_root / "orders-0"
     with open_store(compact_root, read_only=True) as onlooker:
         onlooker.archive(archive)
@@ -172,9 +177,8 @@ def test_where_a_crash_took_a_seal_what_stands_before_it_is_archived(store: Stor
 
 @pytest.mark.parametrize("is_compacted", [False, True])
 def test_where_a_seal_is_gone_an_archive_neither_shrinks_nor_gets_a_part_of_a_compacted_log(
-    store: Store, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_compacted: bool
+    store: Store, root: Path, tmp_path: Path, is_compacted: bool
 ) -> None:
-    monkeypatch.setattr(archiving, "SWAP_PAUSE_S", 0)
     if is_compacted:
         store.alter_topic("orders", {"cleanup.policy": "compact"})
     else:

@@ -173,10 +173,9 @@ def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_
 
 def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
-    topics = store.archivable()
     depot = CountingDepot(archive)
     rules = archiving.Rules()
-    plan = archiving.plan_archive(store._files, store.location, topics, depot, rules)
+    plan = archiving.plan_archive(store.archivable(), depot, rules)
     plan = archiving.begin_archive(plan, depot)
     entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)

@@ -64,5 +64,4 @@ class CountingDepot(DirectoryDepot):
 
 
 def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> archiving.Archived:
-    topics = store.archivable()
-    return archiving.archive(store._files, store.location, topics, depot, archiving.Rules(**rules))
+    return archiving.archive(store.archivable(), depot, archiving.Rules(**rules))
