@@ -50,7 +50,7 @@ from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
-    from seeklog.archive.copying import SourceTopic, Verify
+    from seeklog.archive.copying import Source, Verify
 
 logger = logging.getLogger("seeklog")
 
@@ -534,18 +534,18 @@ class Store:
             files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
         )
         self.check_archive_target(depot.location)
-        chosen = self.archivable(topics)
+        source = self.archivable(topics)
         if not self._read_only:
             # What was rolled is sealed with the next sync.
             for log in self._table.open_writers():
                 log.flush()
             # What a crash left half done is finished, as it is for any reader.
-            for source in chosen:
-                for number in source.topic.partitions:
-                    self._table.reading(TopicPartition(source.topic.name, number))
+            for each in source.topics:
+                for number in each.topic.partitions:
+                    self._table.reading(TopicPartition(each.topic.name, number))
         with translated(f"{self._root} cannot be archived to {depot.location}", when_full="its manifest is as it was"):
             told = {} if progress is None else {"progress": progress}
-            return archive(self._files, self._root, chosen, depot, rules, **told)
+            return archive(source, depot, rules, **told)
 
     def check_archive_target(self, location: str) -> None:
         """Refuse to archive into the store itself."""
@@ -557,9 +557,9 @@ class Store:
         """The door to the store's files, as this process reads them."""
         return self._files
 
-    def archivable(self, topics: Iterable[str] | None = None) -> list[SourceTopic]:
-        """Return what is known of the topics that an archiving with these names would copy."""
-        from seeklog.archive.copying import SourceTopic
+    def archivable(self, topics: Iterable[str] | None = None) -> Source:
+        """Return what an archiving of these topics would copy."""
+        from seeklog.archive.copying import Source, SourceTopic
 
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names: [{topics!r}]")
@@ -569,7 +569,7 @@ class Store:
             if topics is None
             else [self._topics.find(name) for name in dict.fromkeys(topics)]
         )
-        return [
+        found = [
             SourceTopic(
                 topic,
                 self._topics.config_of(topic),
@@ -577,6 +577,7 @@ class Store:
             )
             for topic in chosen
         ]
+        return Source(self._files, self._root, found, self._clock)
 
     # ------------------------------------------------------------ maintenance
 

@@ -28,7 +28,6 @@ from seeklog.record.sketch import Throughput
 if TYPE_CHECKING:
     from seeklog.cli.show.progress import Progress
     from seeklog.log import LogReader, Segment
-    from seeklog.log.side import Checkpoint
     from seeklog.record.record import Record
     from seeklog.store import Store
 
@@ -281,10 +280,10 @@ class _TopicReader:
     # ------------------------------------------------------------ damage
 
     def _inspect(self, log: LogReader, facts: PartitionFacts) -> None:
-        (source,) = self._store.archivable([self._facts.name])
-        inherited: Checkpoint | None = source.inherited[facts.partition]
-        files = self._store.files
-        plan = plan_inspection(log.location, config=source.config, inherited=inherited, files=files)
+        source = self._store.archivable([self._facts.name])
+        (topic,) = source.topics
+        files, inherited = source.files, topic.inherited[facts.partition]
+        plan = plan_inspection(log.location, config=topic.config, inherited=inherited, files=files)
         inspections = []
         for subject in plan.subjects:
             inspections.append(inspect_segment(subject, files=files))

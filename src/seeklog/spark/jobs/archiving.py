@@ -72,11 +72,11 @@ def archive(
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
         store.check_archive_target(depot.location)
-        sources = store.archivable(topics)
+        archived = store.archivable(topics)
         with translated(f"{store.location} cannot be archived to {depot.location}"), alone(depot):
             for _ in range(LOOKS_MOST):
                 with contextlib.suppress(SourceChanged):
-                    plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
+                    plan = begin_archive(plan_archive(archived, depot, to.rules), depot)
                     entries = _copied(spark, plan, store.origin, to, is_shown=progress)
                     return finish_archive(plan, entries, depot)
     raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
