@@ -245,10 +245,10 @@ class _TopicReader:
                 found.sampled_raw_bytes += HEADER_SIZE + len(body)
 
     def _inspect(self, log: LogReader, facts: PartitionFacts) -> None:
-        (source,) = self.store.archivable([self._topic.name])
-        files = self.store.files
-        inherited = source.inherited[facts.partition]
-        plan = plan_inspection(log.location, config=source.config, inherited=inherited, files=files)
+        source = self.store.archivable([self._topic.name])
+        (topic,) = source.topics
+        files, inherited = source.files, topic.inherited[facts.partition]
+        plan = plan_inspection(log.location, config=topic.config, inherited=inherited, files=files)
         inspections = []
         for subject in plan.subjects:
             inspections.append(inspect_segment(subject, files=files))
