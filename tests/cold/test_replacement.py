@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from cold.test_archive import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
+from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
 from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.archive.archiving import finish_archive

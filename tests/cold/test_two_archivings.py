@@ -13,7 +13,7 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import SEGMENT_BYTES, check_same, fill, manifest_of
+from cold.workbench import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
 from seeklog.archive.archiving import alone, begin_archive, finish_archive
 from seeklog.archive.archiving import archive as archive_source

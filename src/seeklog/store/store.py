@@ -8,7 +8,6 @@ offsets of groups, takes the lock of its partition for that moment.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import resource
@@ -26,17 +25,15 @@ from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
-    DiskFull,
     InvalidConfig,
     InvalidName,
     LogClosed,
     LogLocked,
-    NotAccessible,
     SeeklogError,
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_path
+from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_path, translate, translated
 from seeklog.files.remote import RemoteFiles
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
@@ -144,7 +141,7 @@ class Store:
         except BaseException as error:
             self._let_broker_in()
             if isinstance(error, OSError):
-                raise NotAccessible(f"{root} cannot be opened: {error}") from error
+                raise translate(error, f"{root} cannot be opened") from error
             raise
         self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
         self._topics.forget = self._groups.forget_topic
@@ -353,12 +350,8 @@ class Store:
         return producer
 
     def _claim(self, name: str, *, resume: bool) -> Identity:
-        try:
+        with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
             return self._producer_ids.claim(name, resume=resume)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(f"{self._root}: no room for the epoch of producer {name!r}") from error
-            raise NotAccessible(f"{self._root}: the epoch of producer {name!r} cannot be kept: {error}") from error
 
     def consumer(
         self,
@@ -554,6 +547,7 @@ class Store:
                     self._table.reading(TopicPartition(each.topic.name, number))
         copy_all = partial(copy_plan, files=self._files, depot=depot, rules=rules, progress=progress)
         return archive(source, depot, rules, copy_all)
+
 
     @property
     def files(self) -> Files:

@@ -18,7 +18,8 @@ from seeklog.archive.manifest import SegmentEntry
 from seeklog.archive.planning import Copy, Plan, Rules, Verify
 from seeklog.archive.reading import Origin
 from seeklog.archive.source import SourceChanged
-from seeklog.errors import NotAccessible, SeeklogError
+from seeklog.errors import SeeklogError
+from seeklog.files import translate
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
@@ -92,7 +93,7 @@ def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, Seg
     except (SeeklogError, SourceChanged) as error:
         return number, error
     except OSError as error:
-        return number, NotAccessible(f"{copy.partition} cannot be archived to {to.location}: {error}")
+        return number, translate(error, f"{copy.partition} cannot be archived to {to.location}")
 
 
 def _size(item: tuple[int, Copy]) -> int:
