@@ -548,7 +548,6 @@ class Store:
         copy_all = partial(copy_plan, files=self._files, depot=depot, rules=rules, progress=progress)
         return archive(source, depot, rules, copy_all)
 
-
     @property
     def files(self) -> Files:
         """The door to the store's files, as this process reads them."""
