@@ -62,9 +62,9 @@ def repair(
             is_locked_here=is_locked_here,
         )
 
-    rest = "what was begun is finished by the next repair"
-    room = f"it takes as much room as the segments that are written anew; {rest}"
-    with translated(f"{path} cannot be repaired", when_full=room, advice=rest):
+    finished_later = "the next repair finishes what was begun"
+    room = f"it takes as much as the segments that are rewritten; {finished_later}"
+    with translated(f"{path} cannot be repaired", when_full=room, advice=finished_later):
         plan(is_locked_here=False)  # before a lock file is made there
         with lock_lone_directory(files, path):
             shared = Shared(files, path, config, writable=True)
