@@ -32,10 +32,7 @@ MAX_LINE: Final = 500
 
 def _format_options(*names: str) -> Decorator:
     template = click.option(
-        *names,
-        "template",
-        metavar="FORMAT",
-        help="As kcat's -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH.",
+        *names, "template", metavar="FORMAT", help="As kcat's -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH."
     )
     choice = format_choice("record_format", FORMATS)
     return lambda function: choice(template(function))

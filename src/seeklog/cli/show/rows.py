@@ -36,10 +36,7 @@ def format_choice(name: str, choices: Sequence[str]) -> Decorator:
     """Return a decorator that gives a verb `--format`, as the parameter `name`, and `--json`."""
     as_json = click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
     chosen = click.option(
-        "--format",
-        name,
-        type=click.Choice(choices),
-        help="By default a table on a terminal, and JSON lines in a pipe.",
+        "--format", name, type=click.Choice(choices), help="By default a table on a terminal, and JSON lines in a pipe."
     )
     return lambda function: chosen(as_json(function))
 
