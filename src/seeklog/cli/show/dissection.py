@@ -20,7 +20,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import OsFiles
 from seeklog.log import Segment, Shared
-from seeklog.log.check import Damage, Salvage, read_batches, whole_ranges
+from seeklog.log.check import Damage, Salvage, read_batches
 from seeklog.record.batch import DECOMPRESSED_LIMIT, BatchHeader, decode_records
 from seeklog.record.codec import decompress
 from seeklog.record.control import decode_end_marker
@@ -169,10 +169,8 @@ class _Dissection:
         segment, totals = self._segment, self._totals
         try:
             salvage = Salvage(segment, INT64_MAX, segment.shared.new_state)
-            places: list[tuple[int, Any]] = [(start, (start, stop)) for start, stop in whole_ranges(salvage)]
-            places += [(damage.position, damage) for damage in salvage.damages]
-            for _, found in sorted(places, key=lambda place: place[0]):
-                yield from self._between(found) if isinstance(found, Damage) else self._batches(*found)
+            for place in salvage.places():
+                yield from self._between(place) if isinstance(place, Damage) else self._batches(*place)
             if salvage.is_given_up:
                 yield {"what": "note", "detail": "too much is damaged; what lies behind is not looked at"}
         finally:
