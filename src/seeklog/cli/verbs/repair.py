@@ -107,14 +107,11 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
     if plan.has_damaged_checkpoint:
         detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may come back"
         yield row("make anew", file=names.CHECKPOINT, detail=detail)
-    for each in plan.quarantines:
-        yield row(
-            "set aside",
-            file=names.segment_name(each.base_offset, names.LOG),
-            position=each.start,
-            size_bytes=each.stop - each.start,
-            detail=each.reason,
-        )
+    for segment in plan.segments:
+        name = names.segment_name(segment.base_offset, names.LOG)
+        for each in segment.quarantines:
+            size = each.stop - each.start
+            yield row("set aside", file=name, position=each.start, size_bytes=size, detail=each.reason)
     for loss in plan.losses:
         last = loss.next_offset - 1
         offsets = str(last) if last == loss.first_offset else f"{loss.first_offset}-{last}"
