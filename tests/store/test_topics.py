@@ -256,7 +256,8 @@ def test_topics_are_told_in_order_and_internal_ones_only_when_asked_for(store: S
 
 def test_a_description_tells_sizes_and_offsets(store: Store) -> None:
     append(store, "payments", [b"x"] * 3, partition=1)
-    store.log("payments", 1).delete_before(2)
+    with store.writer("payments", 1) as log:
+        log.delete_before(2)
     found = store.describe_topic("payments")
 
     assert [(each.log_start_offset, each.high_watermark, each.log_end_offset) for each in found.partitions] == [

@@ -12,7 +12,7 @@ from seeklog.errors import (
     NotAccessible,
     UsageError,
 )
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, translate
 from seeklog.log import transaction
 from seeklog.log.clean import compaction
 from seeklog.log.clean.compaction import Compacted
@@ -149,6 +149,20 @@ class Log(LogReader):
     def flush(self) -> None:
         """Make every appended record durable."""
         self._partition.flush()
+
+    def give_back(self) -> None:
+        """Make everything durable and let others write the log. It stays open; `borrow` it before the next change."""
+        self._partition.give_back()
+
+    def borrow(self) -> bool:
+        """Write a log again that was given back, after what others have appended; `LogLocked` if another writes it.
+
+        Returns False, and closes the log, if others did more than append: then open it anew.
+        """
+        try:
+            return self._partition.borrow()
+        except OSError as error:
+            raise translate(error, f"{self.path} cannot be written") from error
 
     # ------------------------------------------------------------ what takes records away
 

@@ -34,11 +34,11 @@ from seeklog.names import TopicPartition
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
     Catalog,
+    CatalogFile,
     Topic,
     decode_catalog,
     encode_catalog,
     new_topic_id,
-    read_catalog_bytes,
     write_catalog,
 )
 
@@ -63,6 +63,7 @@ class Topics:
         self._read_only = read_only
         self._changes = threading.RLock()
         self._lock = threading.Lock()
+        self._file = CatalogFile(files, root)
         self._bytes: bytes | None = None
         self._next_look = 0.0
         self.is_brokers = False
@@ -90,29 +91,24 @@ class Topics:
             with self._lock:
                 if at_once:
                     self._next_look = 0.0
-                data = read_catalog_bytes(self._files, self.root)
-                if data == self._bytes and data is not None and not self._is_look_due():
+                if not self._file.has_changed() and not self._is_look_due():
                     return False
                 version = self.version
                 self._take_in(*self._look())
                 return self.version != version
         except OSError as error:
-            raise NotAccessible(f"{self._path} cannot be read: {error}") from error
-
-    @property
-    def _path(self) -> str:
-        return f"{self.root}/{names.TOPICS}"
+            raise NotAccessible(f"{self._file.path} cannot be read: {error}") from error
 
     def _look(self) -> tuple[Catalog, bytes | None]:
         """Return the catalog as it is on disk, and its bytes.
 
         Who may not write sees a broker's directories too; who may has taken them into the catalog.
         """
-        data = read_catalog_bytes(self._files, self.root)
+        data = self._file.read()
         if data is not None and data == self._bytes and not self._is_look_due():
             return self._catalog, data
         self._next_look = self._clock.monotonic() + BROKER_LOOK_S
-        catalog = decode_catalog(data, path=self._path) if data is not None else {}
+        catalog = decode_catalog(data, path=self._file.path) if data is not None else {}
         if not self._read_only:
             # Whoever wrote it may have been killed before its name was durable; what is built on it must not be lost.
             self._files.sync_directory(self.root)
@@ -122,7 +118,7 @@ class Topics:
             if self.is_brokers:
                 catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             found = layout.find_topics(self._files, self.root, kinds, known=catalog)
-            if found and read_catalog_bytes(self._files, self.root) != data:
+            if found and self._file.read() != data:
                 # A topic that is being made has its note in the catalog before its first directory: it is no broker's.
                 return self._look()
             catalog |= found
