@@ -248,7 +248,7 @@ def test_a_lent_log_ends_where_others_have_brought_it(store: Store, root: Path) 
 def test_a_log_that_is_open_for_writing_is_lent_as_it_is(store: Store) -> None:
     append(store, "t", [b"a"])
     with store._table.lent(T0, wait_s=0) as log:
-        assert log is store.log("t", 0)
+        assert log is store._table._entries[T0].writer
         log.append(b"b")
 
     assert log.recovery_point == 2

@@ -241,8 +241,7 @@ def test_a_forked_child_cannot_write_what_its_parent_writes_and_the_parent_goes_
     def use(report: Report) -> None:
         for attempt in (
             lambda: append(store, "t", [b"child"]),
-            lambda: store.log("t", 0).append(b"child"),
-            lambda: store.log("t", 0).flush(),
+            lambda: store.writer("t", 0).__enter__(),
         ):
             with pytest.raises(SeeklogError):
                 attempt()

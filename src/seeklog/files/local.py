@@ -343,7 +343,8 @@ def _lock_of_whole_file(kind: int) -> bytes:
 
 def _is_at(handle: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
+        mine, found = os.fstat(handle), os.stat(path, follow_symlinks=False)
+        return (mine.st_ino, mine.st_dev) == (found.st_ino, found.st_dev)
     except FileNotFoundError:
         return False
 

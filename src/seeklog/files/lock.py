@@ -41,7 +41,7 @@ class Lock:
         self.token = ""
         """What tells this holder from others in a note: process ids come again."""
         self.left = left
-        """What the file held when the lock was taken last: an owner and, if it released the lock, its token and note."""
+        """What the file held when the lock was taken: an owner and, if that one released it, its token and note."""
         _held_locks.add(self)
 
     @property

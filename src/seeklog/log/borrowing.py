@@ -37,6 +37,11 @@ def release(lock: Lock, *, base_offset: int, size: int) -> None:
     lock.release(f"{base_offset} {size}")
 
 
+def is_own(text: str, lock: Lock) -> bool:
+    """Tell whether what a lock file held was left by its present holder: nobody has held the lock in between."""
+    return text.split()[1:2] == [lock.token]
+
+
 def note_in(text: str) -> Note | None:
     """Return the note in what a lock file holds, or None if its last holder left none."""
     words = text.split()

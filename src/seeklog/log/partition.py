@@ -32,7 +32,7 @@ from seeklog.errors import (
 )
 from seeklog.files import FULL, Files, replace_file, sync_ancestors
 from seeklog.log import transaction
-from seeklog.log.borrowing import Note, note_in, release
+from seeklog.log.borrowing import Note, is_own, note_in, release
 from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.clean import removal
 from seeklog.log.clean.retention import expired_count, is_roll_due
@@ -320,8 +320,7 @@ class Partition:
                 return self._refusal is None
             try:
                 left = self._lock_handle.retake()
-                note = note_in(left)
-                goes_on = note is not None and (note.token == self._lock_handle.token or self._take_in(note))
+                goes_on = is_own(left, self._lock_handle) or self._take_in(note_in(left))
             except (FileNotFoundError, CorruptionError):
                 goes_on = False
             self.is_given_back = False
@@ -337,10 +336,12 @@ class Partition:
         note = note_in(self._lock_handle.left)
         return note is not None and note.is_of(self._active.base_offset, size=self._active.size)
 
-    def _take_in(self, note: Note) -> bool:
+    def _take_in(self, note: Note | None) -> bool:
         """Go on after what others have appended to the last segment; False if they did more than that."""
         own, saved = self._checkpoint(), read_checkpoint(self.files, self.directory)
-        if note.base_offset != self._active.base_offset or saved is None or saved.structure != own.structure:
+        if note is None or note.base_offset != self._active.base_offset:
+            return False
+        if saved is None or saved.structure != own.structure:
             return False
         appended = self._active.take_in(note.size)
         if appended is None:
@@ -706,8 +707,9 @@ class Partition:
             try:
                 for segment in (*rolled, active):
                     segment.sync()
-                self.producers.write(snapshots)
-                sealed = self._seal(rolled)
+                if snapshots:
+                    self.producers.write(snapshots)
+                sealed = self._seal(rolled) if rolled else []
                 if names_dirty or sealed:
                     self.files.sync_directory(self.directory)
             except OSError as error:
@@ -1062,6 +1064,12 @@ class Partition:
         for suffix in (names.LOG + names.DELETED, *names.BESIDE_LOG):
             with contextlib.suppress(FileNotFoundError):
                 self.files.remove(self._shared.path(segment.base_offset, suffix))
+
+    def roll_now(self) -> None:
+        """Start a new segment at the end of the log."""
+        with self._lock:
+            self.check_usable()
+            self.roll()
 
     def roll_if_due(self) -> bool:
         """Start a new segment if the active one spans `segment_ms`, or if retention keeps none of its records.

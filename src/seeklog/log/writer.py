@@ -183,6 +183,10 @@ class Log(LogReader):
         """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
         return self._partition.retain()
 
+    def roll(self) -> None:
+        """Start a new segment. What is in the one before it may be compacted, or deleted, from then on."""
+        self._partition.roll_now()
+
     def roll_if_due(self) -> bool:
         """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""
         return self._partition.roll_if_due()

@@ -149,9 +149,13 @@ class CatalogFile:
         except FileNotFoundError:
             return True
 
+    def close(self) -> None:
+        """Release the file. It is read again if it is needed."""
+        self._handle = self._status = None
+
     def read(self) -> bytes | None:
         """Return the catalog's bytes, or None if there is none: a broker's directory, or a new one."""
-        self._handle = self._status = None
+        self.close()
         try:
             if isinstance(self._files, ReadOnlyFiles):
                 return self._files.read_file(self.path)

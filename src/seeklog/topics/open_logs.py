@@ -85,8 +85,9 @@ class _Entry:
 
     def open_log(self) -> LogReader | None:
         """Return the log to read from, unless somebody who was given it has closed it."""
-        shared = self.writer.reader if self.writer is not None else None
-        return next((log for log in (shared, self.reader) if log is not None and not log.is_closed), None)
+        if self.writer is not None and not self.writer.is_closed:
+            return self.writer.reader
+        return self.reader if self.reader is not None and not self.reader.is_closed else None
 
 
 class OpenLogs:
@@ -232,14 +233,13 @@ class OpenLogs:
             if entry.writer is not None:
                 self._writers[entry.partition] = entry
                 self._writers.move_to_end(entry.partition)
-        self._close_excess()
+        if len(self._writers) > self._max_writers:
+            self._close_excess()
 
     def _close_excess(self) -> None:
         """Close those that were left alone for longest, where more are open than may be."""
-        if len(self._writers) <= self._max_writers:
-            return
         with self._lock:
-            excess = len(self._writers) - self._max_writers
+            excess = max(0, len(self._writers) - self._max_writers)
             idle = [entry for entry in self._writers.values() if not entry.pins][:excess]
         for entry in idle:
             try:
@@ -270,7 +270,7 @@ class OpenLogs:
         a change of its own. A log that this process has open for writing is given as it is. All that was appended is
         durable at the end. With `stays_open` the next change costs no open.
         """
-        entry = self._entry(partition)
+        entry = self._entries.get(partition) or self._entry(partition)
         with entry.lock:
             if entry.writer is not None:
                 self._bring_up_to_date(entry, wait_s=max(wait_s, SHORT_WAIT_S))
@@ -284,14 +284,22 @@ class OpenLogs:
             try:
                 yield log
             finally:
-                self._give_back(entry, log, stays_open=stays_open)
-        self._close_excess()
+                if not stays_open:
+                    self._close_borrowed(entry)
+                else:
+                    self._give_back(entry, log)
+        if len(self._writers) > self._max_writers:
+            self._close_excess()
 
     def _borrow(self, entry: _Entry, *, wait_s: float) -> Log:
         """Return a log that is locked, and configured as the catalog has it while it is. Holds the entry's lock."""
         while entry.borrowed is not None:
             log = entry.borrowed
-            if not retry_while_locked(self._clock, wait_s, log.borrow):
+            try:
+                goes_on = log.borrow()
+            except LogLocked:
+                goes_on = retry_while_locked(self._clock, wait_s, log.borrow)
+            if not goes_on:
                 entry.borrowed = None
                 break
             # Another process may have altered the topic just before, and written.
@@ -299,21 +307,20 @@ class OpenLogs:
             if entry.version == self._topics.version:
                 return log
             self._hold_against_topics(entry)
+        with self._lock:
+            self._check_open()
         log = retry_while_locked(self._clock, wait_s, lambda: self._open_as_configured(entry.partition))
         entry.borrowed, entry.topic_id = log, self._topics.check(entry.partition).topic_id
         with self._lock:
             self._writers[entry.partition] = entry
         return log
 
-    def _give_back(self, entry: _Entry, log: Log, *, stays_open: bool) -> None:
-        if stays_open and not log.has_failed:
-            try:
-                log.give_back()
-            except SeeklogError:
-                self._close_borrowed(entry)
-                raise
-        else:
+    def _give_back(self, entry: _Entry, log: Log) -> None:
+        try:
+            log.give_back()
+        except SeeklogError:
             self._close_borrowed(entry)
+            raise
 
     def _close_borrowed(self, entry: _Entry) -> None:
         """Close a log that was borrowed for a moment. Holds the entry's lock."""

@@ -69,6 +69,8 @@ class Topics:
         self.is_brokers = False
         """Whether a reader has found that a broker may run on the directory."""
         self._catalog: Catalog = {}
+        self._there: Catalog = {}
+        """Those of the catalog that exist for a user."""
         self.forget: Callable[[str], None] | None = None
         """Drops what others know of a topic that is deleted; set once there are others."""
         self._is_closed = False
@@ -140,11 +142,13 @@ class Topics:
         self._bytes = data
         if catalog != self._catalog:
             self._catalog = catalog
+            self._there = {name: topic for name, topic in catalog.items() if topic.is_there}
             self.version += 1
 
     def close(self) -> None:
         """Change nothing any more."""
         self._is_closed = True
+        self._file.close()
 
     def abandon(self) -> None:
         """Make the locks anew in a forked child: a thread that is not in it may have held them."""
@@ -152,16 +156,16 @@ class Topics:
 
     def all(self) -> list[Topic]:
         """Return every topic, in the order of their names."""
-        return [topic for _, topic in sorted(self._catalog.items()) if topic.is_there]
+        return [topic for _, topic in sorted(self._there.items())]
 
     def find(self, name: str) -> Topic:
         """Return a topic; one that is not there is looked for again, then the nearest name is told."""
-        topic = self._catalog.get(name)
-        if topic is None or not topic.is_there:
+        topic = self._there.get(name)
+        if topic is None:
             names.check_topic_name(name)
             self.refresh()
-            topic = self._catalog.get(name)
-            if topic is None or not topic.is_there:
+            topic = self._there.get(name)
+            if topic is None:
                 raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
         return topic
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +25,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, retry_while_locked, take_lock
+from seeklog.files import Files, retry_while_locked, take_lock
 from seeklog.log import (
     PIECE_BYTES,
     Log,
@@ -258,9 +257,8 @@ class Transactions:
     @contextlib.contextmanager
     def _locked(self, app: str, wait_s: float, *, keep: bool) -> Iterator[None]:
         path = f"{self._root}/{names.transaction_name(names.app_key(app))}{names.LOCK}"
-        lock = retry_while_locked(
-            self._clock, wait_s, lambda: self._take_lock(path, what=f"the transaction of {app!r}")
-        )
+        what = f"the transaction of {app!r}"
+        lock = retry_while_locked(self._clock, wait_s, lambda: take_lock(self._files, path, what=what))
         try:
             yield
         finally:
@@ -268,15 +266,6 @@ class Transactions:
                 with contextlib.suppress(OSError):
                     self._files.remove(path)
             lock.close()
-
-    def _take_lock(self, path: str, *, what: str) -> Lock:
-        lock = take_lock(self._files, path, what=what)
-        with contextlib.suppress(FileNotFoundError):
-            if self._files.read_file(path) == b"%d" % os.getpid():
-                return lock
-        # It was removed before the lock was taken: whoever asks for it by its name has another file.
-        lock.close()
-        raise LogLocked(what, None)
 
     # ------------------------------------------------------------ finishing
 
