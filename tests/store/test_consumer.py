@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from log.workbench import PATIENCE_S, START_MS, FakeClock, offsets, values, wait_until
+from log.workbench import PATIENCE_S, START_MS, FakeClock, TickingClock, offsets, values, wait_until
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import InvalidName, LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, TopicNotFound, UsageError
 from store.consuming import ALL, EARLIEST, GROUP, ZERO, check_order, drain, fill, open_events, places
-from store.workbench import TickingClock, append, open_store, send, snapshot
+from store.workbench import append, open_store, send, snapshot
 
 
 @pytest.fixture

@@ -30,8 +30,6 @@ FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
 # A lock file holds a process id, a token and a note, padded so that one text covers the other.
 LOCK_TEXT_SIZE = 128
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What is said where there is no room: on the disk, or for this user."""
 
 
 class FileStatus(NamedTuple):

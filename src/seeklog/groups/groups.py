@@ -26,7 +26,6 @@ from seeklog.errors import (
     InvalidName,
     LogClosed,
     LogFailed,
-    NotAccessible,
     OffsetOutOfRange,
     RecordTooLarge,
     SeeklogError,
@@ -253,10 +252,8 @@ class Groups:
         """Return the members of a group that are alive."""
         if not group.state.members:
             return {}
-        try:
+        with translated(f"who is alive in group {group.name!r} cannot be told"):
             return liveness.living(self._files, self._clock, self.directory_of(group.name), group.state)
-        except OSError as error:
-            raise NotAccessible(f"who is alive in group {group.name!r} cannot be told: {error}") from error
 
     def check_idle(self, group: Group) -> None:
         """Refuse if a group has members that are alive."""
