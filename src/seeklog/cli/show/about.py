@@ -59,10 +59,9 @@ def write_about(
     topic: str | None,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> None:
     """Write what is known of these partitions, which lie in one store."""
-    is_table = row_format == "table" or (row_format is None and not as_json and terminal.shows_tables)
+    is_table = row_format == "table" or (row_format is None and terminal.shows_tables)
     with contextlib.ExitStack() as opened:
         store = None
         if targets and targets[0].root is not None:
@@ -76,7 +75,7 @@ def write_about(
         flat = [row | {"segments": len(row["segments"])} for row in partitions]
         write_rows(terminal, PARTITIONS, flat, row_format="csv")
     elif not is_table:
-        write_rows(terminal, PARTITIONS, described, row_format=row_format, as_json=as_json)
+        write_rows(terminal, PARTITIONS, described, row_format=row_format)
     else:
         _write_tables(terminal, directory, described, partitions, is_detailed=topic is not None or store is None)
 

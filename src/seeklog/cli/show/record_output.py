@@ -12,8 +12,6 @@ import io
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Protocol
 
-import click
-
 from seeklog.cli.show.kcat_format import compile_format
 from seeklog.cli.show.neutral import neutral, neutral_bytes
 from seeklog.cli.show.record_json import Moments, line_encoder
@@ -28,36 +26,6 @@ CSV_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "heade
 CELL_MOST: Final = 32
 # A value in a table that goes to a file is cut there, too: a table is for eyes.
 LINE_MOST: Final = 500
-
-
-def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options `--format`, `--json` and `-f`."""
-    return _format_options(function, "-f", "--template")
-
-
-def format_options_but_f(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give them to a verb that has another use for `-f`."""
-    return _format_options(function, "--template")
-
-
-def _format_options(function: Callable[..., Any], *spelt: str) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            *spelt,
-            "template",
-            metavar="FORMAT",
-            help="As kcat's -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
-        click.option(
-            "--format",
-            "record_format",
-            type=click.Choice(FORMATS),
-            help="By default a table on a terminal, and JSON lines in a pipe.",
-        ),
-    ):
-        function = option(function)
-    return function
 
 
 class Writer(Protocol):

@@ -9,8 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
 from seeklog.cli.show.neutral import neutral, neutral_json
 from seeklog.cli.show.terminal import Terminal
 
@@ -31,27 +29,15 @@ class Column:
     is_right: bool = False
 
 
-def formats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options `--format` and `--json`."""
-    function = click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")(function)
-    return click.option(
-        "--format",
-        "row_format",
-        type=click.Choice(FORMATS),
-        help="By default a table on a terminal, and JSON lines in a pipe.",
-    )(function)
-
-
 def write_rows(
     terminal: Terminal,
     columns: Iterable[Column],
     rows: Iterable[Mapping[str, Any]],
     *,
     row_format: str | None,
-    as_json: bool = False,
 ) -> None:
     """Write rows, whose values are what JSON can say; a table shows those that have a column."""
-    chosen = "jsonl" if as_json else row_format or ("table" if terminal.shows_tables else "jsonl")
+    chosen = row_format or ("table" if terminal.shows_tables else "jsonl")
     if chosen == "table":
         _write_table(terminal, tuple(columns), rows)
     elif chosen == "jsonl":

@@ -8,13 +8,14 @@ from typing import Any
 
 import click
 
+from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.rows import json_line
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import INT64_MAX, utc_option
+from seeklog.cli.times import INT64_MAX
 from seeklog.errors import NotALog, UsageError
 
 _COLORS = {"damage": "1;31", "gap": "33", "summary": "1", "record": "0"}
@@ -29,7 +30,7 @@ _COLORS = {"damage": "1;31", "gap": "33", "summary": "1", "record": "0"}
 @click.option("--to", "stop", type=click.IntRange(0), default=None, help="Batches below this offset.")
 @click.option("--deep", is_flag=True, help="All of it: --records and --index.")
 @click.option("--summary", "is_short", is_flag=True, help="Damage and one line for each file, no more.")
-@utc_option
+@options.utc
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as in a pipe.")
 @click.option("--format", "row_format", type=click.Choice(("text", "jsonl")), help="By default text on a terminal.")
 def dump(

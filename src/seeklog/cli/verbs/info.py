@@ -6,27 +6,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
-from seeklog.cli.show.rows import formats
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
 
 if TYPE_CHECKING:
     from seeklog.cli.targets import Target
 
 
 @verb
-@opening.directory
+@options.directory
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @click.option("--partition", "-p", type=click.IntRange(0), help="This one only.")
 @click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")
 @click.option("--by", type=click.Choice(("bytes", "offsets")), default="bytes", help="What the map's width stands for.")
 @click.option("--quick", is_flag=True, help="With --map: do not read every byte to look for damage.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="With --map: no characters beyond ASCII.")
-@utc_option
-@formats
+@options.utc
+@options.rows
 def info(
     terminal: Terminal,
     directory: str,
@@ -38,7 +36,6 @@ def info(
     is_ascii: bool,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> int | None:
     """Describe a store, or one topic: segments, offsets, promises, configuration and the lag of groups.
 
@@ -54,7 +51,7 @@ def info(
         return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
     from seeklog.cli.show.about import write_about
 
-    write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format, as_json=as_json)
+    write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format)
     return None
 
 

@@ -6,18 +6,18 @@ import os
 
 import click
 
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Damaged
+from seeklog.cli.opening import open_to_read
 from seeklog.cli.show import amounts
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 from seeklog.log.check import Severity
 
 
 @verb
-@opening.directory
+@options.directory
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1)
 @click.option(
     "--output", "-o", default="report.html", show_default=True, metavar="FILE", help="Where to; - for stdout."
@@ -33,7 +33,7 @@ from seeklog.log.check import Severity
     show_default=True,
     help="Read so many records at most for sizes, keys and disorder, spread evenly.",
 )
-@utc_option
+@options.utc
 def report(
     terminal: Terminal,
     directory: str,
@@ -53,7 +53,7 @@ def report(
     from seeklog.cli.report.page import page
 
     _check_output(output, directory)
-    with opening.open_to_read(directory) as store:
+    with open_to_read(directory) as store:
         total = work_of(store, topics, check=not is_quick, records_most=records_most)
         with terminal.progress("reading", total=total, unit="bytes") as progress:
             facts = gather(
@@ -66,14 +66,13 @@ def report(
         replace_file(output, text)
     size = sum(topic.size for topic in facts.topics)
     records = sum(topic.records for topic in facts.topics)
-    count = len(facts.topics)
+    topic_count = amounts.counted(len(facts.topics), "topic")
     terminal.say(
-        f"{output}: {count} topic{'s' if count != 1 else ''}, {records:,} records, {amounts.size(size)} "
-        f"in {amounts.span(progress.seconds)}"
+        f"{output}: {topic_count}, {records:,} records, {amounts.size(size)} in {amounts.span(progress.seconds)}"
     )
     damage = sum(finding.severity is Severity.ERROR for topic in facts.topics for finding in topic.findings)
     if damage:
-        places = f"{damage:,} damaged place{'s' if damage > 1 else ''}"
+        places = amounts.counted(damage, "damaged place")
         raise Damaged(f"{places} found, red on the page; for the bytes: seeklog verify {directory}")
 
 
