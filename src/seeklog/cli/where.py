@@ -366,7 +366,7 @@ def _not(truth: Truth) -> Truth:
 
 
 def _joined(parts: list[Truth], *, decisive: bool) -> Truth:
-    """Return `or` of the parts, where True decides, or `and`, where False does. Else one that is unknown makes it so."""
+    """Return `or` of the parts, where True decides, or `and`, where False does; else one unknown makes it unknown."""
     if len(parts) == 1:
         return parts[0]
 

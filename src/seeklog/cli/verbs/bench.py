@@ -12,7 +12,6 @@ import os
 import random
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
@@ -30,6 +29,8 @@ from seeklog.log import Log
 from seeklog.record.record import Record
 
 Item = TypeVar("Item")
+# What one work came to: how many a second, and how many microseconds one of them took.
+Figure = dict[str, Any]
 
 VALUE_BYTES = 100
 BATCH = 500
@@ -70,26 +71,19 @@ def bench(terminal: Terminal, where: str | None, records: int, row_format: str |
     result is compared with that of the last run. Other work on the machine shows.
     """
     before = _read_last_run(records=records)
-    figures: list[Figure] = []
     started = perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="seeklog-bench-", dir=where) as directory,
         terminal.progress("measuring", total=6, unit="works") as bar,
     ):
+        figures = []
         for figure in _measure(Path(directory), records=records, began=terminal.detail):
             figures.append(figure)
             bar.advance()
-    rows = [
-        {
-            "work": each.work,
-            "unit": each.unit,
-            "per_second": round(each.per_second, 1),
-            "p50_us": None if each.p50_us is None else round(each.p50_us, 2),
-            "p99_us": None if each.p99_us is None else round(each.p99_us, 2),
-            "change": round(each.per_second / before[each.work] - 1, 4) if before.get(each.work) else None,
-        }
-        for each in figures
-    ]
+    rows = []
+    for figure in figures:
+        last = before.get(figure["work"])
+        rows.append(figure | {"change": round(figure["per_second"] / last - 1, 4) if last else None})
     write_rows(terminal, COLUMNS, rows, row_format=row_format)
     terminal.say(f"{amounts.count(records)} records of 100 bytes, in {amounts.span(perf_counter() - started)}")
     try:
@@ -99,17 +93,6 @@ def bench(terminal: Terminal, where: str | None, records: int, row_format: str |
 
 
 # ---------------------------------------------------------------- the works
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
-    """What one work came to: how many a second, and how long one of them took."""
-
-    work: str
-    unit: str
-    per_second: float
-    p50_us: float | None = None
-    p99_us: float | None = None
 
 
 def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> Iterator[Figure]:
@@ -125,7 +108,8 @@ def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> 
         began("scan")
         started = perf_counter()
         read = sum(len(chunk) for chunk in log.scan_chunks())
-        yield Figure(work="scan", unit="records", per_second=read / (perf_counter() - started))
+        rate = read / (perf_counter() - started)
+        yield {"work": "scan", "unit": "records", "per_second": round(rate, 1), "p50_us": None, "p99_us": None}
         offsets = [random_numbers.randrange(records) for _ in range(STEPS_MOST)]
         began("read by offset")
         yield _timed("read one by offset", "reads", offsets, lambda at: len(list(log.read(at, max_records=1))))
@@ -169,18 +153,9 @@ def _timed(
         if ended - began > limit_s:
             break
     spans.sort()
-    return Figure(
-        work=work,
-        unit=unit,
-        per_second=done / sum(spans),
-        p50_us=_percentile(spans, 0.5) * 1e6,
-        p99_us=_percentile(spans, 0.99) * 1e6,
-    )
-
-
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the value that this share of values is not above."""
-    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+    rate = done / sum(spans)
+    p50_us, p99_us = (round(spans[math.ceil(share * len(spans)) - 1] * 1e6, 2) for share in (0.5, 0.99))
+    return {"work": work, "unit": unit, "per_second": round(rate, 1), "p50_us": p50_us, "p99_us": p99_us}
 
 
 # ---------------------------------------------------------------- the last run
@@ -207,6 +182,6 @@ def _keep_run(figures: Sequence[Figure], *, records: int) -> None:
     path = _last_run_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.{os.getpid()}")
-    result = {"version": seeklog.__version__, "records": records, "figures": [asdict(each) for each in figures]}
+    result = {"version": seeklog.__version__, "records": records, "figures": figures}
     written.write_text(json.dumps(result, indent=2) + "\n")
     written.replace(path)

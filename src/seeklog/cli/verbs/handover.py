@@ -34,6 +34,8 @@ COLUMNS = (
     Column("file"),
     Column("detail"),
 )
+OF_NEW = ("kafka_version", "node_id", "properties")
+OF_INTO = ("metadata", "group_offsets")
 
 
 @verb
@@ -44,8 +46,8 @@ COLUMNS = (
 @click.option("--node-id", type=int, help="The id of the new cluster's node.  [default: 1]")
 @click.option("--listener", metavar="HOST:PORT", help="Where the broker listens.  [default: 127.0.0.1:9092]")
 @click.option("--properties", metavar="FILE", help="Write server.properties there, too.")
-@click.option("--into", "data_dir", metavar="DATA_DIR", help="Copy into the directory of a cluster's stopped broker.")
-@click.option("--metadata", "metadata_dir", metavar="DIR", help="With --into: where __cluster_metadata-0 lies.")
+@click.option("--into", metavar="DATA_DIR", help="Copy into the directory of a cluster's stopped broker.")
+@click.option("--metadata", metavar="DIR", help="With --into: where __cluster_metadata-0 lies.")
 @click.option("--group-offsets", metavar="FILE", help="With --into: where the offsets of groups are written.")
 @click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="Holds for topics that say nothing else.")
 @options.consent
@@ -55,16 +57,10 @@ def handover(
     directory: str,
     to_kafka: bool,
     from_kafka: bool,
-    kafka_version: str | None,
-    node_id: int | None,
-    listener: str | None,
-    properties: str | None,
-    data_dir: str | None,
-    metadata_dir: str | None,
-    group_offsets: str | None,
     words: tuple[str, ...],
     consent: Consent,
     row_format: str | None,
+    **given: Any,
 ) -> int | None:
     """Hand a store over to a Kafka broker, or take it back.
 
@@ -80,31 +76,23 @@ def handover(
     if to_kafka == from_kafka:
         raise UsageError("say which way: --to-kafka or --from-kafka")
     check_can_be_written(directory)
-    given: dict[str, object] = {
-        "--into": data_dir,
-        "--metadata": metadata_dir,
-        "--group-offsets": group_offsets,
-        "--kafka-version": kafka_version,
-        "--node-id": node_id,
-        "--properties": properties,
-        "--listener": listener,
-    }
-    # Options of another way than the one that was chosen.
+    others: tuple[str, ...]
     if from_kafka:
-        way, refused = "--from-kafka", tuple(given)
-    elif data_dir is not None:
-        way, refused = "--into", ("--kafka-version", "--node-id", "--properties")
+        way, others = "--from-kafka", ("into", *OF_INTO, *OF_NEW, "listener")
+    elif given["into"] is not None:
+        way, others = "--into", OF_NEW
     else:
-        way, refused = "a new cluster, which has no --into", ("--metadata", "--group-offsets")
-    for option in refused:
-        if given[option] is not None:
-            raise UsageError(f"{option} does not go with {way}; leave it out")
+        way, others = "a new cluster, which has no --into", OF_INTO
+    for name in others:
+        if given[name] is not None:
+            raise UsageError(f"--{name.replace('_', '-')} does not go with {way}; leave it out")
     run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(words)), consent, row_format)
     if from_kafka:
         return _take_back(run)
-    if data_dir is not None:
-        return _copy_into(run, data_dir, metadata_dir, group_offsets, listener)
-    return _hand_over_in_place(run, kafka_version, node_id, listener, properties)
+    if given["into"] is not None:
+        return _copy_into(run, given["into"], given["metadata"], given["group_offsets"], given["listener"])
+    _hand_over_in_place(run, given["kafka_version"], given["node_id"], given["listener"], given["properties"])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +116,7 @@ class _Run:
 
 def _hand_over_in_place(
     run: _Run, kafka_version: str | None, node_id: int | None, listener: str | None, properties: str | None
-) -> int | None:
+) -> None:
     from seeklog.handover.in_place import LATEST_VERSION, Broker, hand_over_in_place, plan_in_place
     from seeklog.handover.properties import COMMAND, DEFAULT_LISTENER, Listener
 
@@ -144,7 +132,7 @@ def _hand_over_in_place(
     run.show(plan.steps())
     partitions = amounts.counted(len(plan.store.partitions), "partition")
     if not run.may_do(f"prepare {run.directory}, with {partitions}, for a new cluster"):
-        return None
+        return
     lines = hand_over_in_place(run.directory, broker=broker, config=run.config).properties()
     if properties is not None:
         with whole_file(properties, replaces=False) as file:
@@ -153,7 +141,6 @@ def _hand_over_in_place(
     for line in lines:
         run.terminal.tell(neutral(line))
     run.terminal.say(f"Start the broker with: {COMMAND}")
-    return None
 
 
 def _copy_into(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from seeklog.cli import completing, options
@@ -29,13 +31,11 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 )
 @click.option("--from", "location", metavar="PATH", help="import: what to read, a file, a directory or a URL.")
 @click.option("--source", default="parquet", show_default=True, help="import: the format, as Spark calls it.")
-@click.option(
-    "--option", "source_options", multiple=True, metavar="NAME=VALUE", help="import: an option of that format."
-)
+@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="import: an option of that format.")
 @click.option("--key", metavar="SQL", help="import: the key, such as the name of a column.")
 @click.option("--value", metavar="SQL", help="import: the value; by default the JSON of all other columns.")
 @click.option("--timestamp", metavar="SQL", help="import: the time of a record.")
-@click.option("--partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
+@click.option("--partitions", "create_partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
 @click.option("--id", "import_id", help="import: a name under which it is appended once, however often it is run.")
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="compact: do it without asking.")
 @options.rows
@@ -45,16 +45,9 @@ def pipeline(
     directory: str,
     topics: tuple[str, ...],
     output: str | None,
-    location: str | None,
-    source: str,
-    source_options: tuple[str, ...],
-    key: str | None,
-    value: str | None,
-    timestamp: str | None,
-    partitions: int | None,
-    import_id: str | None,
     is_agreed: bool,
     row_format: str | None,
+    **imported: Any,
 ) -> int | None:
     """Run a job of Spark's over a store.
 
@@ -77,23 +70,11 @@ def pipeline(
         needs = f"{job} takes -o, {_WITH_OUTPUT.get(job)}" if output is None else f"{job} takes no -o"
         raise UsageError(needs)
     if job == "import":
-        if location is None or len(topics) != 1:
+        if imported["location"] is None or len(topics) != 1:
             raise UsageError("import takes --from PATH, and one --topic")
-        spark_jobs.load_into(
-            terminal,
-            directory,
-            topics[0],
-            location=location,
-            source=source,
-            options=source_options,
-            key=key,
-            value=value,
-            timestamp=timestamp,
-            create_partitions=partitions,
-            import_id=import_id,
-        )
+        spark_jobs.load_into(terminal, directory, topics[0], **imported)
         return None
-    if any(each is not None for each in (location, key, value, timestamp, partitions, import_id)) or source_options:
+    if any(value not in (None, ()) for name, value in imported.items() if name != "source"):
         raise UsageError(f"{job} takes none of the options of import")
     if job == "payments" and len(topics) > 1:
         raise UsageError("payments takes one --topic")
