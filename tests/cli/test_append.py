@@ -16,8 +16,8 @@ import pytest
 
 import seeklog
 from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
-from seeklog.cli.sending import WINDOW, Sending
 from seeklog.cli.show.record_json import Draft
+from seeklog.cli.verbs.append import WINDOW, Sending
 from seeklog.clients.producer import SendFuture
 from seeklog.errors import SeeklogError
 

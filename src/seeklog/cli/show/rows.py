@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral, neutral_json
 from seeklog.cli.show.terminal import Terminal
 
@@ -27,6 +28,18 @@ class Column:
     title: str = ""
     shown: Callable[[Any], str] = _as_text
     is_right: bool = False
+
+
+def count_column(name: str, title: str = "") -> Column:
+    return Column(name, title, shown=amounts.count, is_right=True)
+
+
+def size_column(name: str, title: str = "") -> Column:
+    return Column(name, title, shown=amounts.size, is_right=True)
+
+
+# What a row of a partition begins with.
+PARTITION = (Column("topic"), Column("partition", is_right=True))
 
 
 def write_rows(

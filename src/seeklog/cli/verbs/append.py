@@ -7,7 +7,8 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING, cast
 
@@ -18,11 +19,11 @@ from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.opening import open_to_write
 from seeklog.cli.record_input import BadLine, Numbered, Reader, read_chunks, split_lines
-from seeklog.cli.sending import Sending
 from seeklog.cli.show import amounts
 from seeklog.cli.show.kcat_format import unescape
 from seeklog.cli.show.progress import Progress
 from seeklog.cli.show.terminal import Terminal
+from seeklog.clock import SystemClock
 from seeklog.config import canonical_word
 from seeklog.errors import InvalidRecord, SeeklogError, TopicNotFound, UsageError
 
@@ -36,6 +37,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Larger batches than a producer's usual ones: nobody waits for a single record here.
 BATCH_BYTES = 64 << 10
 COMPRESSION = "compression.type"
+WINDOW = 5000
+# A sleep is not much shorter than this, however short it was meant.
+NAP_S = 0.005
 # Warnings that come before or behind an error, of the same cause.
 _SAID_BY_THE_ERROR = (
     "records were not written",
@@ -179,6 +183,51 @@ def _check_compression(found: TopicDescription, compression: str | None) -> None
 def _value_most(found: TopicDescription) -> int | None:
     """Return a size that no record can have; None where compression may make it small enough."""
     return found.config.max_message_bytes if found.config.compression_type == "none" else None
+
+
+class Sending:
+    """Records on their way, not more than `rate` a second, and how many of them are written.
+
+    Futures are looked at in windows: while one window is on its way, the one before is settled. So memory is bounded,
+    an error is found soon, and the count is exact also where something fails.
+    """
+
+    def __init__(self, send: Callable[[Draft], SendFuture], *, rate: float | None = None) -> None:
+        self.written = 0
+        self._send = send
+        self._sent: deque[SendFuture] = deque()
+        """Whose fate is not known yet. One goes out when it is: Ctrl-C may come at any moment."""
+        self._rate = rate
+        self._clock = SystemClock()
+        self._began = self._clock.monotonic()
+
+    def send(self, draft: Draft) -> None:
+        """Send a record; raises what was wrong with it or with one before it."""
+        if self._rate is not None:
+            ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
+            if ahead > NAP_S:
+                self._clock.sleep(ahead)
+        self._sent.append(self._send(draft))
+        if len(self._sent) >= 2 * WINDOW:
+            self.finish(left=WINDOW)
+
+    def finish(self, *, left: int = 0) -> None:
+        """Wait until all that was sent, but the last few, is written or has failed, and raise the first failure."""
+        failure = self.settle(left=left)
+        if failure is not None:
+            raise failure
+
+    def settle(self, *, left: int = 0) -> SeeklogError | None:
+        """Wait until the fate of all that was sent, but the last few, is known, and return the first failure."""
+        first: SeeklogError | None = None
+        while len(self._sent) > left:
+            failure = self._sent[0].exception()
+            self._sent.popleft()
+            if failure is None:
+                self.written += 1
+            else:
+                first = first or failure
+        return first
 
 
 def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, *, value_most: int | None) -> None:

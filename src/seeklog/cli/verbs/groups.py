@@ -13,7 +13,7 @@ from seeklog.cli.opening import open_to_plan, open_to_read, open_to_write
 from seeklog.cli.options import Consent
 from seeklog.cli.selection import offsets_at
 from seeklog.cli.show import amounts
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import parse_place
 from seeklog.errors import GroupInUse, UsageError
@@ -23,39 +23,20 @@ if TYPE_CHECKING:
     from seeklog.groups.description import GroupDescription
     from seeklog.store import Store
 
-_TOPIC = Column("topic")
-_PARTITION = Column("partition", is_right=True)
-_COMMITTED = Column("committed", shown=amounts.count, is_right=True)
-_END = Column("end", shown=amounts.count, is_right=True)
-_LAG = Column("lag", shown=amounts.count, is_right=True)
+_END_AND_LAG = (count_column("end"), count_column("lag"))
+_COMMITTED = (*PARTITION, count_column("committed"), *_END_AND_LAG)
 _LAST_COMMIT = Column("committed_at", "last commit")
 LISTED = (
     Column("group"),
     Column("members", is_right=True),
     Column("topics", shown=lambda topics: ", ".join(topics)),
     Column("partitions", is_right=True),
-    _LAG,
+    count_column("lag"),
     _LAST_COMMIT,
 )
-DESCRIBED = (
-    _TOPIC,
-    _PARTITION,
-    _COMMITTED,
-    _END,
-    _LAG,
-    _LAST_COMMIT,
-    Column("metadata"),
-    Column("member"),
-)
-BEHIND = (Column("group"), _TOPIC, _PARTITION, _COMMITTED, _END, _LAG, Column("member"))
-CHANGED = (
-    _TOPIC,
-    _PARTITION,
-    Column("old", shown=amounts.count, is_right=True),
-    Column("new", shown=amounts.count, is_right=True),
-    _END,
-    _LAG,
-)
+DESCRIBED = (*_COMMITTED, _LAST_COMMIT, Column("metadata"), Column("member"))
+BEHIND = (Column("group"), *_COMMITTED, Column("member"))
+CHANGED = (*PARTITION, count_column("old"), count_column("new"), *_END_AND_LAG)
 
 
 @verb

@@ -17,7 +17,7 @@ from seeklog.cli.options import Consent
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.outfile import whole_file
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig
 from seeklog.errors import UsageError
@@ -25,15 +25,7 @@ from seeklog.errors import UsageError
 if TYPE_CHECKING:
     from seeklog.handover.plan import Step
 
-COLUMNS = (
-    Column("action"),
-    Column("topic"),
-    Column("partition", is_right=True),
-    Column("setting"),
-    Column("value"),
-    Column("file"),
-    Column("detail"),
-)
+COLUMNS = (Column("action"), *PARTITION, *map(Column, ("setting", "value", "file", "detail")))
 OF_NEW = ("kafka_version", "node_id", "properties")
 OF_INTO = ("metadata", "group_offsets")
 

@@ -16,7 +16,7 @@ from seeklog.cli.options import Consent
 from seeklog.cli.selection import offsets_at, partitions_of
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import parse_place
 from seeklog.errors import LogLocked, UsageError
@@ -30,39 +30,30 @@ if TYPE_CHECKING:
 Done = TypeVar("Done")
 
 
-def _count_column(name: str, title: str) -> Column:
-    return Column(name, title, shown=amounts.count, is_right=True)
-
-
-def _size_column(name: str, title: str) -> Column:
-    return Column(name, title, shown=amounts.size, is_right=True)
-
-
-PARTITION = (Column("topic"), Column("partition", is_right=True))
 REMOVED = (
     *PARTITION,
-    _count_column("first_offset", "from offset"),
-    _count_column("next_offset", "up to"),
-    _count_column("segments", "segments"),
-    _size_column("size_bytes", "size"),
+    count_column("first_offset", "from offset"),
+    count_column("next_offset", "up to"),
+    count_column("segments", "segments"),
+    size_column("size_bytes", "size"),
 )
 DIRTY = (
     *PARTITION,
-    _count_column("first_dirty_offset", "from offset"),
-    _count_column("next_offset", "up to"),
-    _size_column("dirty_bytes", "not compacted"),
-    _size_column("clean_bytes", "compacted"),
+    count_column("first_dirty_offset", "from offset"),
+    count_column("next_offset", "up to"),
+    size_column("dirty_bytes", "not compacted"),
+    size_column("clean_bytes", "compacted"),
     Column("dirty_ratio", "ratio", shown=lambda ratio: f"{ratio:.0%}", is_right=True),
     Column("due", shown=lambda is_due: "yes" if is_due else "no"),
 )
 COMPACTED = (
     *PARTITION,
-    _count_column("records_before", "records"),
-    _count_column("records_after", "kept"),
-    _count_column("segments_before", "segments"),
-    _count_column("segments_after", "left"),
-    _size_column("bytes_before", "size"),
-    _size_column("bytes_after", "after"),
+    count_column("records_before", "records"),
+    count_column("records_after", "kept"),
+    count_column("segments_before", "segments"),
+    count_column("segments_after", "left"),
+    size_column("bytes_before", "size"),
+    size_column("bytes_after", "after"),
 )
 
 

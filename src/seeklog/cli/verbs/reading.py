@@ -21,7 +21,7 @@ from seeklog.cli.selection import Ranges, Wanted
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.record_output import FORMATS, Writer, make_writer, write_all
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import Place, parse_place
 from seeklog.cli.where import compile_where
@@ -270,12 +270,12 @@ def _span(microseconds: int | None) -> str:
 
 FOUND = (
     Column("partition", is_right=True),
-    Column("offset", shown=amounts.count, is_right=True),
+    count_column("offset"),
     Column("timestamp", "time"),
     Column("segment"),
-    Column("position", shown=amounts.count, is_right=True),
-    Column("scanned_batches", "batches scanned", shown=amounts.count, is_right=True),
-    Column("scanned_bytes", "bytes scanned", shown=amounts.count, is_right=True),
+    count_column("position"),
+    count_column("scanned_batches", "batches scanned"),
+    count_column("scanned_bytes", "bytes scanned"),
     Column("first_us", "first", shown=_span, is_right=True),
     Column("again_us", "again", shown=_span, is_right=True),
 )

@@ -21,7 +21,7 @@ from seeklog.cli.exits import Damaged
 from seeklog.cli.opening import check_can_be_written, open_to_read, open_to_write
 from seeklog.cli.selection import chosen, partitions_of
 from seeklog.cli.show.amounts import counted
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 from seeklog.files import OsFiles
@@ -34,13 +34,7 @@ if TYPE_CHECKING:
     from seeklog.config import LogConfig
     from seeklog.store import Store
 
-COLUMNS = (
-    Column("topic"),
-    Column("partition", is_right=True),
-    Column("segment", is_right=True),
-    Column("problem"),
-    Column("done"),
-)
+COLUMNS = (*PARTITION, Column("segment", is_right=True), Column("problem"), Column("done"))
 
 
 @verb

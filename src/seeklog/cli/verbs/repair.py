@@ -16,7 +16,7 @@ from seeklog.cli.exits import Exit
 from seeklog.cli.options import Consent
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.targets import Target, find_targets
 from seeklog.errors import UsageError
@@ -24,15 +24,8 @@ from seeklog.files import OsFiles
 from seeklog.log.check import RepairPlan, plan_repair
 from seeklog.log.check import repair as mend
 
-COLUMNS = (
-    Column("partition"),
-    Column("action"),
-    Column("file"),
-    Column("position", shown=amounts.count, is_right=True),
-    Column("size_bytes", "size", shown=amounts.size, is_right=True),
-    Column("offsets"),
-    Column("detail"),
-)
+PLACE = (Column("file"), count_column("position"), size_column("size_bytes", "size"), Column("offsets"))
+COLUMNS = (Column("partition"), Column("action"), *PLACE, Column("detail"))
 
 
 @verb

@@ -16,7 +16,7 @@ from seeklog.cli.opening import open_to_plan, open_to_read, open_to_write
 from seeklog.cli.options import Consent
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.config import TOPIC_WORDS, LogConfig, canonical_word
 from seeklog.errors import CorruptionError, OffsetOutOfRange, TopicNotFound, UsageError
@@ -26,14 +26,8 @@ if TYPE_CHECKING:
     from seeklog.store import Store
     from seeklog.topics.description import TopicDescription
 
-LISTED = (
-    Column("topic"),
-    Column("partitions", is_right=True),
-    Column("records", shown=amounts.count, is_right=True),
-    Column("size_bytes", "size", shown=amounts.size, is_right=True),
-    Column("oldest"),
-    Column("newest"),
-)
+SUMMARY = (count_column("records"), size_column("size_bytes", "size"), Column("oldest"), Column("newest"))
+LISTED = (Column("topic"), Column("partitions", is_right=True), *SUMMARY)
 
 
 @verb
