@@ -84,8 +84,6 @@ _OUR_WORDS = (
 _MAKE_ROOM = "make room, then run it again"
 _CHANGE_USER = "run it as who owns the files, or name another directory"
 _ADVICE = {
-    errno.ENOSPC: _MAKE_ROOM,
-    errno.EDQUOT: _MAKE_ROOM,
     errno.EACCES: _CHANGE_USER,
     errno.EPERM: _CHANGE_USER,
     errno.EROFS: _CHANGE_USER,
@@ -127,6 +125,8 @@ def _with_kafkas_words(text: str) -> str:
 
 
 def _of_the_system(error: OSError) -> str:
+    from seeklog.files import is_full
+
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-    advice = f"; {_ADVICE[error.errno]}" if error.errno in _ADVICE else ""
-    return f"{where}{error.strerror or error}{advice}"
+    advice = _MAKE_ROOM if is_full(error) else _ADVICE.get(error.errno or 0)
+    return f"{where}{error.strerror or error}" + (f"; {advice}" if advice else "")
