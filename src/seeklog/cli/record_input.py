@@ -12,7 +12,8 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from io import BufferedReader
+from typing import Final
 
 from seeklog.cli.show.record_json import Draft, Headers, decode_headers, decode_line, decode_partition, decode_timestamp
 from seeklog.errors import InvalidRecord, SeeklogError
@@ -30,21 +31,10 @@ class BadLine(SeeklogError):
     """Input that is no record; those before it are written, and nothing behind it is."""
 
     def __init__(self, number: int, reason: str) -> None:
-        self.number = number
-        self.reason = reason
         super().__init__(f"line {number}: {reason}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return BadLine, (self.number, self.reason)
 
-
-class Stream(Protocol):
-    """A file, or stdin."""
-
-    def read1(self, size: int = ..., /) -> bytes: ...
-
-
-def read_chunks(stream: Stream, *, read: Callable[[int], object]) -> Iterator[bytes]:
+def read_chunks(stream: BufferedReader, *, read: Callable[[int], object]) -> Iterator[bytes]:
     """Yield what a stream has, as soon as it has some; `read` is told how many bytes that was."""
     while chunk := stream.read1(CHUNK_BYTES):
         read(len(chunk))

@@ -143,16 +143,16 @@ class _Parser:
         return truth
 
     def _either(self) -> Truth:
-        parts = [self._all()]
-        while self._take("or"):
-            parts.append(self._all())
-        return _joined(parts, decisive=True)
+        return self._parts("or", self._all, decisive=True)
 
     def _all(self) -> Truth:
-        parts = [self._negated()]
-        while self._take("and"):
-            parts.append(self._negated())
-        return _joined(parts, decisive=False)
+        return self._parts("and", self._negated, decisive=False)
+
+    def _parts(self, between: str, parse: Callable[[], Truth], *, decisive: bool) -> Truth:
+        parts = [parse()]
+        while self._take(between):
+            parts.append(parse())
+        return _joined(parts, decisive=decisive)
 
     def _negated(self) -> Truth:
         if self._take("not"):

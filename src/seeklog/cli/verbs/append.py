@@ -21,7 +21,6 @@ from seeklog.cli.opening import open_to_write
 from seeklog.cli.record_input import BadLine, Numbered, Reader, read_chunks, split_lines
 from seeklog.cli.show import amounts
 from seeklog.cli.show.kcat_format import unescape
-from seeklog.cli.show.progress import Progress
 from seeklog.cli.show.terminal import Terminal
 from seeklog.clock import SystemClock
 from seeklog.config import canonical_word
@@ -145,9 +144,13 @@ def append(
             )
 
         sending = Sending(send, rate=rate)
-        _send_all(terminal, drafts, sending, value_most=_value_most(found))
+        # A size that no record can have; compression may make any small enough.
+        value_most = found.config.max_message_bytes if found.config.compression_type == "none" else None
+        _send_all(terminal, drafts, sending, value_most=value_most)
     # Behind the close of the store, which has synced it.
-    terminal.say(_summary(sending.written, topic, progress))
+    records, seconds = amounts.counted(sending.written, "record"), progress.seconds
+    speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
+    terminal.say(f"appended {records} to {topic} ({amounts.size(progress.done)} in {amounts.span(seconds)}{speed})")
 
 
 @contextlib.contextmanager
@@ -178,11 +181,6 @@ def _check_compression(found: TopicDescription, compression: str | None) -> None
     own = {canonical_word(word): value for word, value in found.configured.items()}.get(COMPRESSION)
     if compression is not None and own not in (None, compression):
         raise UsageError(f"topic {found.name} is compressed with {own}; change that with: seeklog config, or leave it")
-
-
-def _value_most(found: TopicDescription) -> int | None:
-    """Return a size that no record can have; None where compression may make it small enough."""
-    return found.config.max_message_bytes if found.config.compression_type == "none" else None
 
 
 class Sending:
@@ -243,8 +241,8 @@ def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, 
         sending.finish()
     except BadLine as error:
         sending.finish()
-        written = amounts.counted(sending.written, "record")
-        raise BadLine(error.number, f"{error.reason}; written before it: {written}, behind it: none") from None
+        error.add_note(f"written before it: {amounts.counted(sending.written, 'record')}, behind it: none")
+        raise
     except KeyboardInterrupt:
         sending.settle()
         terminal.stopped(f"stopped; written: {amounts.counted(sending.written, 'record')}")
@@ -254,13 +252,6 @@ def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, 
         if sending.written:
             error.add_note(f"written before that: {amounts.counted(sending.written, 'record')}")
         raise
-
-
-def _summary(written: int, topic: str, progress: Progress) -> str:
-    seconds = progress.seconds
-    rate = f", {written / seconds:,.0f} a second" if written and seconds > 0 else ""
-    size = amounts.size(progress.done)
-    return f"appended {amounts.counted(written, 'record')} to {topic} ({size} in {amounts.span(seconds)}{rate})"
 
 
 @contextlib.contextmanager
