@@ -48,7 +48,8 @@ def repair(
     given. Restore the files from a copy instead, if there is one: what a repair gives up is lost, and readers go on
     over it. The bytes are kept beside the log, in files called .damaged, and seeklog-losses lists what was lost.
 
-    Offset, length, magic, epoch and CRC of a batch are put right where something proves what they were.
+    Nothing is guessed: a batch with a damaged header is set aside as a whole. A segment whose batches are whole, and
+    which is not the one that was sealed, stays as it is.
     """
     targets = find_targets(directory)
     plans = [(target, _plan(target, from_torn=from_torn)) for target in targets]
@@ -92,10 +93,6 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
     if plan.has_damaged_checkpoint:
         detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may come back"
         yield row("make anew", file=names.CHECKPOINT, detail=detail)
-    for segment in plan.segments:
-        name = log_name(segment.base_offset)
-        for patch in segment.patches:
-            yield row("put right", file=name, position=patch.position, size_bytes=len(patch.data), detail=patch.what)
     for each in plan.quarantines:
         name, size = log_name(each.base_offset), each.stop - each.start
         yield row("set aside", file=name, position=each.start, size_bytes=size, detail=each.reason)
@@ -107,9 +104,8 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
         kept = sum(stop - start for start, stop in segment.pieces)
         detail = "what is whole, with its indexes and seal"
         yield row("write anew", file=log_name(segment.base_offset), size_bytes=kept, detail=detail)
-    for base_offset in plan.resealed:
-        name = names.segment_name(base_offset, names.SEAL)
-        yield row("make anew", file=name, detail="indexes and seal of a segment whose log is whole")
+    for base_offset, reason in plan.resealed.items():
+        yield row("make anew", file=names.segment_name(base_offset, names.SEAL), detail=reason)
     if plan.roll_at is not None:
         detail = "an empty segment, so that no offset that was promised is given twice"
         yield row("go on", file=log_name(plan.roll_at), offsets=str(plan.roll_at), detail=detail)
@@ -127,13 +123,13 @@ def _summary(plans: list[tuple[Target, RepairPlan]]) -> str:
     rest = f" and {len(plans) - 3} more" if len(plans) > 3 else ""
     segments = sum(len(plan.segments) + len(plan.resealed) for _, plan in plans)
     size = sum(plan.quarantined_bytes for _, plan in plans)
-    right = sum(len(plan.patches) for _, plan in plans)
     lost = sum(plan.lost_offsets for _, plan in plans)
     back = sum(returning.record_count for _, plan in plans for returning in plan.returning)
-    parts = [f"{amounts.counted(segments, 'segment')} made anew", f"{amounts.size(size)} set aside"]
-    if right:
-        parts.append(f"{amounts.counted(right, 'field')} put right")
-    parts.append(f"{amounts.counted(lost, 'offset')} given up")
+    parts = [
+        f"{amounts.counted(segments, 'segment')} made anew",
+        f"{amounts.size(size)} set aside",
+        f"{amounts.counted(lost, 'offset')} given up",
+    ]
     if back:
         parts.append(f"{back} records brought back")
     return f"{neutral(', '.join(target.name for target, _ in plans[:3]))}{rest}: {', '.join(parts)}"

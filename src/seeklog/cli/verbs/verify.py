@@ -28,7 +28,7 @@ from seeklog.log.check import (
     has_changed,
     inspect_records,
     inspect_segment,
-    inspect_sides,
+    inspect_snapshots,
     plan_inspection,
 )
 from seeklog.topics.scope import still_has
@@ -52,7 +52,8 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_forma
     DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition; topics and
     partitions behind it choose among its own. A file is checked with the others of its segment.
 
-    Exits with 3 if anything is damaged: each finding names the file and the byte, what it means and what to do next.
+    Exits with 3 if anything is damaged: each finding names the file and, if it is known, the byte, what it
+    means and what to do next.
     """
     targets = find_targets(directory)
     plans = [_plan(target) for target in targets]
@@ -117,7 +118,7 @@ def _check(
         inspected.append(inspection)
     found = conclude(plan, inspected, files=target.files)
     if is_deep and target.segment is None:
-        found += inspect_sides(plan, files=target.files)
+        found += inspect_snapshots(plan, files=target.files)
     return found, inspected
 
 
