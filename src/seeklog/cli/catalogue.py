@@ -1,7 +1,4 @@
-"""The verbs in the order in which help shows them: a name, a line, the words of an example.
-
-They stand here and not beside their code, so that `seeklog --help` need not load all of it.
-"""
+"""The verbs in the order of the help, kept apart from their code so that `seeklog --help` does not load it."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ class Entry(NamedTuple):
     line: str
     words: str
     subject: str
-    """The module of `verbs` in which it stands."""
+    """The module of `verbs` that holds it."""
 
     @property
     def example(self) -> str:

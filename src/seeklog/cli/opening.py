@@ -20,7 +20,7 @@ def open_to_read(path: str) -> Store:
 
 
 def open_to_plan(path: str) -> Store:
-    """Open a store to read for a verb that then writes it: an archive is refused before anybody is asked anything."""
+    """Open a store to read, for a verb that will write to it: an archive is refused before the user is asked."""
     check_can_be_written(path)
     return open_to_read(path)
 
@@ -50,7 +50,7 @@ def _open(path: str, **words: Any) -> Store:
     try:
         return open_store(path, **words)
     except NotALog:
-        # Say what the path is instead, where that can be told.
+        # Name what the path is instead, where that is known.
         if names.is_url(path):
             raise
         if not os.path.exists(path):

@@ -1,4 +1,4 @@
-"""What verbs share of a command line: arguments, and options that reach a verb together, as one value."""
+"""Arguments and options that several verbs share. A group of options reaches a verb as one value."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Only tell what
 
 
 def together(argument: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
-    """Return a decorator that gives a verb some options as one argument: what `make` makes of them."""
+    """Return a decorator that adds options to a verb and passes `make(**options)` as one argument."""
     taken = tuple(inspect.signature(make).parameters)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,15 +55,15 @@ def together(argument: str, make: Callable[..., Any], *options: Decorator) -> De
 
 @dataclass(frozen=True, slots=True)
 class Consent:
-    """What the user has said beforehand to what a verb would change."""
+    """The answers of --dry-run and --yes to a verb that changes something."""
 
     is_dry: bool
     is_agreed: bool
 
     def to(self, terminal: Terminal, change: str, *, is_answer: bool = False) -> bool:
-        """Ask whether to make a change, such as `delete orders`; a dry run only tells it. Return whether to go on.
+        """Ask whether to make a change, such as `delete orders`, and return whether to go on. A dry run only reports it.
 
-        With `is_answer` nothing else has been shown, so that it is told also to who wants quiet.
+        With `is_answer` the report is all that the verb shows, so --quiet does not hide it.
         """
         if self.is_dry:
             tell = terminal.tell if is_answer else terminal.say
@@ -73,7 +73,7 @@ class Consent:
         return True
 
     def to_plan(self, terminal: Terminal, plan: str, *, question: str) -> bool:
-        """The same for a plan that was shown; it is also only told where nobody can be asked."""
+        """Do the same for a plan that was shown. Without a terminal to ask on, the plan is only reported, too."""
         if self.is_dry or not (self.is_agreed or sys.stdin.isatty()):
             terminal.say(f"{plan}; nothing was changed. Do it with --yes")
             return False
@@ -115,7 +115,7 @@ def parse_pair(text: str, *, option: str) -> tuple[str, str]:
 
 
 def parse_config(words: Iterable[str]) -> dict[str, str]:
-    """Return a configuration out of `retention.ms=1000` and the like; each word once."""
+    """Return a configuration from words such as `retention.ms=1000`, each given once."""
     found: dict[str, str] = {}
     for text in words:
         name, value = parse_pair(text, option="--set")

@@ -72,7 +72,7 @@ def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """Makes records of what comes in: how it is read, and what all of them get."""
+    """Reads records from lines, JSON or CSV, with the headers and the key that all of them get."""
 
     key: bytes | None = None
     key_separator: bytes | None = None

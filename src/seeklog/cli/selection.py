@@ -46,12 +46,12 @@ class Ranges:
     stops: Sequence[str] = ()
 
     def check(self, *, utc: bool) -> None:
-        """Refuse words that are no places, for who looks for the ranges later."""
+        """Refuse words that are not places, before `find` is called."""
         self._places(utc)
 
     def find(self, store: Store, topic: str, *, utc: bool) -> list[Range]:
-        """Return what is to be read of each partition that was chosen."""
-        # Words that cannot be understood are told before a store that may be far away is looked at.
+        """Return the range to read in each partition."""
+        # Invalid words are refused before the store, which may be far away, is read.
         first, last = self._places(utc)
         numbers = chosen(store, topic, self.partitions)
         first.check(numbers)
@@ -100,7 +100,7 @@ def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
 def partitions_of(
     store: Store, topic: str | None, *, internal: Iterable[str] = (), wants: Callable[[LogConfig], bool] | None = None
 ) -> list[TopicPartition]:
-    """Return the partitions of a topic, or of all whose configuration `wants` likes, but of Kafka's own only some."""
+    """Return the partitions of a topic, or of all topics that `wants` accepts; of internal ones only those named."""
     if topic is not None:
         chosen = [topic]
     else:

@@ -51,7 +51,7 @@ _TESTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     ">=": operator.ge,
 }
 _EQUALITY: Final = (operator.eq, operator.ne)
-# What comes before what: of these families all values, of others none.
+# The families whose values have an order.
 _ORDERED: Final = (float, str, bool)
 
 
@@ -366,7 +366,7 @@ def _not(truth: Truth) -> Truth:
 
 
 def _joined(parts: list[Truth], *, decisive: bool) -> Truth:
-    """Return `or` of the parts, where True decides, or `and`, where False does; else one unknown makes it unknown."""
+    """Return `or` of the parts, which True decides, or `and`, which False decides. Else an unknown part wins."""
     if len(parts) == 1:
         return parts[0]
 

@@ -184,23 +184,23 @@ def _check_compression(found: TopicDescription, compression: str | None) -> None
 
 
 class Sending:
-    """Records on their way, not more than `rate` a second, and how many of them are written.
+    """Sends records, at most `rate` a second, and counts those that are written.
 
-    Futures are looked at in windows: while one window is on its way, the one before is settled. So memory is bounded,
-    an error is found soon, and the count is exact also where something fails.
+    Futures settle in windows: while one window is sent, the one before it settles. So memory is bounded, an error is
+    found soon, and the count is exact also after a failure.
     """
 
     def __init__(self, send: Callable[[Draft], SendFuture], *, rate: float | None = None) -> None:
         self.written = 0
         self._send = send
         self._sent: deque[SendFuture] = deque()
-        """Whose fate is not known yet. One goes out when it is: Ctrl-C may come at any moment."""
+        """Futures that have not settled. One leaves only after it has: Ctrl-C may come at any moment."""
         self._rate = rate
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
 
     def send(self, draft: Draft) -> None:
-        """Send a record; raises what was wrong with it or with one before it."""
+        """Send a record; raise an error of this record or of an earlier one."""
         if self._rate is not None:
             ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
             if ahead > NAP_S:
@@ -210,13 +210,13 @@ class Sending:
             self.finish(left=WINDOW)
 
     def finish(self, *, left: int = 0) -> None:
-        """Wait until all that was sent, but the last few, is written or has failed, and raise the first failure."""
+        """Settle all futures but the last `left`, and raise the first failure."""
         failure = self.settle(left=left)
         if failure is not None:
             raise failure
 
     def settle(self, *, left: int = 0) -> SeeklogError | None:
-        """Wait until the fate of all that was sent, but the last few, is known, and return the first failure."""
+        """Wait for all futures but the last `left`, and return the first failure."""
         first: SeeklogError | None = None
         while len(self._sent) > left:
             failure = self._sent[0].exception()

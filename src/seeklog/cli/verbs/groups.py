@@ -115,7 +115,7 @@ def _delete(terminal: Terminal, directory: str, group: str | None, consent: Cons
 
 
 def _describe_idle(store: Store, group: str) -> GroupDescription:
-    """Return what is known of a group; refuse before anything is asked what would be refused afterwards."""
+    """Describe a group, or refuse it if it has members, before the user is asked."""
     described = store.describe_group(group)
     if described.members:
         raise GroupInUse(f"{group} has {len(described.members)} members that consume; stop them first")

@@ -144,7 +144,7 @@ def truncate(
 def _show_removals(
     terminal: Terminal, plans: Mapping[TopicPartition, Removal], row_format: str | None
 ) -> dict[TopicPartition, Removal]:
-    """Show what goes, and return the plans by which anything does."""
+    """Show the removals, and return the plans that remove anything."""
     plans = {at: plan for at, plan in plans.items() if not plan.is_empty}
     rows = [
         at._asdict()
@@ -161,7 +161,7 @@ def _show_removals(
 
 
 def _told(removals: Mapping[TopicPartition, Removal]) -> str:
-    """Return what goes, in a few words."""
+    """Return a summary of removals."""
     # Not records: compaction may have left fewer.
     offsets = sum(each.next_offset - each.first_offset for each in removals.values())
     segments = sum(each.segment_count for each in removals.values())
@@ -256,7 +256,7 @@ def _dirty_row(at: TopicPartition, cleanable: Cleanable, *, is_due: bool) -> dic
 
 
 def _compacted_row(at: TopicPartition, done: Compacted) -> dict[str, Any]:
-    # The first column after the partition is shown in JSON alone.
+    # The number of rounds is in JSON alone.
     values = ("rounds", *(column.name for column in COMPACTED[len(PARTITION) :]))
     return at._asdict() | {name: getattr(done, name) for name in values}
 
@@ -264,9 +264,9 @@ def _compacted_row(at: TopicPartition, done: Compacted) -> dict[str, Any]:
 def _do_each(
     terminal: Terminal, store: Store, partitions: Iterable[TopicPartition], work: Callable[[Log], Done]
 ) -> tuple[dict[TopicPartition, Done], LogLocked | None]:
-    """Do something to partitions one after the other, each held meanwhile.
+    """Do work on partitions one after the other, each held meanwhile.
 
-    Those that another process writes are left out and told of; the caller raises that at its end.
+    A partition that another process writes is left out and reported. Return the first such error, too.
     """
     done: dict[TopicPartition, Done] = {}
     locked: LogLocked | None = None

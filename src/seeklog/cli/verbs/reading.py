@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the records that are wanted look like."""
+    """The options that choose records."""
 
     key: str | None
     greps: Sequence[str]
@@ -43,7 +43,7 @@ class Filters:
     wheres: Sequence[str]
 
     def compile(self, *, utc: bool) -> Wanted | None:
-        """Return what tells whether a record is wanted, or None if all are."""
+        """Return a test for records, or None if all are wanted."""
         tests: list[Wanted] = []
         if self.key is not None:
             wanted_key = self.key.encode("utf-8", "surrogateescape")
@@ -87,7 +87,7 @@ filters = options.together(
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How records are written."""
+    """The options for the format of records."""
 
     record_format: str | None
     as_json: bool
@@ -105,7 +105,7 @@ class Format:
 
 
 def record_format(*template: str) -> options.Decorator:
-    """Return a decorator that gives a verb the options of `Format`, that for a template with these spellings."""
+    """Return a decorator that adds the options of `Format`; `template` spells the one for a template."""
     return options.together(
         "form",
         Format,
@@ -229,7 +229,7 @@ def tail(
 
 
 def _words(partitions: Sequence[int], filters: Filters, form: Format, *, utc: bool) -> list[str]:
-    """Return the options of a call, but those that say where to begin, as they are given to another one."""
+    """Return the options for a call that resumes this one, without the place to begin."""
     given: list[tuple[str, Sequence[Any]]] = [
         ("--partition", partitions),
         ("--grep", filters.greps),
@@ -246,7 +246,7 @@ def _words(partitions: Sequence[int], filters: Filters, form: Format, *, utc: bo
 def _follow(
     terminal: Terminal, store: Store, topic: str, *, positions: dict[int, int], wanted: Wanted | None, writer: Writer
 ) -> None:
-    """Write records as they come; `positions` always tell what was written."""
+    """Write records as they arrive; `positions` always holds the next offsets."""
     with store.consumer() as consumer:
         consumer.assign([(topic, partition) for partition in positions])
         for partition, offset in positions.items():
@@ -335,7 +335,7 @@ def _found_row(each: Range, wanted: Place, *, first_s: float, utc: bool) -> dict
 
 
 def _timed(wanted: Place, log: LogReader) -> tuple[Seek | None, float]:
-    """Find a place; return it, or None where no record is, and how many seconds that took."""
+    """Find a place; return it, or None if no record is there, and the seconds that took."""
     began = time.perf_counter()
     try:
         found = log.seek(wanted.offset_in(log))

@@ -133,7 +133,7 @@ def _check_all(terminal: Terminal, store: Store, topic: str | None, wanted: tupl
 
 
 def _check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterator[_Checked]:
-    """Yield each segment of a partition, having held its indexes against its log. Nothing changes."""
+    """Yield each segment of a partition after comparing its indexes with its log. Nothing changes."""
     directory = partition_path(store.location, partition)
     parsed = filter(None, map(names.parse_segment_name, store.files.list(directory)))
     bases = sorted(base_offset for base_offset, suffix in parsed if suffix == names.LOG)
@@ -150,7 +150,7 @@ def _check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterat
 
 
 def _rebuild_all(root: str, wrong: Sequence[_Checked]) -> Iterator[tuple[_Checked, str, str]]:
-    """Make indexes anew, and yield what became of each. A partition that somebody writes is `LogLocked`."""
+    """Rebuild indexes, and yield each with its outcome and a detail. A partition in use raises `LogLocked`."""
     with contextlib.closing(lock_out_broker(OsFiles(), root)):
         for partition, segments in groupby(wrong, key=lambda each: each.partition):
             yield from _rebuild(root, partition, list(segments))

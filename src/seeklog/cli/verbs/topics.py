@@ -55,7 +55,7 @@ def ls(terminal: Terminal, directory: str, internal: bool, utc: bool, row_format
 
 # How often a topic is looked at that a broker changes meanwhile.
 MAX_ATTEMPTS = 5
-# Why a broker has set the directory of a partition aside.
+# Why a broker keeps a partition under another name.
 _REASONS = {
     "stray": "a broker set it aside, because its cluster does not know the topic",
     "future": "it is a broker's unfinished copy of a partition that moves to another disk",
