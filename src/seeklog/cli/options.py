@@ -61,7 +61,7 @@ class Consent:
     is_agreed: bool
 
     def to(self, terminal: Terminal, change: str, *, is_answer: bool = False) -> bool:
-        """Ask whether to make a change, such as `delete orders`, and return whether to go on. A dry run only reports it.
+        """Return whether to make a change, such as `delete orders`: ask, or only report it in a dry run.
 
         With `is_answer` the report is all that the verb shows, so --quiet does not hide it.
         """

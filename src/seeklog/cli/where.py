@@ -366,7 +366,7 @@ def _not(truth: Truth) -> Truth:
 
 
 def _joined(parts: list[Truth], *, decisive: bool) -> Truth:
-    """Return `or` of the parts, which True decides, or `and`, which False decides. Else an unknown part wins."""
+    """Return `or` of the parts, which True decides, or `and`, which False does. Else it is unknown if a part is."""
     if len(parts) == 1:
         return parts[0]
 
