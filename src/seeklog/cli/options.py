@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,17 +93,16 @@ def _row_format(row_format: str | None, as_json: bool) -> str | None:
     return "jsonl" if as_json else row_format
 
 
-rows = together(
-    "row_format",
-    _row_format,
-    click.option(
-        "--format",
-        "row_format",
-        type=click.Choice(FORMATS),
-        help="By default a table on a terminal, and JSON lines in a pipe.",
-    ),
-    click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
-)
+def format_choice(name: str, choices: Sequence[str]) -> tuple[Decorator, Decorator]:
+    """Return the options `--format`, as the parameter `name`, and `--json`."""
+    default = "By default a table on a terminal, and JSON lines in a pipe."
+    return (
+        click.option("--format", name, type=click.Choice(choices), help=default),
+        click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
+    )
+
+
+rows = together("row_format", _row_format, *format_choice("row_format", FORMATS))
 
 
 def parse_pair(text: str, *, option: str) -> tuple[str, str]:

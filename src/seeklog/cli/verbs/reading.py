@@ -20,7 +20,7 @@ from seeklog.cli.opening import open_to_read
 from seeklog.cli.selection import Ranges, Wanted
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral_bytes
-from seeklog.cli.show.record_output import FORMATS, Writer, make_writer, write_all
+from seeklog.cli.show.record_output import FORMATS, Format, Writer, write_all
 from seeklog.cli.show.rows import Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.times import Place, parse_place
@@ -85,37 +85,12 @@ filters = options.together(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Format:
-    """The options for the format of records."""
-
-    record_format: str | None
-    as_json: bool
-    template: str | None
-
-    def writer(self, terminal: Terminal, *, utc: bool, partitions: int) -> Writer:
-        return make_writer(
-            terminal,
-            record_format=self.record_format,
-            as_json=self.as_json,
-            template=self.template,
-            utc=utc,
-            partitions=partitions,
-        )
-
-
 def record_format(*template: str) -> options.Decorator:
     """Return a decorator that adds the options of `Format`; `template` spells the one for a template."""
     return options.together(
         "form",
         Format,
-        click.option(
-            "--format",
-            "record_format",
-            type=click.Choice(FORMATS),
-            help="By default a table on a terminal, and JSON lines in a pipe.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
+        *options.format_choice("record_format", FORMATS),
         click.option(
             *template,
             "template",

@@ -15,7 +15,7 @@ from seeklog.cli.exits import Exit
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.remedies import meaning, next_step
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import Column, chosen_format, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.cli.targets import Target, find_targets
 from seeklog.log.check import (
@@ -66,7 +66,7 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_forma
             inspections += inspected
             rows += [_row(target, finding) for finding in found]
         seconds = shown.seconds
-    if row_format == "table" or (row_format is None and terminal.shows_tables):
+    if chosen_format(terminal, row_format) == "table":
         for row in rows:
             terminal.write(_block(row, colors=terminal.has_colors))
     else:
