@@ -66,10 +66,10 @@ class SegmentCheck:
             is_many = len(self.salvage.damages) == MAX_DAMAGES
             what = f"{MAX_DAMAGES} damages" if is_many else "too much looks like the beginning of a batch and is none"
             detail = f"{what}; what lies behind is not looked at"
-            self.findings.append(self._finding(last.kind, Severity.ERROR, detail, position=last.position))
+            self.findings.append(self._finding(last.kind, Severity.ERROR, detail, position=last.start))
 
     def _is_tail(self, damage: Damage) -> bool:
-        return self.subject.is_last and damage.resumed_at is None
+        return self.subject.is_last and damage.next_offset is None
 
     def _is_unfinished(self, damage: Damage) -> bool:
         """Tell whether a damage looks like the end of a write, or like room that was made for one."""
@@ -96,20 +96,20 @@ class SegmentCheck:
             detail.append("it was never promised durable, and is cut when the log is next opened for writing")
         if damage.is_blank:
             detail.append("nothing but zeros follows")
-        resumed = damage.resumed_offset
+        resumed = damage.next_offset
         if resumed is not None and damage.offset < resumed and kind in (Kind.CRC, Kind.HEADER):
             detail.append(f"offsets {damage.offset} to {resumed - 1} cannot be read")
         batches = self.state.batch_count - damage.batches_before
         records = self.state.record_count - damage.records_before
         if batches:
-            detail.append(f"{batches} whole batches with {records} records follow, from byte {damage.resumed_at} on")
+            detail.append(f"{batches} whole batches with {records} records follow, from byte {damage.stop} on")
         self.findings.append(
-            self._finding(kind, severity, "; ".join(detail), position=damage.position, offset=damage.offset)
+            self._finding(kind, severity, "; ".join(detail), position=damage.start, offset=damage.offset)
         )
 
     def _check_end(self) -> bool:
         """Hold the end of the segment against what was promised, sealed, and begun after it; tell what is lost."""
-        if self.salvage.is_given_up or any(damage.resumed_at is None for damage in self.salvage.damages):
+        if self.salvage.is_given_up or any(damage.next_offset is None for damage in self.salvage.damages):
             return False  # the damage says it
         subject, seal, end, following = self.subject, self.seal, self.state.next_offset, self.subject.next_base_offset
         kind = Kind.TRUNCATED
