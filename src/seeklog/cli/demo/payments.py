@@ -51,29 +51,22 @@ class _Payment(NamedTuple):
     payment_id: str
     merchant: str
     amount_paise: int
+    currency: str
     method: str
     paid_at_ms: int
 
     def as_json(self, **changes: object) -> bytes:
         """Return the payment as it is sent, with fields changed; one that is `...` is left out."""
-        fields = {
-            "payment_id": self.payment_id,
-            "merchant": self.merchant,
-            "amount_paise": self.amount_paise,
-            "currency": "INR",
-            "method": self.method,
-            "paid_at_ms": self.paid_at_ms,
-        } | changes
+        fields = self._asdict() | changes
         return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
 
 
 # ---------------------------------------------------------------- what may be wrong with one
 
-FIELDS = tuple(json.loads(_Payment("", "", 0, "", 0).as_json()))
 NO_KEY = "no key"
 # The most frequent first.
 BREAKAGES: dict[str, Callable[[random.Random, _Payment], bytes | None]] = {
-    "field missing": lambda source, payment: payment.as_json(**{source.choice(FIELDS): ...}),
+    "field missing": lambda source, payment: payment.as_json(**{source.choice(_Payment._fields): ...}),
     "cut off": lambda source, payment: payment.as_json()[: source.randrange(60)],
     "refund": lambda source, payment: payment.as_json(amount_paise=-payment.amount_paise),
     "amount as text": lambda source, payment: payment.as_json(amount_paise=str(payment.amount_paise)),
@@ -81,7 +74,7 @@ BREAKAGES: dict[str, Callable[[random.Random, _Payment], bytes | None]] = {
     "no value": lambda source, payment: None,
     "days old": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms - _hours(source)),
     NO_KEY: lambda source, payment: payment.as_json(),
-    "field null": lambda source, payment: payment.as_json(**{source.choice(FIELDS): None}),
+    "field null": lambda source, payment: payment.as_json(**{source.choice(_Payment._fields): None}),
     "clock ahead": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms + _hours(source)),
     "two in one": lambda source, payment: payment.as_json() * 2,
     "nothing paid": lambda source, payment: payment.as_json(amount_paise=0),
@@ -144,7 +137,8 @@ class _Stream:
 
     def _payment(self, merchant: str, *, amount_paise: int, paid_at_ms: int) -> _Payment:
         (method,) = self._random.choices(METHODS, METHOD_WEIGHTS)
-        return _Payment(f"pay_{self._random.getrandbits(48):012x}", merchant, amount_paise, method, paid_at_ms)
+        payment_id = f"pay_{self._random.getrandbits(48):012x}"
+        return _Payment(payment_id, merchant, amount_paise, "INR", method, paid_at_ms)
 
     def _send(self, payment: _Payment, *, resent: bool = False) -> None:
         arrives_ms = payment.paid_at_ms + self._delay_ms()
@@ -168,16 +162,9 @@ class _Stream:
         return int(self._random.expovariate(1 / 800))
 
     def _put(self, kind: str, payment: _Payment, value: bytes | None, *, arrives_ms: int) -> None:
-        arrival = Arrival(
-            timestamp_ms=arrives_ms,
-            number=next(self._numbers),
-            kind=kind,
-            merchant=payment.merchant,
-            key=None if kind == NO_KEY else payment.merchant.encode(),
-            value=value,
-            headers=self._headers(payment),
-        )
-        heapq.heappush(self._on_the_way, arrival)
+        key = None if kind == NO_KEY else payment.merchant.encode()
+        number, headers = next(self._numbers), self._headers(payment)
+        heapq.heappush(self._on_the_way, Arrival(arrives_ms, number, kind, payment.merchant, key, value, headers))
 
     def _headers(self, payment: _Payment) -> Headers:
         """Most have some, as in life: a trace where it was asked for, with nothing in it where that failed."""
