@@ -17,7 +17,7 @@ from typing import Any, Final, TypeVar
 
 import seeklog
 from seeklog.cli.demo import payments
-from seeklog.cli.demo.payments import PAYMENTS, Arrival
+from seeklog.cli.demo.payments import PARTITIONS, PAYMENTS, Arrival
 from seeklog.cli.show import amounts
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import SeeklogError, UsageError
@@ -25,7 +25,6 @@ from seeklog.store import Store, open_store
 
 Answer = TypeVar("Answer")
 
-PARTITIONS: Final = 4
 # Small segments, so that a short demo has some. Payments of a fixed day must not be deleted for their age.
 CONFIG: Final = {"segment.bytes": 256 << 10, "retention.ms": -1, "compression.type": "zstd"}
 GROUP: Final = "ledger"
@@ -89,9 +88,7 @@ class Tour:
     def _append(self) -> None:
         self._title(f"Make {self.count:,} payments, and append them")
         with self.terminal.progress("making payments", total=self.count) as progress:
-            for record in itertools.islice(payments.arrivals(), self.count):
-                self.records.append(record)
-                progress.advance()
+            self.records = list(progress.over(itertools.islice(payments.arrivals(), self.count)))
         first = self.records[: int(self.count * BEFORE_KILL)]
         with open_store(self.store) as store:
             store.create_topic(PAYMENTS, partitions=PARTITIONS, config=CONFIG)
@@ -108,7 +105,7 @@ class Tour:
 
     def _append_shown(self, store: Store, records: list[Arrival]) -> float:
         with self.terminal.progress("appending", total=len(records)) as progress:
-            payments.append(store, records, on_record=lambda count: progress.advance())
+            payments.append(store, progress.over(records))
             return max(progress.seconds, 1e-9)
 
     def _kill(self) -> None:

@@ -238,9 +238,9 @@ def lateness(late: Sizes) -> Markup:
 # ---------------------------------------------------------------- keys
 
 
-def key_bars(keys: Keys, *, limit: int = 10) -> Markup:
-    """Draw the most frequent keys with their shares."""
-    top = keys.most_frequent(limit)
+def key_bars(keys: Keys) -> Markup:
+    """Draw the ten most frequent keys with their shares."""
+    top = keys.most_frequent(10)
     rows = []
     for number, (key, count) in enumerate(top):
         name = neutral_bytes(key[:TITLE_CHARACTERS]) or "(empty)"
