@@ -129,15 +129,21 @@ def plan_repair(
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config = files or OsFiles(), config or LogConfig()
-    try:
-        found = plan_inspection(path, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotALog(f"there is no log at {path}") from None
+    check_is_there(files, path)
+    found = plan_inspection(path, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here)
     shared = Shared(files, path, config, writable=False)
     try:
         return _Planner(shared, found, clock or SystemClock()).plan(from_torn=from_torn)
     finally:
         shared.clear()
+
+
+def check_is_there(files: Files, path: str) -> None:
+    """Raise `NotALog` unless there is a directory."""
+    try:
+        files.list(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotALog(f"there is no log at {path}") from None
 
 
 class _Planner:
