@@ -16,7 +16,7 @@ REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Counts what is done in its `with`. Work shorter than half a second shows nothing, and loads nothing to show it."""
+    """Counts what is done in its `with`. Work of less than half a second shows nothing, and loads nothing for it."""
 
     def __init__(self, doing: str, *, total: int | None, unit: str, is_shown: bool) -> None:
         self.done = 0
