@@ -4,11 +4,11 @@
 """
 
 from seeklog.files.durable import publish_file, replace_file, stage_file, sync_ancestors
-from seeklog.files.handle import Handle
 from seeklog.files.local import (
     Buffer,
     Files,
     FileStatus,
+    Handle,
     Kind,
     OsFiles,
     ReadOnlyFiles,

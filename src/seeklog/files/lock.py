@@ -48,7 +48,7 @@ class Lock:
         self.close()
 
 
-def take_lock(files: Files, lock: str, *, what: str = "") -> Lock:
+def take_lock(files: Files, lock: str, *, what: str = "", advice: str = "") -> Lock:
     """Take a lock file, or raise `LogLocked` that says who holds `what`, or else the lock."""
     try:
         return Lock(files, files.lock(lock, str(os.getpid())))
@@ -57,7 +57,7 @@ def take_lock(files: Files, lock: str, *, what: str = "") -> Lock:
             owner_pid = int(files.read_file(lock))
         except (OSError, ValueError):
             owner_pid = None
-        raise LogLocked(what or lock, owner_pid) from None
+        raise LogLocked(what or lock, owner_pid, advice=advice) from None
 
 
 def retry_while_locked(clock: Clock, wait_s: float, attempt: Callable[[], Taken]) -> Taken:
