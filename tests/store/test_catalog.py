@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from log.workbench import CountingFiles, QuickFiles
+from log.workbench import CountingFiles, FailingFiles, QuickFiles
 from seeklog import names
 from seeklog.errors import CorruptionError, NotAccessible, SeeklogError
 from seeklog.record.crc import crc32c
-from seeklog.topics.catalog import Catalog, Topic, decode_catalog, encode_catalog, new_topic_id, read_catalog_bytes
+from seeklog.topics.catalog import Catalog, CatalogFile, Topic, decode_catalog, encode_catalog, new_topic_id
 from store.workbench import append, open_store, read, snapshot
 
 ID = "5JdNGzCmQmupZbKTTsDZjQ"
@@ -180,7 +180,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_store_without_a_catalog_has_none_to_read(tmp_path: Path) -> None:
-    assert read_catalog_bytes(QuickFiles(), str(tmp_path)) is None
+    assert CatalogFile(QuickFiles(), str(tmp_path)).read() is None
 
 
 def test_a_damaged_catalog_is_refused_by_every_open_and_nothing_changes(root: Path) -> None:
@@ -272,15 +272,7 @@ def test_what_a_crash_left_of_a_catalog_under_its_temporary_name_means_nothing(r
 
 
 def test_a_change_that_cannot_be_written_is_refused_and_the_topics_are_as_they_were(root: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def rename(self, source: str, target: str) -> None:
-            if self.fails and target.endswith(names.TOPICS):
-                raise OSError(5, "Input/output error")
-            super().rename(source, target)
-
-    files = Failing()
+    files = FailingFiles("rename", names.TOPICS)
     with open_store(root, files=files) as store:
         before = store.describe_topic("orders")
         files.fails = True

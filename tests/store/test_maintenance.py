@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from log.workbench import CountingFiles, FailingSyncFiles, segment_bases, value_of, wait_until
+from log.workbench import CountingFiles, FailingFiles, TickingClock, segment_bases, value_of, wait_until
 from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, NotAccessible, SeeklogError, UsageError
 from seeklog.store import store
 from seeklog.topics.maintenance import Maintenance
-from store.workbench import Holder, TickingClock, append, open_store, read
+from store.workbench import Holder, append, open_store, read
 
 HOUR_MS = 3600 * 1000
 
@@ -287,7 +287,8 @@ def test_the_thread_learns_how_another_has_configured_a_topic_that_is_written_he
 
         def is_learnt() -> bool:
             append(store, "t", [b"x"])
-            return store._table._entries[TopicPartition("t", 0)].config == store.describe_topic("t").config
+            writer = store._table._entries[TopicPartition("t", 0)].writer
+            return writer is not None and writer.config == store.describe_topic("t").config
 
         # Not by `describe_topic`, which would take the news before the thread.
         wait_until(lambda: store._topics._catalog["t"].config == {"segment.bytes": 500}, "the news")
@@ -311,7 +312,7 @@ def test_the_thread_survives_what_goes_wrong_and_says_so(root: Path, caplog: pyt
 def test_a_sync_that_fails_is_said_and_the_log_recovers_when_the_disk_does(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     caplog.set_level(logging.ERROR, "seeklog")
     store = open_lively(root, files=files, flush="interval", flush_interval_ms=1)
     store.create_topic("t", partitions=1)
