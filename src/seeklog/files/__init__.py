@@ -3,7 +3,7 @@
 `seeklog.files.remote` and `seeklog.files.depot` are loaded by those who need them.
 """
 
-from seeklog.files.durable import publish_file, replace_file, stage_file, sync_ancestors
+from seeklog.files.durable import publish_file, read_parts, replace_file, stage_file, sync_ancestors, write_parts
 from seeklog.files.handle import Handle
 from seeklog.files.local import (
     Buffer,
@@ -32,6 +32,7 @@ __all__ = [
     "is_full",
     "local_path",
     "publish_file",
+    "read_parts",
     "replace_file",
     "retry_while_locked",
     "stage_file",
@@ -39,4 +40,5 @@ __all__ = [
     "take_lock",
     "translate",
     "translated",
+    "write_parts",
 ]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -24,7 +24,7 @@ from seeklog.config import LogConfig
 from seeklog.errors import UsageError
 
 if TYPE_CHECKING:
-    from seeklog.handover.plan import Step
+    from seeklog.handover.plan import LocalStore, Step
 
 COLUMNS = (
     Column("action"),
@@ -124,8 +124,13 @@ class _Run:
     row_format: str | None
     as_json: bool
 
+    def store(self) -> LocalStore:
+        from seeklog.handover.plan import LocalStore
+
+        return LocalStore(self.directory, self.config)
+
     def show(self, steps: Iterable[Step]) -> None:
-        rows = [step.row() for step in steps]
+        rows = [asdict(step) for step in steps]
         shown = [column for column in COLUMNS if any(row[column.name] is not None for row in rows)]
         write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format, as_json=self.as_json)
 
@@ -151,12 +156,13 @@ def _hand_over_in_place(
     if properties is not None and os.path.lexists(properties):
         # Before anything is written: afterwards the store is handed over, and the file missing.
         raise UsageError(f"{properties} is there already; name another file")
-    plan = plan_in_place(run.directory, broker=broker, config=run.config)
+    store = run.store()
+    plan = plan_in_place(store, broker=broker)
     run.show(plan.steps())
     count = len(plan.store.partitions)
     if not run.may_do(f"prepare {run.directory}, with {_counted(count, 'partition')}, for a new cluster"):
         return None
-    lines = hand_over_in_place(run.directory, broker=broker, config=run.config).properties()
+    lines = hand_over_in_place(store, broker=broker).properties()
     if properties is not None:
         with whole_file(properties, replaces=False) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
@@ -170,16 +176,17 @@ def _hand_over_in_place(
 def _copy_into(
     run: _Run, data_dir: str, metadata_dir: str | None, group_offsets: str | None, listener: str | None
 ) -> int | None:
-    from seeklog.handover.into import hand_over_into, plan_into
+    from seeklog.handover.into import Target, hand_over_into, plan_into
     from seeklog.handover.properties import DEFAULT_LISTENER, Listener
 
-    where: dict[str, Any] = {
-        "metadata_dir": metadata_dir,
-        "offsets_path": os.path.abspath(group_offsets) if group_offsets is not None else None,
-        "bootstrap": str(Listener.parse(listener) if listener is not None else DEFAULT_LISTENER),
-        "config": run.config,
-    }
-    plan = plan_into(run.directory, data_dir, **where)
+    store = run.store()
+    target = Target(
+        data_dir,
+        metadata_dir=metadata_dir,
+        offsets_path=os.path.abspath(group_offsets) if group_offsets is not None else None,
+        bootstrap=str(Listener.parse(listener) if listener is not None else DEFAULT_LISTENER),
+    )
+    plan = plan_into(store, target)
     run.show(plan.steps())
     if plan.missing:
         run.terminal.tell(
@@ -194,7 +201,7 @@ def _copy_into(
     if not run.may_do(what):
         return None
     with run.terminal.progress("copying", total=size, unit="bytes") as shown:
-        done = hand_over_into(run.directory, data_dir, advance=shown.advance, **where)
+        done = hand_over_into(store, target, advance=shown.advance)
     run.terminal.say(f"copied {_counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
     reset = done.reset_command()
     if reset is not None:
@@ -206,12 +213,13 @@ def _copy_into(
 def _take_back(run: _Run) -> int | None:
     from seeklog.handover.back import plan_back, take_back
 
-    plan = plan_back(run.directory, config=run.config)
+    store = run.store()
+    plan = plan_back(store)
     run.show(plan.steps)
     if not plan.has_metadata:
         run.terminal.say("the cluster's metadata are not here: settings were not compared")
     if run.may_do(f"take {run.directory} back, with {_counted(len(plan.changed), 'changed partition')}"):
-        take_back(run.directory, config=run.config)
+        take_back(store)
         run.terminal.say(f"took {run.directory} back; for the way out again, close it and start its broker")
     return None
 
