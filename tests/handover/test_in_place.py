@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import seeklog
 from crash.sim import Detail, Disk, SimFiles
 from handover.workbench import fill, rows_in, state_of
 from log.workbench import FakeClock
@@ -25,7 +26,6 @@ from seeklog.handover.properties import Listener, server_properties
 from seeklog.handover.settings import from_kafka, to_kafka
 from seeklog.handover.snapshot import decode_snapshot, feature_records
 from seeklog.log.side.root_offsets import RootOffsets
-from seeklog.store import Store
 from store.workbench import open_store
 
 BROKER = Broker()
@@ -50,7 +50,7 @@ def test_the_cluster_begins_with_the_topics_of_the_store(root: Path) -> None:
     assert properties["node.id"] == "1"
     assert len(properties["cluster.id"]) == len(properties["directory.id"]) == 22
     records = records_of(root)
-    with Store(root, read_only=True, background=False) as store:
+    with seeklog.open(root, read_only=True, background=False) as store:
         ids = {name: store.describe_topic(name).topic_id for name in store.topics(internal=True)}
     assert {record.name: record.topic_id for record in records if isinstance(record, TopicRecord)} == ids
     features = [record for record in records if isinstance(record, FeatureLevel)]

@@ -17,6 +17,7 @@ from seeklog.files import Files, OsFiles
 from seeklog.log import lock_directory, lock_out_broker
 from seeklog.log.check import IndexProblem, renew_index, validate_index
 from seeklog.names import TopicPartition
+from seeklog.store import files_of
 from seeklog.topics.layout import partition_path
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Checked:
 def check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterator[Checked]:
     """Yield each segment of a partition, having held its indexes against its log. Nothing changes."""
     directory = partition_path(store.location, partition)
-    bases = _segments(store.files, directory)
+    bases = _segments(files_of(store), directory)
     for base_offset in bases:
         path = f"{directory}/{names.segment_name(base_offset, names.LOG)}"
         yield Checked(
@@ -55,7 +56,7 @@ def check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterato
             path=path,
             base_offset=base_offset,
             is_last=base_offset == bases[-1],
-            problems=validate_index(path, files=store.files),
+            problems=validate_index(path, files=files_of(store)),
         )
 
 

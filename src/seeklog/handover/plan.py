@@ -20,7 +20,7 @@ from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
 from seeklog.log import known_checkpoint
 from seeklog.log.side import Checkpoint, RootLine, RootOffsets
 from seeklog.names import TopicPartition
-from seeklog.store import Store
+from seeklog.store import Store, open_store
 from seeklog.topics.catalog import NO_TOPIC_ID, Topic
 from seeklog.topics.layout import check_root, locked_partitions, partition_path, read_topic_id
 from seeklog.topics.topics import Topics
@@ -150,7 +150,7 @@ class LocalStore:
 
     def open(self, *, read_only: bool = False) -> Store:
         """Open the store without a thread of its own."""
-        return Store(
+        return open_store(
             self.root,
             config=self.config,
             read_only=read_only,
