@@ -12,6 +12,7 @@ stays: the broker's own default is in its `server.properties`, which is not here
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -28,11 +29,11 @@ from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpo
 from seeklog.names import TopicPartition
 from seeklog.topics.catalog import (
     Catalog,
+    CatalogFile,
     Topic,
     are_different,
     decode_catalog,
     encode_catalog,
-    read_catalog_bytes,
     write_catalog,
 )
 from seeklog.topics.layout import check_root, find_topics, partition_path, read_topic_id
@@ -81,10 +82,9 @@ def take_back(store: LocalStore) -> BackPlan:
         with translated(f"{root} cannot be read"):
             plan = _compare(store)
         if plan.catalog != plan.before:
-            with translated(f"{root} cannot be written", advice="run this again once it can"):
-                lock = take_lock(files, f"{root}/{names.TOPICS_LOCK}")
+            writing = translated(f"{root} cannot be written", advice="run this again once it can")
+            with writing, contextlib.closing(take_lock(files, f"{root}/{names.TOPICS_LOCK}")):
                 write_catalog(files, root, encode_catalog(plan.catalog))
-                lock.close()
     store.bring_up_to_date(plan.changed)
     return plan
 
@@ -97,7 +97,8 @@ class _Comparison:
         self._files = files
         self._root = root
         self._defaults = store.config
-        data = read_catalog_bytes(files, root)
+        with contextlib.closing(CatalogFile(files, root)) as file:
+            data = file.read()
         self._before = decode_catalog(data, path=f"{root}/{names.TOPICS}") if data is not None else {}
         self._cluster: Cluster | None = read_cluster(files, root) if has_metadata(files, root) else None
         self._offsets = RootOffsets.read(files, root)
