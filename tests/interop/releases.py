@@ -19,10 +19,11 @@ import base64
 import gzip
 import json
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seeklog import Log, LogConfig, Store
+from seeklog import Log, LogConfig, LogReader, Store
 from seeklog.store import open_store
 
 if TYPE_CHECKING:
@@ -55,7 +56,8 @@ def look(root: str, *, read_only: bool, files: Files | None = None) -> dict[str,
     found: dict[str, Any] = {}
     for name in LOGS:
         config = CONFIG.with_words({"cleanup.policy": "compact"}) if name == "aborted-0" else CONFIG
-        with Log(f"{root}/{name}", config=config, read_only=read_only, files=files, background=False) as log:
+        kind = LogReader if read_only else partial(Log, background=False)
+        with kind(f"{root}/{name}", config=config, files=files) as log:
             found[name] = look_at_log(log)
     with open_store(f"{root}/store", config=CONFIG, read_only=read_only, files=files, background=False) as store:
         found["store"] = look_at_store(store)

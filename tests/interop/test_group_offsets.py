@@ -334,7 +334,7 @@ def test_a_group_of_a_real_broker_is_read_on(broker: Path, request: pytest.Fixtu
     config = LogConfig(flush="os", retention_ms=-1)
     with open_store(broker, config=config, files=QuickFiles(), background=False) as store:
         with store.consumer(["plain"], group="fraud", enable_auto_commit=False) as consumer:
-            assert {tp: consumer.position(*tp) for tp in consumer.assignment} == told
+            assert {tp: consumer.position(tp) for tp in consumer.assignment} == told
             records = consumer.poll(max_records=1)
             assert told[TopicPartition(str(records[0].topic), records[0].partition)] == records[0].offset
             consumer.commit()

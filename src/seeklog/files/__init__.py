@@ -3,7 +3,16 @@
 `seeklog.files.remote` and `seeklog.files.depot` are loaded by those who need them.
 """
 
-from seeklog.files.durable import publish_file, read_parts, replace_file, stage_file, sync_ancestors, write_parts
+from seeklog.files.durable import (
+    publish_file,
+    read_if_there,
+    read_parts,
+    remove_if_there,
+    replace_file,
+    stage_file,
+    sync_ancestors,
+    write_parts,
+)
 from seeklog.files.handle import Handle
 from seeklog.files.local import (
     Buffer,
@@ -32,7 +41,9 @@ __all__ = [
     "is_full",
     "local_path",
     "publish_file",
+    "read_if_there",
     "read_parts",
+    "remove_if_there",
     "replace_file",
     "retry_while_locked",
     "stage_file",
