@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import for_each
 from record.batches import (
     CODECS,
     HEADER_SIZE,
@@ -383,7 +384,7 @@ def test_check_keyed_asks_every_record_whatever_offsets_the_batch_came_with(base
     check_keyed(with_field(batch([b"a", b"b"]), "base_offset", base_offset), LIMIT)
 
 
-@pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 26))
+@for_each("place", range(HEADER_SIZE, HEADER_SIZE + 26))
 def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
     """Goal: no byte of the records, whatever it says under a valid CRC, makes the filter read outside of them."""
     sound = batch([b"a", b"a"])
@@ -529,7 +530,7 @@ def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions
             run(wrong)
 
 
-@pytest.mark.parametrize("kept", range(1, HEADER_SIZE + 5))
+@for_each("kept", range(1, HEADER_SIZE + 5))
 def test_a_batch_that_is_not_all_there_waits_for_its_rest(kept: int) -> None:
     first = batch([b"a"])
     raw = first + batch([b"b"], base_offset=1)[:kept]
