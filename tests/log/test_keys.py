@@ -234,6 +234,8 @@ def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, words: dict[
         for number in range(60):
             log.append(b"%d" % number, key=KEYS[number % 4])
         log.flush()
+        assert not key_files(tmp_path), "a sync reads no segment"
+        assert log.make_key_indexes() == log.segment_count - 1
         assert len(key_files(tmp_path)) == log.segment_count - 1
         written = {file.name: file.stat().st_mtime_ns for file in key_files(tmp_path)}
         log.flush()
@@ -252,7 +254,7 @@ def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: P
     ) as log:
         fill(log, 60)
         partition = log._source
-        partition._flush()  # type: ignore[union-attr]
+        partition.flush()  # type: ignore[union-attr]
         log.append(b"meanwhile")
         assert log.recovery_point < log.log_end_offset
         log.make_key_indexes()
@@ -279,7 +281,7 @@ def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
         for _ in range(3):
             log.append(b"later")
             wait_until(lambda: log.recovery_point == log.log_end_offset, "the background sync")
-        log.flush()
+        log.make_key_indexes()
         assert len(key_files(tmp_path)) == log.segment_count - 2
         with pytest.raises(FormatError):
             log.latest_for_key(b"stranger")

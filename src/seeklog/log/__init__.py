@@ -4,13 +4,14 @@ Two inner rooms have doors of their own: `seeklog.log.side` for the formats of t
 `seeklog.log.check` for the tools that verify and mend, which are not loaded by those who only open a log.
 """
 
+from seeklog.log.background import Maintenance
 from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted, clean_offset_of
 from seeklog.log.clean.removal import Removal
 from seeklog.log.columns import scan_arrow
 from seeklog.log.directory import lock_directory, lock_out_broker
 from seeklog.log.headers import Census, first_timestamp_ms, scan_headers, take_census
-from seeklog.log.host import BackgroundOf, Flushes, Host, OpenSegments
+from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
@@ -31,15 +32,14 @@ __all__ = [
     "OFFSET_ENTRY",
     "PIECE_BYTES",
     "TIME_ENTRY",
-    "BackgroundOf",
     "Census",
     "Cleanable",
     "Compacted",
     "FileRange",
-    "Flushes",
     "Host",
     "Log",
     "LogReader",
+    "Maintenance",
     "OpenSegments",
     "Part",
     "Pin",

@@ -25,7 +25,7 @@ from seeklog.log.host import Host
 from seeklog.log.keys.lookup import KeyLookup
 from seeklog.log.reading import ADVICE
 from seeklog.log.recovery import LOOKS_MOST, RecoveryReport, list_beside_writer
-from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
+from seeklog.log.segment import SCAN_CHUNK, Phase, Segment, Shared, Trust, whole_batch_size
 from seeklog.log.side.checkpoint import Checkpoint, SavedState, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import Seal
@@ -54,15 +54,16 @@ class TailSegment(Segment):
 
     def __init__(self, shared: Shared, base_offset: int, *, trusted: bool) -> None:
         super().__init__(shared, base_offset, size=0, next_offset=base_offset, seal=None)
-        self.contiguous = self.is_exact = self._trusted = trusted
-        self._is_placed = False
+        self.trust = self._unsealed = Trust(contiguous=trusted, is_exact=trusted)
+        self._is_trusted = trusted
 
     def close_at(self, saved: SavedState) -> None:
         """Take the segment for what a clean close said of it: size, end, and the CRCs of its indexes."""
         self._size, self._next_offset = saved.size, saved.next_offset
-        self._is_placed = True
-        self.attach(
-            Seal(
+        # The last segment of an archive has a seal of its own. With gaps, there are pages in it.
+        seal = self.shared.read_seal(self.base_offset) if not saved.is_contiguous else None
+        if seal is None or (seal.size, seal.log_crc) != (saved.size, saved.log_crc):
+            seal = Seal(
                 base_offset=saved.base_offset,
                 next_offset=saved.next_offset,
                 size=saved.size,
@@ -75,12 +76,7 @@ class TailSegment(Segment):
                 time_index_crc=saved.time_index_crc,
                 contiguous=saved.is_contiguous != 0,
             )
-        )
-        if not self.contiguous:
-            # The last segment of an archive has a seal of its own, and pages in it.
-            seal = self.shared.read_seal(self.base_offset)
-            if seal is not None and (seal.size, seal.log_crc) == (saved.size, saved.log_crc):
-                self.pages = seal.pages
+        self.attach(seal)
 
     @property
     def is_bounded(self) -> bool:
@@ -98,28 +94,27 @@ class TailSegment(Segment):
         return self.shared.files.size(handle.number)
 
     def was_cut(self) -> bool:
-        """Tell whether the file was shortened, or another one has taken its name, or none."""
+        """Tell whether the file was shortened, or another one has taken its name. Raises if none has it."""
         now = self.shared.files.status(self.path)
         return now.size < self._size or (self.listed is not None and now.identity != self.listed.identity)
 
     def notice_growth(self) -> None:
         """What a clean close said holds only while the file has the size that it spoke of."""
         if self.seal is not None and self.file_size() != self._size:
-            self.seal = self.pages = None
-            self.contiguous = self.is_exact = self._trusted
+            self.trust = self._unsealed
 
     def walk(self) -> None:
         """Go on over the whole batches that are there."""
         file_size = self.file_size()
         if file_size == self._size:
             return
-        if not self._is_placed:
+        if not self._size:
             self._place(file_size)
         wanted = SCAN_CHUNK
         handle = self.handle()
         while self._size < file_size:
             data = self.shared.files.read(handle.number, wanted, self._size)
-            taken, next_offset = batch_header.walk_batches(data, self._next_offset, self._trusted)
+            taken, next_offset = batch_header.walk_batches(data, self._next_offset, self._is_trusted)
             if next_offset - self.base_offset > SPAN_MOST:
                 taken, next_offset = self._within_span(data)
             if not taken:
@@ -131,7 +126,7 @@ class TailSegment(Segment):
             wanted = SCAN_CHUNK
             self._size, self._next_offset = self._size + taken, next_offset
             # Index entries are read with the file, so they are looked up anew when it has grown.
-            self.loaded = None
+            self.loaded.indexes = None
 
     def _within_span(self, data: bytes) -> tuple[int, int]:
         """Walk as `walk_batches` does, up to the batch, which it has met, that this segment cannot have."""
@@ -142,7 +137,6 @@ class TailSegment(Segment):
 
     def _place(self, file_size: int) -> None:
         """Start at the last index entry that a batch proves, instead of at the start of the file."""
-        self._is_placed = True
         self._size = file_size
         handle = self.handle()
         try:
@@ -151,7 +145,7 @@ class TailSegment(Segment):
                 entry = offsets[number]
                 if 0 <= entry.position < file_size:
                     data = self.shared.files.read(handle.number, layout.HEADER_SIZE, entry.position)
-                    base = batch_header.entry_base(data, entry.offset, self._trusted)
+                    base = batch_header.entry_base(data, entry.offset, self._is_trusted)
                     if base >= self.base_offset:
                         self._size, self._next_offset = entry.position, base
                         return
@@ -262,9 +256,9 @@ class Observer:
         for segment in segments[:-1]:
             if segment.path.endswith(names.SWAP):
                 continue  # the seal under its number is that of the segment it replaces
-            segment.is_unread = True
+            segment.phase = Phase.LISTED
+            # Where each costs a request, seals are read when they are needed.
             if not isinstance(self.files, RemoteFiles):
-                # Where each costs a request they are left for when they are needed.
                 segment.fetch_seal()
         if checkpoint is not None:
             mark_gaps(segments, checkpoint.gaps)
@@ -332,7 +326,7 @@ class Observer:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
         if checkpoint is None or checkpoint.foreign:
             return None  # a broker's directory
-        published = read_watermark(self.files, self.directory, tell=self._warn_once)
+        published = read_watermark(self.files, self.directory, warn=self._warn_once)
         if published is None:
             return checkpoint.high_watermark
         mode, high_watermark = published

@@ -88,7 +88,7 @@ def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
 
 def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes] | None:
     base_offset = segment.base_offset
-    indexes = segment.loaded or segment.indexes
+    indexes = segment.loaded.indexes or segment.indexes
     last, position, next_last, next_position = index_lookup.entries_around(indexes.offsets.table, offset - base_offset)
     if position < 0:
         return None
@@ -121,7 +121,7 @@ def was_overtaken(view: View) -> bool:
     if shared.renew is None or shared.writable:
         return False
     _, segments = list_beside_writer(shared)
-    files_now = {segment.base_offset: segment for segment in segments}
+    files_now = {segment.base_offset: segment.listed for segment in segments}
     return any(not segment.is_same_file(files_now.get(segment.base_offset)) for segment in view.segments)
 
 
@@ -151,7 +151,7 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
                 return fresh
             raise OffsetOutOfRange(offset, log_start_offset=fresh.bases[0], log_end_offset=end)
         before = {one.base_offset: one for one in view.segments}.get(segment.base_offset)
-        if not segment.contiguous and (before is None or not before.is_same_file(segment)):
+        if not segment.contiguous and (before is None or not before.is_same_file(segment.listed)):
             return fresh  # a broker rewrote it, whose compaction keeps no such header, and seeklog sealed it since
         break
     raise error
@@ -269,7 +269,8 @@ class Cursor:
             self._enter(self.place + 1)
             segment, position = self.segment, 0
             before = self.view.segments[self.place - 1]
-            is_declared = before.precedes_gap and ended_at == before.next_offset
+            # A segment that does not end where the next begins does so because an archive declares a gap.
+            is_declared = before.is_bounded and ended_at == before.next_offset
             if ended_at != segment.base_offset and before.contiguous and not is_declared:
                 raise LostRecords(
                     f"offsets {ended_at} to {segment.base_offset - 1} are missing before this segment",

@@ -20,8 +20,9 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.files import FileStatus, Handle, replace_file
+from seeklog.log.active import ActiveSegment
 from seeklog.log.clean import swap
-from seeklog.log.segment import ActiveSegment, Segment, Shared, scan_into
+from seeklog.log.segment import Segment, Shared, scan_into
 from seeklog.log.side.checkpoint import Checkpoint, SavedState
 from seeklog.log.side.epochs import Entry as EpochEntry
 from seeklog.log.side.pages import PageSums

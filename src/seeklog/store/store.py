@@ -40,13 +40,12 @@ from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_p
 from seeklog.files.remote import RemoteFiles
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
-from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, lock_out_broker, take_snapshot
+from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, Maintenance, lock_out_broker, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.record.key_hash import partition_of
 from seeklog.store.topic import Topic
 from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 from seeklog.topics.layout import check_root
-from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity, ProducerIds
 from seeklog.topics.topics import Topics
@@ -138,7 +137,7 @@ class Store:
                 clock=self._clock,
                 read_only=read_only,
                 max_open_files=max_open_files,
-                background=self._maintenance.watch if self._maintenance is not None else None,
+                maintenance=self._maintenance,
             )
         except BaseException as error:
             self._let_broker_in()

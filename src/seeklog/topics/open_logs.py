@@ -31,7 +31,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked
-from seeklog.log import BackgroundOf, Host, Log, LogReader, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
+from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
@@ -101,14 +101,14 @@ class OpenLogs:
         clock: Clock,
         read_only: bool,
         max_open_files: int,
-        background: BackgroundOf | None,
+        maintenance: Maintenance | None,
     ) -> None:
         self._topics = topics
         self._root = topics.root
         self._files = files
         self._clock = clock
         self._read_only = read_only
-        self._background = background
+        self._maintenance = maintenance
         self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
         self._segments_most = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
         self._open_segments = OpenSegments(self._segments_most)
@@ -290,14 +290,14 @@ class OpenLogs:
             with self._lock:
                 self._check_open()
 
-    def _open_as_configured(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
+    def _open_as_configured(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
         """Open a log as the catalog has it while it is locked.
 
         Another process may have altered the topic just before, and written: what an older configuration deletes or
         compacts of that is gone for good.
         """
         while True:
-            log = self._open_to_write(partition, background=background)
+            log = self._open_to_write(partition, maintenance=maintenance)
             try:
                 # Whether or not it was this thread that learned of it.
                 self._topics.refresh()
@@ -325,7 +325,7 @@ class OpenLogs:
         log = retry_while_locked(
             self._clock,
             wait_s,
-            lambda: self._open_as_configured(entry.partition, background=self._background),
+            lambda: self._open_as_configured(entry.partition, maintenance=self._maintenance),
         )
         entry.was_locked = False
         entry.writer, entry.config = log, log.config
@@ -340,7 +340,7 @@ class OpenLogs:
         if self._is_closed:
             raise LogClosed(f"the store at {self._root} is closed")
 
-    def _open_to_write(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
+    def _open_to_write(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
         if self._read_only:
             raise UsageError(f"the store at {self._root} is open read-only")
         path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
@@ -350,8 +350,8 @@ class OpenLogs:
                 config=config,
                 clock=self._clock,
                 files=self._files,
-                background=background is not None,
-                host=self._host_of(partition, background=background),
+                background=maintenance is not None,
+                host=self._host_of(partition, maintenance=maintenance),
             )
 
     def _open_to_read(self, partition: TopicPartition) -> LogReader:
@@ -362,7 +362,7 @@ class OpenLogs:
                 config=config,
                 clock=self._clock,
                 files=self._files,
-                host=self._host_of(partition, background=None),
+                host=self._host_of(partition, maintenance=None),
             )
 
     def _path_of(self, partition: TopicPartition) -> str:
@@ -376,14 +376,14 @@ class OpenLogs:
             raise NotAccessible(f"{path} cannot be opened: {error}") from error
         return path
 
-    def _host_of(self, partition: TopicPartition, *, background: BackgroundOf | None) -> Host:
+    def _host_of(self, partition: TopicPartition, *, maintenance: Maintenance | None) -> Host:
         return Host(
             source=partition,
             open_segments=self._open_segments,
             inherited=partial(self.inherited, partition),
             has_topic=partial(self._has_topic, partition.topic),
             cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
-            background=background,
+            maintenance=maintenance,
         )
 
     @contextlib.contextmanager

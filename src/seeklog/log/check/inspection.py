@@ -27,7 +27,7 @@ from seeklog.log.check.unprotected import ChangedOffset, changed_epochs, changed
 from seeklog.log.directory import has_broker
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.log.recovery import list_beside_writer
-from seeklog.log.segment import Segment, Shared, seal_of
+from seeklog.log.segment import Segment, Shared, Trust, seal_of
 from seeklog.log.side.checkpoint import Checkpoint, SavedState
 from seeklog.log.side.pages import PageSums, first_difference
 from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
@@ -190,7 +190,7 @@ def plan_inspection(
             path=segment.path,
             size=segment.size,
             next_base_offset=following.base_offset if following is not None else None,
-            gap_from=segment.next_offset if segment.precedes_gap else None,
+            gap_from=segment.next_offset if following and segment.next_offset < following.base_offset else None,
             recovery_point=recovery_point,
             contiguous_from=checkpoint.contiguous_from if checkpoint is not None else INT64_MAX,
             is_ours=is_ours,
@@ -318,7 +318,7 @@ def _inspect(subject: Subject, shared: Shared, result: Inspection) -> None:
     segment.path = subject.path
     seal, findings = _read_seal(subject, shared.files)
     result.findings = findings
-    segment.is_exact = subject.is_ours and subject.contiguous_from <= subject.base_offset
+    segment.trust = Trust(is_exact=subject.is_ours and subject.contiguous_from <= subject.base_offset)
     if seal is not None:
         segment.attach(seal)
         segment.read_unproved()

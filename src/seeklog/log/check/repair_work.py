@@ -27,6 +27,7 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, NotAccessible, NotALog, UsageError
 from seeklog.files import FULL, Files, OsFiles, absolute, replace_file
+from seeklog.log.active import ActiveSegment
 from seeklog.log.check.deep_inspection import read_batches, whole_ranges
 from seeklog.log.check.evidence import promised_offset
 from seeklog.log.check.finding import Kind, Severity
@@ -37,7 +38,7 @@ from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.recovery import complete_swaps, list_segments
-from seeklog.log.segment import SCAN_CHUNK, ActiveSegment, Segment, Shared, seal_of
+from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, seal_of
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint, write_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.losses import Loss, add_losses

@@ -30,7 +30,8 @@ from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
 from seeklog.files import FULL
 from seeklog.log.clean import swap
-from seeklog.log.partition import Partition, Truncated
+from seeklog.log.clean.removing import Truncated
+from seeklog.log.partition import Partition
 from seeklog.log.reading import ADVICE, locate, located
 from seeklog.log.segment import Segment, check_fits, seal_of
 from seeklog.log.side.pages import PageSums
@@ -200,7 +201,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     """
     if buffer_bytes < 2 * SLOT_SIZE:
         raise UsageError(f"buffer_bytes must be at least {2 * SLOT_SIZE}, not {buffer_bytes}")
-    with partition.compacting():
+    with partition.remover.compacting():
         partition.flush()
         before = _facts(partition)
         run = _Run(partition, buffer_bytes)
@@ -323,19 +324,19 @@ class _Run:
         self.keyless = 0
         self._ended: EndedTransactions | None = None
         self._bound = 0
-        self._truncation_count = partition.count_truncations()
+        self._truncation_count = partition.remover.count_truncations()
 
     @property
     def is_void(self) -> bool:
         """Whether the log was cut since `cleanable`: the map, and how transactions ended, speak of other records."""
-        return self._partition.count_truncations() != self._truncation_count
+        return self._partition.remover.count_truncations() != self._truncation_count
 
     def cleanable(self) -> Cleanable:
         """Return how much there is still to do, as far as is known by now; a round that follows begins with it."""
         partition = self._partition
         if self.is_void:
             self._ended = None
-            self._truncation_count = partition.count_truncations()
+            self._truncation_count = partition.remover.count_truncations()
         stop = partition.last_stable_offset
         if self._ended is not None:
             stop = min(stop, self._ended.first_unstable_offset)
@@ -350,7 +351,7 @@ class _Run:
             ended = EndedTransactions(self._partition.high_watermark)
 
             def note(data: bytes, position: int) -> tuple[int, bool]:
-                self._partition.check_not_closing()
+                self._partition.remover.check_not_closing()
                 return note_transactions(data, 0, position, ended.stop_offset, self._limit, ended.note)
 
             for segment in self._partition.view.segments:
@@ -365,7 +366,7 @@ class _Run:
         """Map as much of the dirty part as there is room for, and copy all segments up to there."""
         self._bound = todo.first_uncleanable_offset
         offset_map = self._map(todo)
-        self._partition.check_not_truncated(self._truncation_count)
+        self._partition.remover.check_not_truncated(self._truncation_count)
         end = offset_map.latest_offset + 1
         if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
             raise UsageError(
@@ -412,7 +413,7 @@ class _Run:
         verdicts = Verdicts(self._find_ended)
 
         def note(data: bytes, position: int) -> tuple[int, bool]:
-            self._partition.check_not_closing()
+            self._partition.remover.check_not_closing()
             return offset_map.add_batches(data, 0, position, start, self._limit, verdicts.judge)
 
         for segment in dirty:
@@ -446,7 +447,7 @@ class _Run:
                 sums.add(kept)
 
         def copy(data: bytes, position: int) -> tuple[int, bool]:
-            self._partition.check_not_closing()
+            self._partition.remover.check_not_closing()
             taken = filters.add_batches(data, 0, position)
             write()
             return taken, False
@@ -483,7 +484,7 @@ class _Run:
         if seal.clean_offset < clean_offset:
             is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
             new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else seal.pages)
-            self._partition.renew_seal(
+            self._partition.remover.renew_seal(
                 segment, seal, new, truncation_count=self._truncation_count, page_table=sums.table
             )
 
@@ -509,7 +510,9 @@ class _Run:
             swap.commit(shared, base_offset)
             swap.complete(shared, base_offset, [segment.base_offset for segment in old], has_sides=True)
 
-        if not self._partition.replace_segments(old, new, truncation_count=self._truncation_count, install=install):
+        if not self._partition.remover.replace_segments(
+            old, new, truncation_count=self._truncation_count, install=install
+        ):
             swap.drop_cleaned(shared)
             return
         logger.info(

@@ -12,8 +12,9 @@ from itertools import pairwise
 
 from seeklog.config import LogConfig
 from seeklog.log import reading
+from seeklog.log.active import ActiveSegment
 from seeklog.log.clean.retention import SegmentFacts, expired_count, is_roll_due
-from seeklog.log.segment import ActiveSegment, Segment
+from seeklog.log.segment import Segment
 from seeklog.log.view import View
 from seeklog.record.segment_state import SegmentState
 

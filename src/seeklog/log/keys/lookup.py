@@ -23,9 +23,10 @@ from seeklog.errors import CorruptionError
 from seeklog.files import ReadOnlyFiles
 from seeklog.files.remote import is_remote
 from seeklog.log import reading
+from seeklog.log.active import ActiveSegment
 from seeklog.log.keys.index import add_keys, collect_keys, encode_key_index, key_index_name, open_key_index
 from seeklog.log.keys.ranges import PageDamaged, open_ranged
-from seeklog.log.segment import ActiveSegment, FindsKeys, Segment, SegmentReplaced
+from seeklog.log.segment import FindsKeys, Segment, SegmentReplaced
 from seeklog.log.side.seal import Seal
 from seeklog.log.view import View
 from seeklog.record.key_hash import hash_key
@@ -123,7 +124,7 @@ class KeyLookup:
                 return None
             if segment.seal is not None and segment is not last and segment.next_offset <= high_watermark:
                 try:
-                    found = (segment.keys or self._load(segment, segment.seal)).offsets_of(first)
+                    found = (segment.loaded.keys or self._load(segment, segment.seal)).offsets_of(first)
                 except PageDamaged as error:
                     found = self._made_for(segment, segment.seal, error).offsets_of(first)
                 if not found:
@@ -171,15 +172,15 @@ class KeyLookup:
         """Return a sealed segment's entries, made anew because its file turned out to be damaged."""
         logger.warning("%s: making the key index anew: %s", _path(segment), error)
         with self._lock:
-            segment.keys = None
+            segment.loaded.keys = None
             identity = _identity(seal)
             return self._in_memory.get(identity) or self._made(segment, seal, identity)
 
     def _load(self, segment: Segment, seal: Seal) -> FindsKeys:
         """Return a sealed segment's entries: mapped, or from memory, or made anew."""
         with self._lock:
-            if segment.keys is not None:
-                return segment.keys
+            if segment.loaded.keys is not None:
+                return segment.loaded.keys
             identity = _identity(seal)
             entries: FindsKeys | None = self._in_memory.get(identity) or self._opened(segment, seal, identity)
             if entries is None:
@@ -204,7 +205,7 @@ class KeyLookup:
         if isinstance(ranged, str):
             logger.warning("%s: making the key index anew: %s", path, ranged)
             return None
-        segment.keys = ranged
+        segment.loaded.keys = ranged
         segment.shared.opened(segment)
         return ranged
 
@@ -222,7 +223,7 @@ class KeyLookup:
             logger.warning("%s: making the key index anew: %s", path, entries)
             return None
         self._proved.add(identity)
-        segment.keys = entries
+        segment.loaded.keys = entries
         segment.shared.opened(segment)
         return entries
 
@@ -268,7 +269,7 @@ class KeyLookup:
         made = 0
         for segment in view.segments[:-1]:
             seal = segment.seal
-            if seal is None or segment.keys is not None or _identity(seal) in self._present:
+            if seal is None or segment.loaded.keys is not None or _identity(seal) in self._present:
                 continue
             with self._lock:
                 # One that is there is proved when it is first used: here that would read all of them at every open.
