@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from cold.test_archive import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
+from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
 from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.archive import copying as archiving
@@ -230,7 +230,7 @@ def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store
 def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive: Path) -> None:
     fill(store, 600)
     depot, rules = CountingDepot(archive), archiving.Rules()
-    plan = archiving.plan_archive(store._files, store.location, store.archivable(), depot, rules)
+    plan = archiving.plan_archive(store.archivable(), depot, rules)
     entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     depot.puts.clear()
     before = snapshot(archive)

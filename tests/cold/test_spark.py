@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import fill
 from cold.test_gaps import declare, with_a_gap
+from cold.workbench import fill
 from log.workbench import START_MS, segment_bases
 from seeklog.archive.reading import Origin
 from seeklog.errors import (

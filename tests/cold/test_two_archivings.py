@@ -13,7 +13,7 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import SEGMENT_BYTES, check_same, fill, manifest_of
+from cold.workbench import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
 from seeklog.archive import copying as archiving
 from seeklog.archive.manifest import Manifest, decode_manifest
@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def archive_topic(store: Store, topic: str, depot: Depot) -> archiving.Archived:
-    return archiving.archive(store._files, store.location, store.archivable([topic]), depot, RULES)
+    return archiving.archive(store.archivable([topic]), depot, RULES)
 
 
 # ---------------------------------------------------------------- a directory
@@ -204,7 +204,7 @@ def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
     """Goal: the same bytes are taken for what was to be put; others are not overwritten."""
     url, options = bucket
     depot = open_depot(url, storage_options=options)
-    plan = archiving.plan_archive(store._files, store.location, store.archivable(["orders"]), depot, RULES)
+    plan = archiving.plan_archive(store.archivable(["orders"]), depot, RULES)
     plan = archiving.begin_archive(plan, depot)
     first, second, *rest = plan.copies
     path = f"{url}/orders-0/{first.stem}.log".removeprefix("s3://")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 import struct
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any
 import pytest
 
 from log.compacting import churn, everything, open_compacted, put
-from log.workbench import FakeClock, FullFiles, Meanwhile, QuickFiles, contents, open_log
+from log.workbench import FailingFiles, FakeClock, Meanwhile, QuickFiles, contents, open_log
 from seeklog import Log, Record
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
 from seeklog.files import OsFiles
@@ -322,9 +323,9 @@ def test_a_damaged_table_hides_no_damage(compacted: Path, read_only: bool) -> No
 
 def test_a_disk_that_is_full_leaves_the_table_in_memory(compacted: Path, caplog: pytest.LogCaptureFixture) -> None:
     damage_table(compacted)
-    files = FullFiles(".seal")
+    files = FailingFiles("write", ".seal", error=errno.ENOSPC)
     with open_compacted(compacted, files=files) as log:
-        files.is_full = True
+        files.fails = True
         assert everything(log)
         assert "stays in memory" in caplog.text
 

@@ -496,7 +496,7 @@ class FailingFiles(OsFiles):
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (errno.ENOSPC, DiskFull, "no room to repair it"),
+        (errno.ENOSPC, DiskFull, "cannot be repaired: the disk is full; it takes as much as"),
         (errno.EIO, NotAccessible, "cannot be repaired: .*on purpose"),
         (None, UsageError, "what is whole of it does not make a segment; nothing of it was changed"),
     ],

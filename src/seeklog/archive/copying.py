@@ -20,7 +20,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import logging
-import time
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,6 +40,7 @@ from seeklog.archive.manifest import (
 )
 from seeklog.archive.reading import ArchivedFiles
 from seeklog.archive.replacement import between, check_compacted, records_in
+from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import (
     ArchiveMismatch,
@@ -79,7 +79,7 @@ VERIFY: Final = ("content", "size")
 # A segment that retention deletes, or compaction replaces, while it is copied makes its partition be looked at again.
 LOOKS_MOST: Final = 5
 # As long as putting a segment in its place takes at most, on a busy disk.
-SWAP_LOOKS_MOST: Final = 100
+SWAP_WAIT_S: Final = 2.0
 SWAP_PAUSE_S: Final = 0.02
 _ELSEWHERE: Final = "archive to another place, or move that one aside; nothing was overwritten"
 
@@ -90,6 +90,15 @@ class SourceTopic(NamedTuple):
     topic: Topic
     config: LogConfig
     inherited: Mapping[int, Checkpoint | None]
+
+
+class Source(NamedTuple):
+    """What an archiving copies: topics of the store at `root`."""
+
+    files: Files
+    root: str
+    topics: Sequence[SourceTopic]
+    clock: Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,23 +173,17 @@ def _tell_nobody(done: int, total: int) -> None:
 
 
 def archive(
-    files: Files,
-    root: str,
-    topics: Sequence[SourceTopic],
-    depot: Depot,
-    rules: Rules,
-    *,
-    progress: Callable[[int, int], None] = _tell_nobody,
+    source: Source, depot: Depot, rules: Rules, *, progress: Callable[[int, int], None] = _tell_nobody
 ) -> Archived:
     """Do all three steps in this process; `progress` is told how many bytes of how many are copied."""
     with alone(depot):
         for look in range(LOOKS_MOST):
             try:
-                plan = begin_archive(plan_archive(files, root, topics, depot, rules), depot)
-                entries = _copy_all(plan.copies, files, depot, rules, progress)
+                plan = begin_archive(plan_archive(source, depot, rules), depot)
+                entries = _copy_all(plan.copies, source.files, depot, rules, progress)
             except SourceChanged as error:
                 if look + 1 == LOOKS_MOST:
-                    raise NotAccessible(f"{root} changes faster than it can be copied: {error}") from error
+                    raise NotAccessible(f"{source.root} changes faster than it can be copied: {error}") from error
                 continue  # what was copied is found to be there
             return finish_archive(plan, entries, depot)
     raise AssertionError("not reached")
@@ -214,20 +217,20 @@ def alone(depot: Depot) -> Iterator[None]:
 # ---------------------------------------------------------------- what to do
 
 
-def plan_archive(files: Files, root: str, topics: Sequence[SourceTopic], depot: Depot, rules: Rules) -> Plan:
+def plan_archive(source: Source, depot: Depot, rules: Rules) -> Plan:
     """Decide what is to be copied. Nothing is written; what does not fit together is refused."""
     version = depot.version(names.ARCHIVE)
     manifest = _check_place(depot, version)
-    planner = _Planner(files, root, depot, rules, manifest or Manifest())
+    planner = _Planner(source, depot, rules, manifest or Manifest())
     plans = [
-        planner.plan(source, TopicPartition(source.topic.name, number))
-        for source in topics
-        for number in planner.checked(source).topic.partitions
+        planner.plan(topic, TopicPartition(topic.topic.name, number))
+        for topic in source.topics
+        for number in planner.checked(topic).topic.partitions
     ]
     return Plan(
         manifest=manifest,
         version=version,
-        topics=tuple(source.topic for source in topics),
+        topics=tuple(topic.topic for topic in source.topics),
         partitions=tuple(plans),
     )
 
@@ -249,8 +252,7 @@ def _check_place(depot: Depot, version: Version | None) -> Manifest | None:
 class _Planner:
     """Plans the partitions of one archiving."""
 
-    files: Files
-    root: str
+    source: Source
     depot: Depot
     rules: Rules
     manifest: Manifest
@@ -270,12 +272,13 @@ class _Planner:
         topic = self.manifest.topics.get(partition.topic)
         known = topic.partitions.get(partition.partition) if topic is not None else None
         old = known.segments if known is not None else ()
-        files, directory = self.files, partition_path(self.root, partition)
+        files, directory = self.source.files, partition_path(self.source.root, partition)
         checkpoint = read_checkpoint(files, directory) or source.inherited.get(partition.partition)
         there = self.depot.sizes(str(partition))
         shared = Shared(files, directory, source.config, writable=False)
         try:
-            listing, sealed = _list_sealed(shared, checkpoint, archived_end=old[-1].next_offset if old else 0)
+            archived_end = old[-1].next_offset if old else 0
+            listing, sealed = _list_sealed(shared, checkpoint, self.source.clock, archived_end=archived_end)
             merge = _Merge(
                 partition,
                 config=source.config,
@@ -310,7 +313,7 @@ class _Planner:
 
     def _check_same(self, topic: Topic, directory: str) -> None:
         """Refuse a partition of a topic that was made anew since the topics were listed."""
-        found = read_topic_id(self.files, directory)
+        found = read_topic_id(self.source.files, directory)
         if are_different(topic.topic_id, found):
             raise ArchiveMismatch(
                 f"topic {topic.name!r} was made anew while it was archived: it was {topic.topic_id} at first, and "
@@ -326,7 +329,9 @@ class _Planner:
         check_compacted(
             (record for entry in merge.replaced for record in self._records_of(entry, partition, limit=limit)),
             between(bounds, (record for one in merge.replacing for record in _records(one, limit=limit))),
-            lost=read_losses(self.files, shared.directory, advice="Archive to another place; nothing was changed."),
+            lost=read_losses(
+                self.source.files, shared.directory, advice="Archive to another place; nothing was changed."
+            ),
             place=f"{partition} in {self.depot.location}",
         )
 
@@ -362,7 +367,7 @@ def _first(steps: Sequence[SegmentEntry | Copy]) -> int:
 
 
 def _list_sealed(
-    shared: Shared, checkpoint: Checkpoint | None, *, archived_end: int
+    shared: Shared, checkpoint: Checkpoint | None, clock: Clock, *, archived_end: int
 ) -> tuple[list[str], list[Segment]]:
     """Return the names in a partition's directory, and the segments that will not change, of one moment.
 
@@ -370,7 +375,8 @@ def _list_sealed(
     What stands before it is no state that the log ever had: a key whose newer record lies behind may be gone from it.
     Where nobody compacts, a crash may have taken a seal: then what stands before will do, unless the archive has more.
     """
-    for _ in range(SWAP_LOOKS_MOST):
+    deadline = clock.monotonic() + SWAP_WAIT_S
+    while True:
         listing, segments = list_beside_writer(shared)
         sealed, unsettled = _sealed(shared, segments, checkpoint)
         if unsettled is None:
@@ -379,7 +385,9 @@ def _list_sealed(
         is_compacted = shared.config.compacts or path.endswith(names.SWAP)
         if not is_compacted and archived_end <= (sealed[-1].next_offset if sealed else 0):
             return listing, sealed
-        time.sleep(SWAP_PAUSE_S)
+        if clock.monotonic() >= deadline:
+            break
+        clock.sleep(SWAP_PAUSE_S)
     raise NotAccessible(
         f"{path} is being put in the place of others, or has lost its seal. If no writer is at work there, a "
         "crash has ended one: let a writer open the partition once, which mends it (seeklog compact), and archive "

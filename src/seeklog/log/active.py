@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from seeklog import names
 from seeklog.errors import LogClosed
-from seeklog.files import FULL, Handle
+from seeklog.files import Handle, is_full
 from seeklog.log.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
 from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust
 from seeklog.log.side.pages import PageSums
@@ -54,7 +54,7 @@ class ActiveSegment(Segment):
         try:
             segment.adopt_indexes()
         except OSError as error:
-            if error.errno not in FULL:
+            if not is_full(error):
                 raise
             # The log file is there, and so is the segment: the one before it must not grow past where this one begins.
             segment._log_delay(error)

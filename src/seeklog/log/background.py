@@ -33,7 +33,7 @@ class Tended(Protocol):
 
 
 def _run_guarded(work: Callable[[], object], failed: str) -> None:
-    """Do a piece of work; whatever it raises, the rest that this thread has to do must still be done."""
+    """Do a piece of work and log what it raises: the rest that this thread has to do must still be done."""
     try:
         work()
     except LogClosed:

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 from seeklog.errors import DiskFull, LogClosed, LogFailed, SeeklogError
-from seeklog.files import FULL
+from seeklog.files import is_full
 
 
 class Gate:
@@ -45,7 +45,7 @@ class Gate:
 
     def refuse_change(self, what: str, error: OSError) -> SeeklogError:
         """Return the error for a file that could not be replaced: nothing was changed if the disk is full."""
-        if error.errno in FULL:
+        if is_full(error):
             return DiskFull(f"{self._directory}: no room for {what}; nothing was changed")
         return self.fail(f"writing {what}", error)
 

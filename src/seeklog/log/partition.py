@@ -18,7 +18,7 @@ from dataclasses import replace
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import DiskFull, OffsetOutOfRange, SeeklogError, UsageError
-from seeklog.files import FULL, Files, replace_file, sync_ancestors
+from seeklog.files import Files, is_full, replace_file, sync_ancestors
 from seeklog.log import transaction
 from seeklog.log.active import ActiveSegment
 from seeklog.log.background import Maintenance, Watch
@@ -431,7 +431,7 @@ class Partition:
             self._background.appended()
 
     def _write_failed(self, error: OSError) -> SeeklogError:
-        if error.errno in FULL and self._is_trimmed():
+        if is_full(error) and self._is_trimmed():
             return DiskFull(f"{self.directory}: the disk is full; nothing was written, append again when there is room")
         return self.gate.fail("a write", error)
 
@@ -452,7 +452,7 @@ class Partition:
         try:
             new = self.segments.roll(end)
         except OSError as error:
-            if error.errno in FULL:
+            if is_full(error):
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
             raise self.gate.fail("starting a segment", error) from error
         self.producers.rolled(end)

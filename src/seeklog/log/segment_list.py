@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 
 from seeklog import names
-from seeklog.files import FULL
+from seeklog.files import is_full
 from seeklog.log.active import ActiveSegment
 from seeklog.log.segment import Segment, Shared
 from seeklog.log.side.transaction_index import trim_aborted
@@ -52,7 +52,7 @@ class SegmentList:
             try:
                 sealed.append((segment, segment.seal_up(sealed_at_ms=now_ms)))
             except OSError as error:
-                if error.errno not in FULL:
+                if not is_full(error):
                     raise
                 logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
         return sealed

@@ -25,8 +25,8 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, DiskFull, NotAccessible, NotALog, UsageError
-from seeklog.files import FULL, Files, OsFiles, absolute, replace_file
+from seeklog.errors import CorruptionError, NotALog, UsageError
+from seeklog.files import Files, OsFiles, absolute, replace_file, translated
 from seeklog.log.active import ActiveSegment
 from seeklog.log.check.deep_inspection import read_batches, whole_ranges
 from seeklog.log.check.evidence import promised_offset
@@ -605,17 +605,13 @@ def repair(
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
-    try:
+    finished_later = "the next repair finishes what was begun"
+    with translated(
+        f"{path} cannot be repaired",
+        when_full=f"it takes as much as the segments that are rewritten; {finished_later}",
+        advice=finished_later,
+    ):
         return _repair(path, config, inherited, files, clock, from_torn, advance)
-    except OSError as error:
-        if error.errno in FULL:
-            raise DiskFull(
-                f"{path}: no room to repair it, which takes as much as the segments that are written anew; what "
-                "was begun is finished by the next repair"
-            ) from error
-        raise NotAccessible(
-            f"{path} cannot be repaired: {error}; what was begun is finished by the next repair"
-        ) from error
 
 
 def _repair(

@@ -29,6 +29,7 @@ from seeklog.archive.copying import (
 from seeklog.archive.manifest import SegmentEntry
 from seeklog.archive.reading import Origin
 from seeklog.errors import NotAccessible, SeeklogError
+from seeklog.files import translate, translated
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
@@ -71,16 +72,13 @@ def archive(
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
         store.check_archive_target(depot.location)
-        sources = store.archivable(topics)
-        try:
-            with alone(depot):
-                for _ in range(LOOKS_MOST):
-                    with contextlib.suppress(SourceChanged):
-                        plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
-                        entries = _copied(spark, plan, store.origin, to, is_shown=progress)
-                        return finish_archive(plan, entries, depot)
-        except OSError as error:
-            raise NotAccessible(f"{store.location} cannot be archived to {depot.location}: {error}") from error
+        archived = store.archivable(topics)
+        with translated(f"{store.location} cannot be archived to {depot.location}"), alone(depot):
+            for _ in range(LOOKS_MOST):
+                with contextlib.suppress(SourceChanged):
+                    plan = begin_archive(plan_archive(archived, depot, to.rules), depot)
+                    entries = _copied(spark, plan, store.origin, to, is_shown=progress)
+                    return finish_archive(plan, entries, depot)
     raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
 
 
@@ -112,7 +110,7 @@ def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, Seg
     except (SeeklogError, SourceChanged) as error:
         return number, error
     except OSError as error:
-        return number, NotAccessible(f"{copy.partition} cannot be archived to {to.location}: {error}")
+        return number, translate(error, f"{copy.partition} cannot be archived to {to.location}")
 
 
 def _size(item: tuple[int, Copy]) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seeklog.archive.reading import Origin
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, DataLoss, NotAccessible, SeeklogError, UsageError
+from seeklog.errors import CorruptionError, DataLoss, SeeklogError, UsageError
+from seeklog.files import translate
 from seeklog.log import located, pinned_view, scan_headers
 from seeklog.names import TopicPartition
 from seeklog.record import codec
@@ -234,7 +235,7 @@ def count_piece(task: Task) -> Counted:
     except SeeklogError as error:
         return Counted(task.piece, None, error)
     except OSError as error:
-        return Counted(task.piece, None, NotAccessible(f"{task.piece} cannot be read: {error}"))
+        return Counted(task.piece, None, translate(error, f"{task.piece} cannot be read"))
 
 
 def _count(task: Task) -> Figures:

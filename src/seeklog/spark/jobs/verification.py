@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from seeklog.archive.reading import Origin, StoredFiles, open_archive
 from seeklog.config import LogConfig
-from seeklog.errors import NotAccessible
-from seeklog.files import Files, absolute
+from seeklog.files import Files, absolute, translate, translated
 from seeklog.log.check import (
     Finding,
     Inspection,
@@ -67,10 +66,8 @@ def verify(
     """
     root = absolute(readable_path("path", os.fsdecode(path)))
     files = Origin(root=root, storage_options=storage_options or {}).files()
-    try:
+    with translated(f"{root} cannot be read"):
         files = open_archive(files, root)
-    except OSError as error:
-        raise NotAccessible(f"{root} cannot be read: {error}") from error
     stored = files.stored if isinstance(files, StoredFiles) else {}
     origin = Origin(root=root, storage_options=storage_options or {}, stored=stored)
     config = config if isinstance(config, LogConfig) else LogConfig.from_mapping(config or {})
@@ -103,7 +100,7 @@ def _plan(root: str, place: Place, files: Files) -> Plan:
             return Plan(directory=place.directory, checkpoint=None, subjects=())
         detail = "the directory of the partition is missing"
     except OSError as error:
-        detail = str(NotAccessible(f"the directory cannot be read: {error}"))
+        detail = str(translate(error, "the directory cannot be read"))
     missing = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
     return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(missing,))
 

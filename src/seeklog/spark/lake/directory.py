@@ -12,8 +12,8 @@ import os
 from collections.abc import Iterable, Iterator
 
 from seeklog import names
-from seeklog.errors import ArchiveMismatch, LogLocked, NotAccessible
-from seeklog.files import Files, absolute, replace_file, sync_ancestors, take_lock
+from seeklog.errors import ArchiveMismatch, LogLocked
+from seeklog.files import Files, absolute, replace_file, sync_ancestors, take_lock, translate
 from seeklog.spark.lake.manifest import LakeFile, Manifest, decode_manifest, encode_manifest
 from seeklog.spark.option_map import local_path
 
@@ -40,13 +40,13 @@ class LakeDirectory:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise NotAccessible(f"{path} cannot be read: {error}") from error
+            raise translate(error, f"{path} cannot be read") from error
         try:
             others = [name for name in self._files.list(self.path) if name != names.LAKE]
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise NotAccessible(f"{self.path} cannot be read: {error}") from error
+            raise translate(error, f"{self.path} cannot be read") from error
         if others:
             raise ArchiveMismatch(
                 f"{self.path} holds {others[0]!r} and no manifest at {names.LAKE}/{names.LAKE_MANIFEST}: restore the "
@@ -87,7 +87,7 @@ class LakeDirectory:
             advice = "another to_lake is at work there; run this one when it has ended"
             raise LogLocked(self.path, error.owner_pid, advice=advice) from None
         except OSError as error:
-            raise NotAccessible(f"{self.path} cannot be written: {error}") from error
+            raise translate(error, f"{self.path} cannot be written") from error
         try:
             yield
         finally:

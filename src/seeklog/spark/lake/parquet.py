@@ -8,7 +8,6 @@ much is held in memory, however many there are. Timestamps and offsets are encod
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import uuid
 from collections.abc import Iterator
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from seeklog import names
 from seeklog.archive.reading import Origin
-from seeklog.errors import DataLoss, DiskFull, NotAccessible, SeeklogError
-from seeklog.files import Files, OsFiles
+from seeklog.errors import DataLoss, SeeklogError
+from seeklog.files import Files, OsFiles, translate
 from seeklog.record.arrow import import_pyarrow
 from seeklog.spark.lake.manifest import LakeFile
 from seeklog.spark.read.plan import Piece, Split
@@ -105,9 +104,8 @@ def write_piece(order: Order, *, files: Files | None = None) -> Written:
 
 def refusal(lake: str, error: OSError) -> SeeklogError:
     """Return what a job says when the disk of the lake does not take what it writes."""
-    if error.errno == errno.ENOSPC:
-        return DiskFull(f"the disk of the lake at {lake} is full: nothing was added; run to_lake again with more room")
-    return NotAccessible(f"the lake at {lake} cannot be written: {error}")
+    when_full = "nothing was added; run to_lake again with more room"
+    return translate(error, f"the lake at {lake} cannot be written", when_full=when_full)
 
 
 def date_of(day: int) -> str:

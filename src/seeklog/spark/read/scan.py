@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from seeklog.errors import NotAccessible
-from seeklog.files import Files
+from seeklog.files import Files, translate, translated
 from seeklog.log import View, pinned_view, scan_arrow
 from seeklog.record.arrow import ALL_COLUMNS, import_pyarrow
 from seeklog.spark.read.offsets import report_loss
@@ -29,10 +28,8 @@ def scan_split(split: Split, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordB
     files = split.origin.files()
     for piece in split.pieces:
         directory = f"{split.origin.root}/{piece}"
-        try:
+        with translated(f"{piece} cannot be read at {directory}"):
             yield from _scan_piece(piece, files, directory, schema, fail=split.fail_on_data_loss)
-        except OSError as error:
-            raise NotAccessible(f"{piece} cannot be read at {directory}: {error}") from error
 
 
 def _scan_piece(
@@ -68,7 +65,7 @@ def _scan_piece(
         except FileNotFoundError as error:
             place = next((place for place, one in enumerate(view.segments) if one.path == error.filename), None)
             if place is None:
-                raise NotAccessible(f"{error.filename} cannot be read: {error.strerror}") from error
+                raise translate(error, f"{error.filename} cannot be read") from error
             missing = view.segments[place]
             report_loss(
                 "COULD_NOT_READ_OFFSET_RANGE",

@@ -29,7 +29,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from seeklog.errors import NotAccessible
+from seeklog.files import translate
 from seeklog.record.arrow import import_pyarrow
 from seeklog.spark.read import table_rows
 from seeklog.spark.read.options import Choice, TableOptions
@@ -158,9 +158,9 @@ class TableReader(DataSourceReader):
             while chunk := list(islice(rows, ROWS_PER_BATCH)):
                 yield self._batch(chunk)
         except OSError as error:
-            hint = "; it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
-            raise NotAccessible(
-                f"a file of the store at {partition.origin.root} cannot be read: {error}{hint}"
+            gone = "it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
+            raise translate(
+                error, f"a file of the store at {partition.origin.root} cannot be read", advice=gone
             ) from error
 
     def _batch(self, rows: list[tuple[Any, ...]]) -> pyarrow.RecordBatch:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import DataType, IntegerType, LongType, StructType
 
 from seeklog.clock import SystemClock
-from seeklog.errors import InvalidRecord, NotAccessible, SeeklogError, UsageError
+from seeklog.errors import InvalidRecord, SeeklogError, UsageError
+from seeklog.files import translate
 from seeklog.log import Stager
 from seeklog.names import TopicPartition
 from seeklog.record import rows
@@ -95,7 +96,7 @@ def stage_rows(
     except BaseException as error:
         staging.discard()
         if isinstance(error, OSError):
-            raise NotAccessible(f"rows cannot be staged in {store.path}: {error}") from error
+            raise translate(error, f"rows cannot be staged in {store.path}") from error
         raise
 
 
