@@ -75,7 +75,7 @@ class Coordinator:
             if word == "|":
                 writing = self.log._partition
                 with writing.lock:
-                    if writing.segments.active.size:
+                    if writing.unsealed.active.size:
                         writing.roll()
             elif word[-1] in "+-":
                 self.end(int(word[:-1]), commits=word[-1] == "+")

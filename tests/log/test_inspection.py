@@ -404,7 +404,7 @@ def test_half_a_batch_of_a_log_that_is_being_written_is_no_finding(tmp_path: Pat
         for number in range(10):
             log.append(b"0123456789", timestamp_ms=START_MS + number)
         half = encode_batch([Record(b"half")], base_offset=10)[:40]
-        handle = log._partition.segments.active.handle()
+        handle = log._partition.unsealed.active.handle()
         os.pwrite(handle.number, half, at(10))
 
         assert inspect_partition(str(tmp_path / "log"), config=CONFIG, files=FILES) == []

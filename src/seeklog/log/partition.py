@@ -36,9 +36,9 @@ from seeklog.log.producers import ProducerSequence, producer_batches
 from seeklog.log.promises import Promises
 from seeklog.log.recovery import mend, survey
 from seeklog.log.segment import Segment, Shared
-from seeklog.log.segment_list import SegmentList
 from seeklog.log.side.checkpoint import Checkpoint, SavedState, read_checkpoint
 from seeklog.log.side.watermark import EXPLICIT, Publisher, read_watermark
+from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
 from seeklog.names import TEMPORARY
 from seeklog.record import batch_header, encode
@@ -82,9 +82,10 @@ class Partition:
         "recovery",
         "recovery_point",
         "remover",
-        "segments",
         "shared",
         "sync_lock",
+        "unsealed",
+        "view",
     )
 
     def __init__(
@@ -166,7 +167,8 @@ class Partition:
             # Nobody has made the directory's own name durable yet, whoever made it.
             sync_ancestors(files, directory)
         self.recovery = mended.report
-        self.segments = SegmentList(shared, mended.sealed, mended.active)
+        self.unsealed = UnsealedSegments(shared, mended.active)
+        self.view = View([*mended.sealed, mended.active])
         first, end = self.view.bases[0], mended.active.next_offset
         # A truncation that was interrupted may have cut the batch that the log started in.
         start = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
@@ -227,15 +229,15 @@ class Partition:
                 self.gate.wake()
 
     def _close_clean(self) -> None:
-        promises, segments = self.promises, self.segments
-        marker = replace(self.checkpoint(), active=SavedState.of(segments.active.state))
+        promises, unsealed = self.promises, self.unsealed
+        marker = replace(self.checkpoint(), active=SavedState.of(unsealed.active.state))
         if promises.epochs.is_written and promises.saved == marker:
             return  # nothing has happened since the clean marker on disk was written
         try:
-            segments.active.sync_indexes()
-            if not segments.rolled:
+            unsealed.active.sync_indexes()
+            if not unsealed.rolled:
                 self.producers.save(self.log_end_offset)
-                promises.write(replace(self.checkpoint(), active=SavedState.of(segments.active.state)))
+                promises.write(replace(self.checkpoint(), active=SavedState.of(unsealed.active.state)))
                 # Not before: what was just written is durable only with it.
                 self.producers.tidy(self.view, end=self.log_end_offset)
         except OSError as error:
@@ -244,7 +246,7 @@ class Partition:
 
     def _release(self) -> None:
         self.keys.clear()
-        self.segments.close_files()
+        self.unsealed.close_files()
         self.publisher.close()
         self._lock_handle.close()
 
@@ -266,11 +268,6 @@ class Partition:
     def is_over(self) -> bool:
         """Whether nothing will be appended any more: the log is closed or has failed."""
         return self.gate.refusal is not None
-
-    @property
-    def view(self) -> View:
-        """The segments at this moment."""
-        return self.segments.view
 
     @property
     def contiguous_from(self) -> int:
@@ -302,7 +299,7 @@ class Partition:
         with self.lock:
             if gate.refusal is not None:
                 gate.check()
-            segment = self.segments.active
+            segment = self.unsealed.active
             offset = self.log_end_offset
             batch = encode_one(
                 value, key, headers, timestamp_ms, self._now_ms(), offset, self.leader_epoch, encoder.attributes
@@ -421,7 +418,7 @@ class Partition:
                 "written"
             )
         self.encoder.check_size(batches, self.encoder.max_batch_bytes if max_bytes is None else max_bytes)
-        active = self.segments.active
+        active = self.unsealed.active
         return self.roll() if active.state.must_roll_before(batches) else active
 
     def _notify(self) -> None:
@@ -437,7 +434,7 @@ class Partition:
 
     def _is_trimmed(self) -> bool:
         """Tell whether the log file is back at the size it had before a failed write."""
-        active = self.segments.active
+        active = self.unsealed.active
         try:
             return self.files.size(active.handle().number) == active.size
         except OSError:
@@ -450,7 +447,7 @@ class Partition:
             # As soon as it is not the last, an open drops it without a look: all of it lies below the start.
             self.keep_producers_at(end)
         try:
-            new = self.segments.roll(end)
+            self.view = self.unsealed.roll(self.view, end)
         except OSError as error:
             if is_full(error):
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
@@ -459,7 +456,7 @@ class Partition:
         logger.debug("%s: rolled at offset %d", self.directory, end)
         if self._background is not None:
             self._background.rolled()
-        return new
+        return self.unsealed.active
 
     # ------------------------------------------------------------ producers
 
@@ -506,11 +503,11 @@ class Partition:
     def _sync(self) -> int:
         """Sync all that was appended, seal what was rolled, move the recovery point; return it."""
         with self.sync_lock:
-            segments = self.segments
+            unsealed = self.unsealed
             with self.lock:
                 # Before the sync: what is appended meanwhile is not covered by it.
                 end = self.log_end_offset
-                active, rolled, has_new_names = segments.active, list(segments.rolled), segments.has_new_names
+                active, rolled, has_new_names = unsealed.active, list(unsealed.rolled), unsealed.has_new_names
                 snapshots = self.producers.take_due()
             if end == self.recovery_point and not rolled and not has_new_names:
                 return end
@@ -518,14 +515,14 @@ class Partition:
                 for segment in (*rolled, active):
                     segment.sync()
                 self.producers.write(snapshots)
-                sealed = segments.seal(rolled, now_ms=self.clock.now_ms())
+                sealed = unsealed.seal(rolled, now_ms=self.clock.now_ms())
                 if has_new_names or sealed:
                     self.files.sync_directory(self.directory)
             except OSError as error:
                 raise self.gate.fail("a sync", error) from error
             with self.lock:
-                segments.take_sealed(sealed)
-                segments.has_new_names = segments.has_new_names and segments.active is not active
+                self.view = unsealed.release_sealed(self.view, sealed)
+                unsealed.has_new_names = unsealed.has_new_names and unsealed.active is not active
                 self.note_synced(end)
             if sealed or self.promises.is_due:
                 self.promises.try_write(self.checkpoint())

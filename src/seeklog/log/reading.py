@@ -98,7 +98,7 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
         # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
         # The batches on both sides of the entry are most likely of one size.
         data = segment.read_point(max(chunk, gap + 512), next_position)
-        base = batch_header.entry_base(data, base_offset + next_last, segment.is_exact)
+        base = batch_header.entry_base(data, base_offset + next_last, segment.trust.is_exact)
         if 0 <= base <= offset:
             return next_position, base, data
     elif gap > 0 and chunk == POINT_READ:
@@ -107,7 +107,7 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     if last < 0:
         # Without an entry it is the start of the file. An entry below the base is damaged, wherever it points.
         return (0, base_offset, data) if position == 0 else None
-    base = batch_header.entry_base(data, base_offset + last, segment.is_exact)
+    base = batch_header.entry_base(data, base_offset + last, segment.trust.is_exact)
     return (position, base, data) if base >= 0 else None
 
 
@@ -365,6 +365,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
     segment = view.segments[view.find(start)]
     if start < segment.base_offset:
         raise SegmentReplaced(segment.path)  # it was deleted since the caller looked where the log starts
+    contiguous = segment.trust.contiguous
     position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
     try:
         _, next_offset, taken = decode.read_records(
@@ -372,7 +373,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
             0,
             position,
             base,
-            segment.contiguous,
+            contiguous,
             start,
             stop,
             max_records,
@@ -384,7 +385,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
         )
     except CorruptionError as error:
         raise located(error, segment) from error
-    if not segment.contiguous:
+    if not contiguous:
         segment.check_bound(next_offset, position)
     max_bytes -= taken
     if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):

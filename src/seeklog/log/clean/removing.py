@@ -15,6 +15,7 @@ from seeklog.log.clean.retention import expired_count, is_roll_due
 from seeklog.log.segment import Phase, Segment
 from seeklog.log.side.losses import trim_losses
 from seeklog.log.side.seal import Seal, write_seal
+from seeklog.log.view import View
 
 if TYPE_CHECKING:
     from seeklog.log.partition import Partition
@@ -71,7 +72,7 @@ class Remover:
                 log.producers.forget_beyond(end)
                 with log.shared.replacing:
                     # A reader that has found a seal in its place, and replaces it, is through; others find it gone.
-                    log.segments.cut(cut.place, cut.kept)
+                    log.view = log.unsealed.cut(log.view, cut.place, cut.kept)
                 trim_losses(log.files, log.directory, end=end)
             except OSError as error:
                 raise log.gate.fail("truncating", error) from error
@@ -131,7 +132,14 @@ class Remover:
         doomed = removal.segments_below(log.view.segments, offset)
         if not doomed:
             return 0
-        log.segments.drop(doomed)
+        log.view = View(log.view.segments[len(doomed) :])
+        log.unsealed.forget(doomed)
+        for segment in doomed:
+            try:
+                log.unsealed.remove_files(segment)
+            except OSError as error:
+                # The start offset already says that they are gone; the next open removes them.
+                logger.warning("%s: not deleted yet: %s", segment.path, error)
         try:
             log.producers.tidy(log.view, end=log.log_end_offset)
             log.files.sync_directory(log.directory)
@@ -150,7 +158,7 @@ class Remover:
             sealed = removal.sealed_facts(log.view)
             count = expired_count(
                 sealed,
-                active_size=log.segments.active.size,
+                active_size=log.unsealed.active.size,
                 high_watermark=log.high_watermark,
                 now_ms=log.clock.now_ms(),
                 config=log.config,
@@ -166,7 +174,7 @@ class Remover:
         now_ms = log.clock.now_ms()
         with log.lock:
             log.gate.check()
-            is_due = is_roll_due(log.segments.active.state, now_ms=now_ms, config=log.config)
+            is_due = is_roll_due(log.unsealed.active.state, now_ms=now_ms, config=log.config)
             if is_due:
                 log.roll()
             return is_due
@@ -224,7 +232,7 @@ class Remover:
             except OSError as error:
                 raise log.gate.fail("replacing segments", error) from error
             with log.lock:
-                log.segments.view = log.view.with_merged(old, new)
+                log.view = log.view.with_merged(old, new)
             for segment in old:
                 segment.release()
             # Readers in other processes, whose last segment may be one of the old, start over.
