@@ -17,22 +17,23 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog, TopicNotFound
-from seeklog.files import Files, Handle, ReadOnlyFiles
+from seeklog.files import Files, Handle, ReadOnlyFiles, read_if_there
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.broker_visit import after_visit, look_for_visit
 from seeklog.log.directory import check_directory, has_broker
 from seeklog.log.host import Host
 from seeklog.log.keys.lookup import KeyLookup
 from seeklog.log.reading import ADVICE
-from seeklog.log.recovery import LOOKS_MOST, RecoveryReport, list_beside_writer
+from seeklog.log.recovery import MAX_LOOKS, RecoveryReport, list_beside_writer
 from seeklog.log.segment import SCAN_CHUNK, Phase, Segment, Shared, Trust, whole_batch_size
-from seeklog.log.side.checkpoint import Checkpoint, SavedState, read_checkpoint
+from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.watermark import EXPLICIT, read_watermark
 from seeklog.log.view import View, mark_gaps
 from seeklog.record import batch_header, layout
 from seeklog.record.batch import read_header
+from seeklog.record.saved_state import SavedState
 
 logger = logging.getLogger("seeklog")
 
@@ -215,10 +216,7 @@ class Observer:
         """Return what Kafka's file says of the topic that the partition is of."""
         if isinstance(self.files, ReadOnlyFiles):
             return b""  # a copy stays as it is, and a request for each file is dear
-        try:
-            return self.files.read_file(f"{self.directory}/{names.PARTITION_METADATA}")
-        except FileNotFoundError:
-            return b""
+        return read_if_there(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
 
     def is_same_topic(self) -> bool:
         """Tell whether the directory is still of the topic that was opened, and not of one that was recreated."""
@@ -234,7 +232,7 @@ class Observer:
 
     def _load(self, *, is_second_look: bool = False) -> None:
         """Look at the directory; again, where its files are replaced while this reads them."""
-        for _ in range(LOOKS_MOST):
+        for _ in range(MAX_LOOKS):
             try:
                 return self._load_once(is_second_look=is_second_look)
             except FileNotFoundError:

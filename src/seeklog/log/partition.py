@@ -36,7 +36,7 @@ from seeklog.log.producers import ProducerSequence, producer_batches
 from seeklog.log.promises import Promises
 from seeklog.log.recovery import mend, survey
 from seeklog.log.segment import Segment, Shared
-from seeklog.log.side.checkpoint import Checkpoint, SavedState, read_checkpoint
+from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.watermark import EXPLICIT, Publisher, read_watermark
 from seeklog.log.unsealed import UnsealedSegments
 from seeklog.log.view import View
@@ -230,14 +230,14 @@ class Partition:
 
     def _close_clean(self) -> None:
         promises, unsealed = self.promises, self.unsealed
-        marker = replace(self.checkpoint(), active=SavedState.of(unsealed.active.state))
+        marker = replace(self.checkpoint(), active=unsealed.active.state.save())
         if promises.epochs.is_written and promises.saved == marker:
             return  # nothing has happened since the clean marker on disk was written
         try:
             unsealed.active.sync_indexes()
             if not unsealed.rolled:
                 self.producers.save(self.log_end_offset)
-                promises.write(replace(self.checkpoint(), active=SavedState.of(unsealed.active.state)))
+                promises.write(replace(self.checkpoint(), active=unsealed.active.state.save()))
                 # Not before: what was just written is durable only with it.
                 self.producers.tidy(self.view, end=self.log_end_offset)
         except OSError as error:

@@ -20,7 +20,6 @@ until the next one.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -32,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords
-from seeklog.files import Files, replace_file
+from seeklog.files import Files, read_if_there, remove_if_there, replace_file
 from seeklog.log import reading, staging
 from seeklog.log.staging import StagedFile
 from seeklog.record.batch import BatchHeader, split_batches
@@ -153,11 +152,8 @@ def _staged_file(fields: Sequence[Any]) -> StagedFile:
 def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
     """Return the last transaction of the application with this key, or None."""
     path = f"{root}/{names.transaction_name(key)}"
-    try:
-        data = files.read_file(path)
-    except FileNotFoundError:
-        return None
-    return decode_transaction(data, path=path)
+    data = read_if_there(files, path)
+    return None if data is None else decode_transaction(data, path=path)
 
 
 def write_transaction(files: Files, root: str, transaction: Transaction) -> None:
@@ -179,8 +175,7 @@ def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
     if transaction.is_kept:
         write_transaction(files, root, replace(transaction, state="done", parts=traces(transaction.parts)))
         return
-    with contextlib.suppress(FileNotFoundError):
-        files.remove(f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
+    remove_if_there(files, f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
     files.sync_directory(root)
 
 

@@ -28,13 +28,14 @@ from seeklog.log.directory import has_broker
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.log.recovery import list_beside_writer
 from seeklog.log.segment import Segment, Shared, Trust, seal_of
-from seeklog.log.side.checkpoint import Checkpoint, SavedState
+from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.log.side.pages import PageSums, first_difference
 from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
 from seeklog.log.side.seal import SIZE as SEAL_SIZE
 from seeklog.log.side.seal import Seal, decode_seal, read_table
 from seeklog.log.view import mark_gaps
 from seeklog.record.crc import crc32c
+from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
 # More wrong entries of one index are not told one by one.

@@ -21,13 +21,14 @@ from seeklog.log.check.key_indexes import key_index_problem, make_key_index, wri
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex
 from seeklog.log.segment import Indexes, Segment, Shared, scan_into, seal_of
-from seeklog.log.side.checkpoint import SavedState, read_checkpoint
+from seeklog.log.side.checkpoint import read_checkpoint
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import read_seal, read_table
 from seeklog.record.batch import read_header
 from seeklog.record.crc import crc32c
 from seeklog.record.index_lookup import floor_entry
 from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
 
@@ -300,7 +301,7 @@ def state_of_every_batch(base_offset: int) -> SegmentState:
         segment_ms=INT64_MAX,
         segment_index_bytes=INT32_MAX,
     )
-    SavedState.of(state)._replace(bytes_since_entry=1).restore(state, offset_table=b"", time_table=b"")
+    state.restore(tuple(SavedState(*state.save())._replace(bytes_since_entry=1)), b"", b"")
     return state
 
 

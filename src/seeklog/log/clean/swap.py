@@ -19,6 +19,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from seeklog import names
+from seeklog.files import remove_if_there
 from seeklog.log.segment import Shared
 from seeklog.log.side.seal import Seal, encode_seal
 from seeklog.record.segment_state import SegmentState
@@ -62,8 +63,7 @@ def drop_cleaned(shared: Shared) -> None:
     """Remove every `.cleaned` file. Durable with the next sync of the directory."""
     for name in shared.files.list(shared.directory):
         if name.endswith(names.CLEANED) and names.is_known(name):
-            with contextlib.suppress(FileNotFoundError):
-                shared.files.remove(f"{shared.directory}/{name}")
+            remove_if_there(shared.files, f"{shared.directory}/{name}")
 
 
 def commit(shared: Shared, base_offset: int) -> None:
@@ -81,14 +81,12 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
     """Give a committed swap its name, and remove the segments, by their bases, that it stands for.
 
     With `has_sides` what was written beside it takes the place of the old; otherwise, as after a crash, nothing is
-    known of what is there, so it goes and is made anew from the log.
+    known of what is there, so it goes and is rebuilt from the log.
     """
     files = shared.files
     for base in replaced:
         if base != base_offset:
-            _remove(shared, base, names.LOG)
-            for suffix in names.BESIDE_LOG:
-                _remove(shared, base, suffix)
+            shared.remove(base, names.LOG, *names.BESIDE_LOG)
     for suffix in _IN_PLACE:
         path = shared.path(base_offset, suffix)
         is_moved = False
@@ -97,7 +95,7 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
                 files.rename(path + names.SWAP, path)
                 is_moved = True
         if not is_moved and (has_sides or suffix != names.TRANSACTION_INDEX):
-            _remove(shared, base_offset, suffix)
+            shared.remove(base_offset, suffix)
     files.sync_directory(shared.directory)
     path = shared.path(base_offset, names.LOG)
     files.rename(path + names.SWAP, path)
@@ -106,8 +104,3 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
     with contextlib.suppress(FileNotFoundError):
         if not files.file_size(path):
             files.remove(path)
-
-
-def _remove(shared: Shared, base_offset: int, suffix: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shared.files.remove(shared.path(base_offset, suffix))

@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.files import replace_file
+from seeklog.files import read_if_there, replace_file
 from seeklog.log.segment import Shared
 from seeklog.record.control import ABORT, COMMIT
 from seeklog.record.layout import CONTROL
@@ -58,13 +58,12 @@ def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
 def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
     """Take the entries out of a segment's `.txnindex` whose markers were cut. The caller syncs the directory.
 
-    Who is told by them whom to skip would skip what is appended, and committed, in the place of what was cut.
+    A consumer that goes by them would skip what is appended, and committed, in the place of what was cut.
     """
     name = names.segment_name(base_offset, names.TRANSACTION_INDEX)
     path = f"{shared.directory}/{name}"
-    try:
-        data = shared.files.read_file(path)
-    except FileNotFoundError:
+    data = read_if_there(shared.files, path)
+    if data is None:
         return
     whole = data[: len(data) - len(data) % ENTRY.size]
     entries = [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(whole)]
