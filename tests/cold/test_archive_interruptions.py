@@ -16,7 +16,7 @@ import seeklog
 from cold.workbench import CountingDepot, archive_to, check_same, fill, sealed_end
 from log.workbench import Meanwhile, QuickFiles
 from seeklog import Store, names
-from seeklog.errors import ArchiveMismatch, NotALog
+from seeklog.errors import ArchiveMismatch, NotAccessible, NotALog
 from seeklog.files.depot import DirectoryDepot
 from store.workbench import snapshot
 
@@ -28,7 +28,7 @@ def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Sto
     archive_to(complete, store)
     for fail_at in range(len(complete.puts)):
         archive = tmp_path / f"archive {fail_at}"
-        with pytest.raises(OSError, match="went away"):
+        with pytest.raises(NotAccessible, match="went away"):
             archive_to(CountingDepot(archive, fail_at=fail_at), store)
         if fail_at:
             with pytest.raises(NotALog):
@@ -46,7 +46,7 @@ def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Sto
 def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Store, tmp_path: Path) -> None:
     """Goal: as it happens on file systems behind a URL that show a file while it grows."""
     archive = tmp_path / "archive"
-    with pytest.raises(OSError, match="went away"):
+    with pytest.raises(NotAccessible, match="went away"):
         archive_to(CountingDepot(archive, fail_at=2), store)
     log = archive / "orders-0" / f"{0:020d}.log"
     log.write_bytes(log.read_bytes()[:777])
@@ -59,7 +59,7 @@ def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Stor
 @pytest.mark.parametrize("data", [b"something else", b"x" * 100_000])
 def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp_path: Path, data: bytes) -> None:
     archive = tmp_path / "archive"
-    with pytest.raises(OSError, match="went away"):
+    with pytest.raises(NotAccessible, match="went away"):
         archive_to(CountingDepot(archive, fail_at=2), store)
     log = archive / "orders-0" / f"{0:020d}.log"
     log.write_bytes(data)

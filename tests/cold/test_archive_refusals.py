@@ -15,8 +15,10 @@ import seeklog
 from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, fill, manifest_of
 from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.archive import copying as archiving
+from seeklog.archive.archiving import begin_archive, finish_archive
+from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
+from seeklog.archive.planning import Rules, plan_archive
 from seeklog.errors import ArchiveMismatch, CorruptionError, LostRecords, NotALog, UsageError
 from store.workbench import append, open_store, snapshot
 
@@ -29,7 +31,7 @@ def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Pat
     store.create_topic("orders", partitions=2)
     fill(store, 1_000)
     before = snapshot(tmp_path / "archive")
-    with pytest.raises(ArchiveMismatch, match="made anew"):
+    with pytest.raises(ArchiveMismatch, match="recreated"):
         store.archive(tmp_path / "archive")
     assert snapshot(tmp_path / "archive") == before
 
@@ -52,7 +54,7 @@ def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: P
                 anew.append(other.describe_topic("orders").topic_id)
 
     with open_store(root, read_only=True) as reader:
-        with pytest.raises(ArchiveMismatch, match="made anew while it was archived"):
+        with pytest.raises(ArchiveMismatch, match="recreated while it was archived"):
             reader.archive(tmp_path / "archive", progress=make_anew)
         reader._topics.refresh()
         reader.archive(tmp_path / "archive")
@@ -174,13 +176,13 @@ def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_
 def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     depot = CountingDepot(archive)
-    rules = archiving.Rules()
-    plan = archiving.plan_archive(store.archivable(), depot, rules)
-    plan = archiving.begin_archive(plan, depot)
-    entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
+    rules = Rules()
+    plan = plan_archive(store.archivable(), depot, rules)
+    plan = begin_archive(plan, depot)
+    entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)
     with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
-        archiving.finish_archive(plan, entries, depot)
+        finish_archive(plan, entries, depot)
     with seeklog.open(archive, read_only=True) as cold:
         check_same(cold, store)
 

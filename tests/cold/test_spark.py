@@ -294,7 +294,7 @@ def test_the_job_refuses_as_the_store_does(
     jobs.archive(spark, directory, tmp_path / "archive", progress=False)
     make_store(tmp_path / "other", {"orders": [500]}, segment_bytes=SEGMENT_BYTES)
     before = snapshot(tmp_path / "archive")
-    with pytest.raises(ArchiveMismatch, match="made anew"):
+    with pytest.raises(ArchiveMismatch, match="recreated"):
         jobs.archive(spark, tmp_path / "other", tmp_path / "archive", progress=False)
     assert snapshot(tmp_path / "archive") == before
     with pytest.raises(UsageError, match="is an archive"):

@@ -8,9 +8,11 @@ from typing import Any
 
 from log.workbench import START_MS, QuickFiles, segment_bases, value_of
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.archive import copying as archiving
+from seeklog.archive.archiving import archive as archive_source
 from seeklog.archive.manifest import Manifest, decode_manifest
+from seeklog.archive.planning import Rules
 from seeklog.files.depot import DirectoryDepot
+from seeklog.topics.description import Archived
 
 SEGMENT_BYTES = 23_000
 VALUE_BYTES = 100
@@ -63,5 +65,5 @@ class CountingDepot(DirectoryDepot):
         super().remove(path)
 
 
-def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> archiving.Archived:
-    return archiving.archive(store.archivable(), depot, archiving.Rules(**rules))
+def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> Archived:
+    return archive_source(store.archivable(), depot, Rules(**rules))

@@ -503,7 +503,7 @@ BUGS: Final = (
     Bug(
         22,
         "what a live broker has replaced is called damage",
-        (Edit("look_again", "self._looks > LOOKS_MOST or ...", "True"),),
+        (Edit("look_again", "self._looks > MAX_LOOKS or ...", "True"),),
         ("broker-cuts-under-reader",),
     ),
 )

@@ -49,7 +49,8 @@ from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
-    from seeklog.archive.copying import Source, Verify
+    from seeklog.archive.planning import Verify
+    from seeklog.archive.source import Source
 
 logger = logging.getLogger("seeklog")
 
@@ -522,7 +523,9 @@ class Store:
         them to be missing, and its readers go over them. `progress` is told how many bytes of how many are copied.
         """
         # Loaded when it is used: it would cost every import some milliseconds.
-        from seeklog.archive.copying import Rules, archive
+        from seeklog.archive.archiving import archive
+        from seeklog.archive.copying import copy_plan
+        from seeklog.archive.planning import Rules
         from seeklog.files.depot import open_depot
 
         self._check_open()
@@ -532,7 +535,6 @@ class Store:
             storage_options=storage_options,
             files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
         )
-        self.check_archive_target(depot.location)
         source = self.archivable(topics)
         if not self._read_only:
             # What was rolled is sealed with the next sync.
@@ -542,14 +544,8 @@ class Store:
             for each in source.topics:
                 for number in each.topic.partitions:
                     self._table.reading(TopicPartition(each.topic.name, number))
-        with translated(f"{self._root} cannot be archived to {depot.location}", when_full="its manifest is as it was"):
-            told = {} if progress is None else {"progress": progress}
-            return archive(source, depot, rules, **told)
-
-    def check_archive_target(self, location: str) -> None:
-        """Refuse to archive into the store itself."""
-        if f"{location}/".startswith(f"{self._root}/"):
-            raise UsageError(f"{location} lies in the store itself, which has room for partitions alone")
+        copy_all = partial(copy_plan, files=self._files, depot=depot, rules=rules, progress=progress)
+        return archive(source, depot, rules, copy_all)
 
     @property
     def files(self) -> Files:
@@ -558,7 +554,7 @@ class Store:
 
     def archivable(self, topics: Iterable[str] | None = None) -> Source:
         """Return what an archiving of these topics would copy."""
-        from seeklog.archive.copying import Source, SourceTopic
+        from seeklog.archive.source import Source, SourceTopic
 
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names: [{topics!r}]")

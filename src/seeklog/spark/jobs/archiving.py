@@ -6,30 +6,20 @@ all of it has arrived. What `Store.archive` promises holds here, too.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seeklog.archive.copying import (
-    LOOKS_MOST,
-    Copy,
-    Plan,
-    Rules,
-    SourceChanged,
-    Verify,
-    alone,
-    begin_archive,
-    copy_segment,
-    finish_archive,
-    plan_archive,
-)
+from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import SegmentEntry
+from seeklog.archive.planning import Copy, Plan, Rules, Verify
 from seeklog.archive.reading import Origin
-from seeklog.errors import NotAccessible, SeeklogError
-from seeklog.files import translate, translated
+from seeklog.archive.source import SourceChanged
+from seeklog.errors import SeeklogError
+from seeklog.files import translate
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
@@ -71,18 +61,11 @@ def archive(
     depot = open_depot(to.location, storage_options=to.storage_options)
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
-        store.check_archive_target(depot.location)
-        archived = store.archivable(topics)
-        with translated(f"{store.location} cannot be archived to {depot.location}"), alone(depot):
-            for _ in range(LOOKS_MOST):
-                with contextlib.suppress(SourceChanged):
-                    plan = begin_archive(plan_archive(archived, depot, to.rules), depot)
-                    entries = _copied(spark, plan, store.origin, to, is_shown=progress)
-                    return finish_archive(plan, entries, depot)
-    raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
+        copy_all = partial(_copied, spark, store.origin, to, is_shown=progress)
+        return archive_source(store.archivable(topics), depot, to.rules, copy_all)
 
 
-def _copied(spark: SparkSession, plan: Plan, source: Origin, to: _Target, *, is_shown: bool) -> list[SegmentEntry]:
+def _copied(spark: SparkSession, source: Origin, to: _Target, plan: Plan, *, is_shown: bool) -> list[SegmentEntry]:
     """Copy what a plan says, and return the entries in its order."""
     packs = pack(list(enumerate(plan.copies)), _size)
     shown = Progress(
