@@ -117,7 +117,7 @@ def ranged_of(memory: str, data: bytes, seal: Any) -> RangedKeys:
 def test_small_indexes_are_found_by_ranges_as_well(
     root: Path, memory: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "WHOLE_MOST", 0)
+    monkeypatch.setattr(ranges, "MAX_WHOLE_BYTES", 0)
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -180,7 +180,7 @@ def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
-    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(ranges.WHOLE_MOST))
+    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(ranges.MAX_WHOLE_BYTES))
     assert open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", seal) is None
 
 

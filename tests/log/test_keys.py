@@ -335,7 +335,7 @@ def test_a_reader_keeps_what_it_had_to_make(tmp_path: Path, monkeypatch: pytest.
             assert log.latest_for_key(b"stranger") is None
         assert len(made) == sealed
         # Where there is no room for it, it is made again, and the answer is the same.
-        monkeypatch.setattr(keys_module, "MEMORY_MOST_BYTES", 0)
+        monkeypatch.setattr(keys_module, "MAX_MEMORY_BYTES", 0)
     with open_reader(tmp_path) as log:
         assert {key: log.latest_for_key(key) for key in latest} == latest
 

@@ -6,7 +6,7 @@ Two inner rooms have doors of their own: `seeklog.log.side` for the formats of t
 
 from seeklog.log.background import Maintenance
 from seeklog.log.broker_visit import known_checkpoint
-from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted, clean_offset_of
+from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted
 from seeklog.log.clean.removal import Removal
 from seeklog.log.columns import scan_arrow
 from seeklog.log.directory import lock_directory, lock_out_broker
@@ -15,12 +15,12 @@ from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
-from seeklog.log.producers import EPOCH_MOST, ProducerSequence
-from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_snapshot
-from seeklog.log.reading import ADVICE, FileRange, Seek, located
+from seeklog.log.producers import MAX_EPOCH, ProducerSequence
+from seeklog.log.reader import LogReader, is_same_topic, take_snapshot
+from seeklog.log.reading import Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
-from seeklog.log.segment import Segment, Shared, scan_into
-from seeklog.log.staging import PIECE_BYTES, StagedFile, Stager, read_staged, remove_staged
+from seeklog.log.segment import ADVICE, Segment, Shared, scan_into
+from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
 from seeklog.log.transaction import Part, Transaction, end_transaction, read_transaction, traces, write_transaction
 from seeklog.log.view import View
 from seeklog.log.writer import Log, append_part
@@ -28,14 +28,12 @@ from seeklog.log.writer import Log, append_part
 __all__ = [
     "ADVICE",
     "BUFFER_BYTES",
-    "EPOCH_MOST",
+    "MAX_EPOCH",
     "OFFSET_ENTRY",
-    "PIECE_BYTES",
     "TIME_ENTRY",
     "Census",
     "Cleanable",
     "Compacted",
-    "FileRange",
     "Host",
     "Log",
     "LogReader",
@@ -49,19 +47,16 @@ __all__ = [
     "Seek",
     "Segment",
     "Shared",
-    "Snapshot",
     "StagedFile",
     "Stager",
     "Transaction",
     "View",
     "append_part",
-    "clean_offset_of",
     "end_transaction",
     "first_timestamp_ms",
     "is_same_topic",
     "known_checkpoint",
     "list_beside_writer",
-    "located",
     "lock_directory",
     "lock_out_broker",
     "make_pin",

@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptBatch, CorruptionError
-from seeklog.log.reading import ADVICE, ALL_RECORDS, locate, located
-from seeklog.log.segment import Segment, cut_short
+from seeklog.log.reading import ALL_RECORDS, locate
+from seeklog.log.segment import ADVICE, Segment, cut_short
 from seeklog.record import batch_header, decode, record
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
@@ -50,7 +50,7 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
         try:
             header = BatchHeader(*batch_header.read_header(data, at, origin))
         except CorruptionError as error:
-            raise located(error, segment) from error
+            raise segment.located(error) from error
         if header.size > size - position:
             raise CorruptBatch(
                 f"the batch claims {header.size} bytes, the segment ends after {size - position}",
@@ -103,5 +103,5 @@ def _count_inside(segment: Segment, position: int, header: BatchHeader, start: i
             raw, 0, position, 0, False, start, min(stop, INT64_MAX), ALL_RECORDS, ALL_RECORDS, 1, limit, out
         )
     except CorruptionError as error:
-        raise located(error, segment) from error
+        raise segment.located(error) from error
     return len(out)

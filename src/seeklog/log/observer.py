@@ -23,9 +23,8 @@ from seeklog.log.broker_visit import after_visit, look_for_visit
 from seeklog.log.directory import check_directory, has_broker
 from seeklog.log.host import Host
 from seeklog.log.keys.lookup import KeyLookup
-from seeklog.log.reading import ADVICE
 from seeklog.log.recovery import MAX_LOOKS, RecoveryReport, list_beside_writer
-from seeklog.log.segment import SCAN_CHUNK, Phase, Segment, Shared, Trust, whole_batch_size
+from seeklog.log.segment import ADVICE, SCAN_CHUNK, Phase, Segment, Shared, Trust, whole_batch_size
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import Seal
@@ -40,11 +39,11 @@ logger = logging.getLogger("seeklog")
 # How often a reader asks whether a broker has come to the directory.
 VISIT_LOOK_S = 0.5
 # How long a follower sleeps between two looks: at first, and at most.
-POLL_FIRST_S = 0.001
-POLL_MOST_S = 0.05
+MIN_POLL_S = 0.001
+MAX_POLL_S = 0.05
 FOLLOWED_ROLLS = 8
 # An index entry has 32 bits for an offset, less the segment's base: so many can be in a segment.
-SPAN_MOST = 2**31
+MAX_SPAN = 2**31
 
 
 _open_observers: weakref.WeakSet[Observer] = weakref.WeakSet()
@@ -116,7 +115,7 @@ class TailSegment(Segment):
         while self._size < file_size:
             data = self.shared.files.read(handle.number, wanted, self._size)
             taken, next_offset = batch_header.walk_batches(data, self._next_offset, self._is_trusted)
-            if next_offset - self.base_offset > SPAN_MOST:
+            if next_offset - self.base_offset > MAX_SPAN:
                 taken, next_offset = self._within_span(data)
             if not taken:
                 claimed = whole_batch_size(data) if len(data) >= 12 else 0
@@ -132,7 +131,7 @@ class TailSegment(Segment):
     def _within_span(self, data: bytes) -> tuple[int, int]:
         """Walk as `walk_batches` does, up to the batch, which it has met, that this segment cannot have."""
         at, next_offset = 0, self._next_offset
-        while (header := read_header(data, at)).next_offset - self.base_offset <= SPAN_MOST:
+        while (header := read_header(data, at)).next_offset - self.base_offset <= MAX_SPAN:
             at, next_offset = at + header.size, header.next_offset
         return at, next_offset
 
@@ -408,14 +407,14 @@ class Observer:
         """Look again and again until the high watermark is above `offset` or the time is over."""
         pause = threading.Event()
         give_up = inf if timeout is None else self.clock.monotonic() + timeout
-        delay = POLL_FIRST_S
+        delay = MIN_POLL_S
         while True:
             self.refresh()
             left = give_up - self.clock.monotonic()
             if self.high_watermark > offset or left <= 0 or self._is_closed:
                 return
             pause.wait(min(delay, left))
-            delay = min(2 * delay, POLL_MOST_S)
+            delay = min(2 * delay, MAX_POLL_S)
 
     @property
     def is_clean(self) -> bool:

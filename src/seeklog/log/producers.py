@@ -32,7 +32,7 @@ EXPIRATION_MS: Final = 24 * 3600 * 1000
 NO_SEQUENCE: Final = -1
 NONE: Final = -1
 _SEQUENCES: Final = INT32_MAX + 1
-EPOCH_MOST: Final = 2**15 - 1
+MAX_EPOCH: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class ProducerSequence:
     sequence: int = 0
 
     def __post_init__(self) -> None:
-        for name, most in (("producer_id", INT64_MAX), ("epoch", EPOCH_MOST), ("sequence", INT32_MAX)):
+        for name, most in (("producer_id", INT64_MAX), ("epoch", MAX_EPOCH), ("sequence", INT32_MAX)):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
                 raise UsageError(f"the {name} of a producer is an int from 0 to {most}, not {value!r}")

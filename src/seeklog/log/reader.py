@@ -40,7 +40,7 @@ from seeklog.log.observer import Observer
 from seeklog.log.partition import Partition
 from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport
-from seeklog.log.segment import SegmentReplaced
+from seeklog.log.segment import ADVICE, SegmentReplaced
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.log.view import View
 from seeklog.record import arrow
@@ -268,7 +268,7 @@ class LogReader:
             partition = self._fresh()
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
-            return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=reading.ADVICE)
+            return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=ADVICE)
         return translate(error, f"{self.location} cannot be read at offset {offset}")
 
     @contextlib.contextmanager
@@ -530,6 +530,11 @@ class Snapshot:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.view.segments)
+
+    @property
+    def clean_offset(self) -> int | None:
+        """Up to where seals say that the log was compacted; None: nowhere."""
+        return compaction.clean_offset_of(self.view)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:

@@ -14,8 +14,7 @@ from itertools import chain
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.files import Handle
 from seeklog.log.recovery import list_beside_writer
-from seeklog.log.segment import ADVICE as ADVICE
-from seeklog.log.segment import Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
+from seeklog.log.segment import ADVICE, Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
 from seeklog.log.view import View
 from seeklog.record import batch_header, decode, index_lookup
 from seeklog.record.batch import Batch, read_header, split_batches
@@ -212,7 +211,7 @@ class Cursor:
         """Go on at an offset in a newer view if files were replaced under this one; else raise the damage."""
         self._looks += 1
         if self._looks > MAX_LOOKS or not was_overtaken(self.view):
-            raise located(error, self.segment) from error
+            raise self.segment.located(error) from error
         self._resume(self.view, offset, SegmentReplaced(self.segment.path))
 
     def _resume(self, view: View, offset: int, error: FileNotFoundError) -> None:
@@ -350,11 +349,6 @@ class Cursor:
         return taken
 
 
-def located(error: CorruptionError, segment: Segment) -> CorruptionError:
-    """Return the error with the segment's file and what to do next."""
-    return type(error)(error.reason, path=segment.path, position=error.position, advice=error.advice or ADVICE)
-
-
 def read_records(view: View, start: int, stop: int, max_records: int, max_bytes: int, limit: int) -> list[Record]:
     """Return records from `start` on, below `stop`: at most `max_records`, from about `max_bytes` of log.
 
@@ -384,7 +378,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
             segment.shared.source,
         )
     except CorruptionError as error:
-        raise located(error, segment) from error
+        raise segment.located(error) from error
     if not contiguous:
         segment.check_bound(next_offset, position)
     max_bytes -= taken

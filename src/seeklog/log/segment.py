@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
-from seeklog.errors import CorruptBatch, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
 from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, read_entries
@@ -238,6 +238,10 @@ class Segment:
                 position=position,
                 advice=ADVICE,
             )
+
+    def located(self, error: CorruptionError) -> CorruptionError:
+        """Return the error with the segment's file and what to do next."""
+        return type(error)(error.reason, path=self.path, position=error.position, advice=error.advice or ADVICE)
 
     def end_before(self, next_offset: int) -> None:
         """Note where the segment ends."""

@@ -48,13 +48,15 @@ def _staging(path: str) -> translated:
 class Stager:
     """Writes one staged file. It belongs to the one thread that uses it."""
 
-    def __init__(self, files: Files, directory: str, *, key: str, now_ms: int, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(
+        self, files: Files, directory: str, *, key: str, now_ms: int, max_piece_bytes: int = PIECE_BYTES
+    ) -> None:
         self._files = files
         self._name = names.staged_name(key, now_ms=now_ms, unique=uuid.uuid4().hex)
         self._path = f"{directory}/{self._name}"
         with _staging(self._path):
             self._handle: Handle | None = Handle(files, self._path, write=True, create=True)
-        self._piece_bytes = piece_bytes
+        self._piece_bytes = min(PIECE_BYTES, max_piece_bytes)
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ends: list[int] = []

@@ -33,6 +33,7 @@ from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords
 from seeklog.files import Files, read_if_there, remove_if_there, replace_file
 from seeklog.log import reading, staging
+from seeklog.log.segment import ADVICE
 from seeklog.log.staging import StagedFile
 from seeklog.record.batch import BatchHeader, split_batches
 from seeklog.record.encode import stamp_append_time
@@ -219,7 +220,7 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
         raise LostRecords(
             f"the log ends at offset {partition.log_end_offset}, but a transaction was to go on at {part.base_offset}",
             path=partition.directory,
-            advice=reading.ADVICE,
+            advice=ADVICE,
         )
     if len(remaining) == len(part.files):
         # Files are removed only when all of them are appended.

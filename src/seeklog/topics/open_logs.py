@@ -30,7 +30,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked, translate
-from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
+from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
@@ -498,5 +498,5 @@ class OpenLogs:
 
 
 def _offsets_of(log: Log) -> RootLine:
-    cleaned = clean_offset_of(take_snapshot(log).view) if log.config.compacts else None
+    cleaned = take_snapshot(log).clean_offset if log.config.compacts else None
     return RootLine(log.recovery_point, log.log_start_offset, log.high_watermark, cleaned)

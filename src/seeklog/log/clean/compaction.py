@@ -32,8 +32,8 @@ from seeklog.files import is_full
 from seeklog.log.clean import swap
 from seeklog.log.clean.removing import Truncated
 from seeklog.log.partition import Partition
-from seeklog.log.reading import ADVICE, locate, located
-from seeklog.log.segment import Segment, check_fits, seal_of
+from seeklog.log.reading import locate
+from seeklog.log.segment import ADVICE, Segment, check_fits, seal_of
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
@@ -315,7 +315,7 @@ class _Run:
         self._partition = partition
         self._shared = partition.shared
         self._limit = partition.config.max_decompressed_bytes
-        self._slots_most = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
+        self._max_slots = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
         # Nobody who writes keys can know it, so nobody can make two of one hash.
         self._secret = os.urandom(SECRET_SIZE)
         self.goal = 0
@@ -371,7 +371,7 @@ class _Run:
         if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
             raise UsageError(
                 f"{self._partition.directory}: the batch at offset {todo.first_dirty_offset} has more keys than fit in "
-                f"a buffer of {self._slots_most * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
+                f"a buffer of {self._max_slots * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
             )
         verdicts = Verdicts(self._find_ended)
         last_offsets, last_epochs = self._partition.last_of_producers()
@@ -408,7 +408,7 @@ class _Run:
             if segment.next_offset > start and segment.base_offset < stop
         ]
         records = sum(segment.seal.record_count for segment in dirty if segment.seal is not None)
-        slots = min(self._slots_most, int(records * _SLOTS_PER_RECORD) + 2)
+        slots = min(self._max_slots, int(records * _SLOTS_PER_RECORD) + 2)
         offset_map = OffsetMap(slots, base_offset=start, secret=self._secret)
         verdicts = Verdicts(self._find_ended)
 
@@ -547,7 +547,7 @@ def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[in
         except CorruptionError as error:
             if error.path:
                 raise  # another segment's, which was read to judge over a batch of this one
-            raise located(error, segment) from error
+            raise segment.located(error) from error
         position += taken
         wanted = READ_CHUNK
     return False

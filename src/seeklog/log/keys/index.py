@@ -30,7 +30,6 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.files import Buffer
-from seeklog.log.reading import located
 from seeklog.log.segment import SCAN_CHUNK, Segment, check_fits
 from seeklog.log.side.seal import Seal
 from seeklog.record.crc import crc32c
@@ -160,7 +159,7 @@ def add_keys(table: KeyTable, segment: Segment, position: int, *, stop: int, lim
         try:
             taken = table.add(data, position, segment.contiguous, stop, limit)
         except CorruptionError as error:
-            raise located(error, segment) from error
+            raise segment.located(error) from error
         if taken or len(data) < 12 or len(data) >= (size := check_fits(data, position=position, segment=segment)):
             return taken
         wanted = size

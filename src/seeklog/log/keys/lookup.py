@@ -37,7 +37,7 @@ from seeklog.record.segment_state import SegmentState
 logger = logging.getLogger("seeklog")
 
 # What a log that may not write keeps of the indexes it had to make: those of some 18 million keys.
-MEMORY_MOST_BYTES = 256 << 20
+MAX_MEMORY_BYTES = 256 << 20
 _Identity = tuple[int, int, int, int]
 
 _lookups: weakref.WeakSet[KeyLookup] = weakref.WeakSet()
@@ -239,7 +239,7 @@ class KeyLookup:
                 return entries
         made = open_key_index(data, seal)
         assert isinstance(made, KeyEntries)
-        if self._memory_bytes + len(data) <= MEMORY_MOST_BYTES:
+        if self._memory_bytes + len(data) <= MAX_MEMORY_BYTES:
             self._in_memory[identity] = made
             self._memory_bytes += len(data)
         return made

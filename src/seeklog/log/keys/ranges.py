@@ -18,7 +18,7 @@ from seeklog.record.crc import crc32c
 from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries
 
 # A smaller one is fetched whole: one request that is longer costs less than five.
-WHOLE_MOST = 256 << 10
+MAX_WHOLE_BYTES = 256 << 10
 
 
 class PageDamaged(Exception):
@@ -93,7 +93,7 @@ def open_ranged(files: Files, path: str, seal: Seal) -> RangedKeys | str | None:
     Raises `OSError`, that it is not there among them.
     """
     size = files.file_size(path)
-    if size <= WHOLE_MOST:
+    if size <= MAX_WHOLE_BYTES:
         return None
     handle = Handle(files, path)
     layout = read_head(files.read(handle.number, HEAD_SIZE, 0), size, seal)

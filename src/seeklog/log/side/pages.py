@@ -18,7 +18,7 @@ from seeklog.record.crc import crc32c
 # A point read takes one or two pages. The table is a four-thousandth of the log: 256 KiB for a segment of 1 GiB.
 PAGE_SIZE: Final = 16 << 10
 # What a seal may say; a reader takes whole pages, and should not take much more than it wants.
-PAGE_SIZE_MOST: Final = 1 << 20
+MAX_PAGE_SIZE: Final = 1 << 20
 SUM_SIZE: Final = 4
 _SUM: Final = struct.Struct(">I")
 

@@ -31,7 +31,7 @@ from dataclasses import astuple, dataclass
 
 from seeklog import names
 from seeklog.files import Files, ReadOnlyFiles, replace_file
-from seeklog.log.side.pages import PAGE_SIZE_MOST, Pages
+from seeklog.log.side.pages import MAX_PAGE_SIZE, Pages
 from seeklog.record.crc import crc32c
 
 MAGIC = b"SLSL"
@@ -100,7 +100,7 @@ def decode_seal(data: bytes) -> Seal | None:
     pages = None
     if version == PAGED_VERSION:
         pages = Pages(*_PAGES.unpack_from(data, _BODY.size + _CLEAN.size))
-        if not 0 < pages.page_size <= PAGE_SIZE_MOST:
+        if not 0 < pages.page_size <= MAX_PAGE_SIZE:
             return None
     fields = [*fields, bool(flags & CONTIGUOUS), clean_offset, pages]
     return Seal(*fields)
