@@ -213,8 +213,7 @@ class Tour:
 
     def _title(self, text: str) -> None:
         self.chapter += 1
-        line = f"{self.chapter}. {text}"
-        self.terminal.write(f"\n\x1b[1m{line}\x1b[0m\n" if self.terminal.has_colors else f"\n{line}\n")
+        self.terminal.write(f"\n{self.terminal.bold(f'{self.chapter}. {text}')}\n")
 
     def _say(self, text: str) -> None:
         self.terminal.write(f"   {text}".rstrip() + "\n")

@@ -73,10 +73,7 @@ class Frame:
         self.across = Scale(low, high, LEFT, RIGHT)
         self.down = Scale(0, ticks[-1], FLOOR, TOP)
         self._grid = [
-            [
-                self.rule(tick, "grid"),
-                tag("text", text(tick), x=LEFT - 5, y=self.down(tick) + 4, class_="tick end"),
-            ]
+            [self.rule(tick, "grid"), tag("text", text(tick), x=LEFT - 5, y=self.down(tick) + 4, class_="tick end")]
             for tick in ticks
         ]
 
@@ -89,13 +86,7 @@ class Frame:
     ) -> Markup:
         height = max(min_height, FLOOR - self.down(value))
         return tag(
-            "rect",
-            tag("title", title),
-            x=x,
-            y=FLOOR - height,
-            width=max(min_width, width),
-            height=height,
-            class_=tone,
+            "rect", tag("title", title), x=x, y=FLOOR - height, width=max(min_width, width), height=height, class_=tone
         )
 
     def picture(self, marks: object, names: Names, *, label: str) -> Markup:
@@ -250,12 +241,7 @@ def lateness(late: Sizes) -> Markup:
     kinds = [*(f"{low} to {high}" for low, high in pairwise(edges)), "over a day"]
     bars = [
         frame.bar(
-            frame.across(at) + 1,
-            frame.across(1) - LEFT - 2,
-            count,
-            f"{kinds[at]}: {count:,}",
-            tone="d",
-            min_height=1.0,
+            frame.across(at) + 1, frame.across(1) - LEFT - 2, count, f"{kinds[at]}: {count:,}", tone="d", min_height=1.0
         )
         for at, count in enumerate(counts)
         if count
