@@ -204,7 +204,7 @@ def test_a_damaged_page_is_told_and_the_key_found_all_the_same(
             with caplog.at_level(logging.WARNING, "seeklog"):
                 for number in range(0, 40_000, 400):
                     assert log.latest_for_key(key_of(number)).offset == number  # type: ignore[union-attr]
-        assert "making the key index anew" in caplog.text
+        assert "rebuilding the key index" in caplog.text
 
 
 class Unanswering(RemoteFiles):
@@ -238,4 +238,4 @@ def test_a_small_index_at_a_url_is_read_and_one_that_cannot_be_is_made_anew(
                 found = log.latest_for_key(key_of(number))
                 assert found is not None
                 assert found.offset == number
-        assert ("making the key index anew: it cannot be read" in caplog.text) == is_down
+        assert ("rebuilding the key index: it cannot be read" in caplog.text) == is_down

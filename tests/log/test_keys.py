@@ -474,7 +474,7 @@ def test_a_damaged_side_file_changes_no_answer_and_is_told_once(
     with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=read_only) as log:
         for _ in range(3):
             assert {key: log.latest_for_key(key) for key in expected} == expected
-    told = [each for each in caplog.records if "key index anew" in each.message]
+    told = [each for each in caplog.records if "rebuilding the key index" in each.message]
     assert len(told) == (0 if damage == "missing" else 1)
     if not read_only:
         assert target.read_bytes() == whole
@@ -585,7 +585,7 @@ def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplo
     files.fails = True
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files) as log:
         assert {key: log.latest_for_key(key) for key in KEYS} == {key: expected.get(key) for key in KEYS}
-    assert "making the key index anew: it cannot be read" in caplog.text
+    assert "rebuilding the key index: it cannot be read" in caplog.text
 
 
 def test_batches_without_records_are_passed_over(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class PinnedSegment(NamedTuple):
     next_offset: int
     size: int
     trust: Trust
-    """What was known of its content, without the seal: that is not read again."""
+    """What was known of its content: the seal is not read again."""
     is_final: bool
     """Whether it was sealed: a file of another size is another file."""
     is_growing: bool = False
@@ -61,7 +61,7 @@ def _pinned(segment: Segment) -> PinnedSegment:
         segment.base_offset,
         segment.next_offset,
         segment.size,
-        segment.trust._replace(seal=None),
+        segment.trust,
         # The last one of an archive is sealed, too, though a reader of a log takes it for one that grows.
         is_final=segment.seal is not None or segment.is_resealed(),
         is_growing=not segment.is_bounded,
