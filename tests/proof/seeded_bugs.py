@@ -363,7 +363,7 @@ BUGS: Final = (
     Bug(
         10,
         "the lock stays after a close",
-        (Edit("_release", "self._lock_handle.close()"),),
+        (Edit("_release", "self._writer_lock.close()"),),
         ("lock-free-after-close",),
     ),
     # ---------------------------------------------------------------- 11: model

@@ -12,6 +12,7 @@ from log.workbench import CountingFiles, QuickFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
+from seeklog.log import take_snapshot
 from seeklog.log.side.root_offsets import RootLine, RootOffsets, decode_offsets, encode_offsets
 from store.workbench import append, open_file_count, open_store
 
@@ -310,7 +311,7 @@ def test_a_close_writes_up_to_where_seals_say_that_a_partition_is_compacted(tmp_
             store.create_topic(name, partitions=1, config=words)
             put(store, name, 20)
         store.compact("a")
-        active = store.log("a", 0)._source.view.segments[-1].base_offset
+        active = take_snapshot(store.log("a", 0)).view.segments[-1].base_offset
     assert root_offsets(tmp_path).cleaned == {A0: active}
     with open_store(tmp_path) as store, store._table.writing(A0) as log:
         log.truncate_to(active // 2)
@@ -346,7 +347,7 @@ def test_what_is_compacted_never_begins_where_a_broker_says(tmp_path: Path) -> N
     with open_store(tmp_path) as store:
         store.create_topic("a", partitions=1, config=WORDS)
         put(store, "a", 20)
-        active = store.log("a", 0)._source.view.segments[-1].base_offset
+        active = take_snapshot(store.log("a", 0)).view.segments[-1].base_offset
     as_a_broker_left_it(tmp_path, active)
     with open_store(tmp_path) as store:
         with store._table.writing(A0) as log:

@@ -17,15 +17,16 @@ from dataclasses import replace
 
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
-from seeklog.errors import DiskFull, OffsetOutOfRange, SeeklogError, UsageError
+from seeklog.errors import CorruptionError, DiskFull, LogLocked, OffsetOutOfRange, SeeklogError, UsageError
 from seeklog.files import Files, is_full, replace_file, sync_ancestors
 from seeklog.log import transaction
 from seeklog.log.active import ActiveSegment
 from seeklog.log.background import Maintenance, Watch
+from seeklog.log.borrowing import Note, WriterLock
 from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.clean.removing import Remover
 from seeklog.log.commit import GroupCommit
-from seeklog.log.directory import check_directory, lock_directory, lock_lone_directory
+from seeklog.log.directory import check_directory
 from seeklog.log.encoder import Encoder
 from seeklog.log.gate import Gate
 from seeklog.log.host import Host
@@ -57,10 +58,10 @@ class Partition:
     __slots__ = (
         "__weakref__",
         "_background",
-        "_lock_handle",
         "_now_ms",
         "_syncs_each",
         "_syncs_later",
+        "_writer_lock",
         "clock",
         "commit",
         "config",
@@ -114,7 +115,7 @@ class Partition:
         # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
         check_directory(files, directory, create=host is None)
         # A store keeps brokers out itself, for all of its partitions.
-        self._lock_handle = (lock_lone_directory if host is None else lock_directory)(files, directory)
+        self._writer_lock = WriterLock(files, directory, is_lone=host is None)
         self._background: Watch | None = None
         self.commit = GroupCommit(self.flush)
         self.remover = Remover(self)
@@ -125,7 +126,7 @@ class Partition:
         try:
             listing = self._open(host, inherited())
         except BaseException:
-            self._lock_handle.close()
+            self._writer_lock.close()
             raise
         try:
             # Before anybody can append anything else.
@@ -191,8 +192,9 @@ class Partition:
             scanned={each.segment.base_offset: each.has_producers for each in found.scanned},
         ):
             files.sync_directory(directory)
-        # Where the log was not closed, a truncation may have died after its cut, and a reader have looked before.
-        was_killed = own is not None and own.active is None
+        # Where the log was not closed, a truncation may have died after its cut, and a reader have looked before. A
+        # writer that has left a note was through with all that it did.
+        was_killed = own is not None and own.active is None and self._writer_lock.left != self._note()
         promises.generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self.checkpoint() != replace(own, active=None):
             promises.write(self.checkpoint())
@@ -208,11 +210,75 @@ class Partition:
         known = checkpoint.high_watermark if checkpoint is not None else first
         return max(known, published[1]) if published is not None and published[0] == EXPLICIT else known
 
+    # ------------------------------------------------------------ lending
+
+    def _note(self) -> Note:
+        """Return the last segment as it is now."""
+        return Note(self.unsealed.active.base_offset, self.unsealed.active.size)
+
+    def give_back(self) -> None:
+        """Make everything durable and let others write the log, until `borrow`. It stays open."""
+        with self.sync_lock:
+            self.gate.check()
+            self._sync(checkpoints=False)
+            if not self.unsealed.rolled:
+                with self.lock:
+                    self.gate.close("was given back: others may write it")
+                    self._writer_lock.give_back(self._note())
+                return
+        # There was no room for a seal. Another writer could not know that it is missing.
+        self.close()
+
+    def borrow(self) -> bool:
+        """Write the log again, with what others have appended; `LogLocked` if another holds it.
+
+        Returns False, and the log is closed, if they did more than append, or died: then it must be opened again.
+        """
+        with self.sync_lock, self.lock:
+            if not self._writer_lock.is_given_back:
+                return self.gate.refusal is None
+            try:
+                note = self._writer_lock.retake()
+                goes_on = note == "own" or (isinstance(note, Note) and self._take_in(note))
+            except (FileNotFoundError, CorruptionError):
+                goes_on = False
+            self._writer_lock.is_given_back = False
+            if goes_on:
+                self.gate.reopen()
+            else:
+                self.gate.close()
+                self._release()
+            return goes_on
+
+    def _take_in(self, note: Note) -> bool:
+        """Go on after what others have appended to the last segment; False if they did more than that."""
+        active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
+        if note.base_offset != active.base_offset or saved is None or saved.structure != own.structure:
+            return False
+        appended = active.take_in(note.size)
+        if appended is None:
+            return False
+        if batch_header.has_producers(appended, len(appended)):
+            self.producers.note(producer_batches(appended))
+        self.promises.saved = saved
+        self.log_end_offset = active.next_offset
+        if self.follows_write:
+            self.high_watermark = self.log_end_offset
+        self.note_synced(self.log_end_offset)
+        return True
+
     def close(self) -> None:
         """Sync everything, mark the log as cleanly closed and release it. Closing twice is nothing."""
         if self._background is not None:
             self._background.stop()
         with self.remover.closing(), self.sync_lock:
+            if self._writer_lock.is_given_back:
+                try:
+                    self.borrow()
+                except LogLocked:
+                    # Another process writes it now and closes it; what this one appended is synced.
+                    self.gate.close()
+                    self._release()
             if self.gate.is_closed:
                 return
             with self.lock:
@@ -248,7 +314,7 @@ class Partition:
         self.keys.clear()
         self.unsealed.close_files()
         self.publisher.close()
-        self._lock_handle.close()
+        self._writer_lock.close()
 
     def abandon(self) -> None:
         """Forget the log in a forked child: the parent holds the lock and goes on writing."""
@@ -458,6 +524,12 @@ class Partition:
             self._background.rolled()
         return self.unsealed.active
 
+    def roll_now(self) -> None:
+        """Start a new segment at the end of the log."""
+        with self.lock:
+            self.gate.check()
+            self.roll()
+
     # ------------------------------------------------------------ producers
 
     def next_sequence(self, producer_id: int) -> ProducerSequence | None:
@@ -500,8 +572,11 @@ class Partition:
         if self.makes_key_indexes:
             self.make_key_indexes()
 
-    def _sync(self) -> int:
-        """Sync all that was appended, seal what was rolled, move the recovery point; return it."""
+    def _sync(self, *, checkpoints: bool = True) -> int:
+        """Sync all that was appended, seal what was rolled, move the recovery point; return it.
+
+        It is persisted about once a second, unless `checkpoints` leaves that to a seal or a close.
+        """
         with self.sync_lock:
             unsealed = self.unsealed
             with self.lock:
@@ -514,8 +589,9 @@ class Partition:
             try:
                 for segment in (*rolled, active):
                     segment.sync()
-                self.producers.write(snapshots)
-                sealed = unsealed.seal(rolled, now_ms=self.clock.now_ms())
+                if snapshots:
+                    self.producers.write(snapshots)
+                sealed = unsealed.seal(rolled, now_ms=self.clock.now_ms()) if rolled else []
                 if has_new_names or sealed:
                     self.files.sync_directory(self.directory)
             except OSError as error:
@@ -524,7 +600,7 @@ class Partition:
                 self.view = unsealed.release_sealed(self.view, sealed)
                 unsealed.has_new_names = unsealed.has_new_names and unsealed.active is not active
                 self.note_synced(end)
-            if sealed or self.promises.is_due:
+            if sealed or (checkpoints and self.promises.is_due):
                 self.promises.try_write(self.checkpoint())
             return end
 

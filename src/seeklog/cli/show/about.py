@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog.cli import opening
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import Column, chosen_format, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, chosen_format, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig, canonical_word
 from seeklog.errors import SeeklogError
@@ -22,39 +22,34 @@ if TYPE_CHECKING:
     from seeklog.store import Store
 
 
-def _count(name: str, title: str = "") -> Column:
-    return Column(name, title, shown=amounts.count, is_right=True)
-
-
-_SIZE = Column("size_bytes", "size", shown=amounts.size, is_right=True)
+_SIZE = size_column("size_bytes", "size")
 PARTITIONS = (
-    Column("topic"),
-    Column("partition", is_right=True),
+    *PARTITION,
     Column("segments", shown=lambda found: str(len(found)) if isinstance(found, list) else str(found), is_right=True),
-    _count("records"),
+    count_column("records"),
     _SIZE,
-    _count("log_start_offset", "log start"),
-    _count("high_watermark", "high watermark"),
-    _count("log_end_offset", "log end"),
-    _count("recovery_point", "recovery point"),
+    count_column("log_start_offset", "log start"),
+    count_column("high_watermark", "high watermark"),
+    count_column("log_end_offset", "log end"),
+    count_column("recovery_point", "recovery point"),
     Column("leader_epoch", "epoch", is_right=True),
     Column("state"),
 )
 SEGMENTS = (
     Column("partition", is_right=True),
-    _count("base_offset", "base"),
-    _count("next_offset", "next"),
-    _count("records"),
+    count_column("base_offset", "base"),
+    count_column("next_offset", "next"),
+    count_column("records"),
     _SIZE,
     Column("oldest"),
     Column("newest"),
     Column("state"),
-    _count("index_entries", "index"),
-    _count("time_index_entries", "times"),
+    count_column("index_entries", "index"),
+    count_column("time_index_entries", "times"),
     Column("files", "beside it", shown=lambda found: " ".join(suffix.lstrip(".") for suffix in found)),
 )
 CONFIG = (Column("word"), Column("value"), Column("from"))
-GROUPS = (Column("group"), _count("lag"), Column("members", is_right=True))
+GROUPS = (Column("group"), count_column("lag"), Column("members", is_right=True))
 
 
 def write_about(
@@ -65,10 +60,9 @@ def write_about(
     topic: str | None,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> None:
     """Write what is known of these partitions, which lie in one store."""
-    chosen = chosen_format(terminal, row_format, as_json=as_json)
+    chosen = chosen_format(terminal, row_format)
     with contextlib.ExitStack() as opened:
         store = None
         if targets and targets[0].root is not None:

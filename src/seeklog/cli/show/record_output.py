@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import click
-
 from seeklog.cli.show.kcat_format import compile_format
 from seeklog.cli.show.neutral import neutral, neutral_bytes, printable
 from seeklog.cli.show.record_json import Moments, line_encoder
-from seeklog.cli.show.rows import Decorator, cell_width, chosen_format, csv_text, format_choice, padded
+from seeklog.cli.show.rows import cell_width, chosen_format, csv_text, padded
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 from seeklog.record.record import Record
@@ -30,19 +28,6 @@ MAX_CELL: Final = 32
 MAX_LINE: Final = 500
 
 
-def _format_options(*names: str) -> Decorator:
-    template = click.option(
-        *names, "template", metavar="FORMAT", help="As kcat's -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH."
-    )
-    choice = format_choice("record_format", FORMATS)
-    return lambda function: choice(template(function))
-
-
-format_options = _format_options("-f", "--template")
-# For a verb that has another use for -f.
-format_options_but_f = _format_options("--template")
-
-
 @dataclass(frozen=True, slots=True)
 class Writer:
     """Turns records into bytes, list by list, none of them empty."""
@@ -52,21 +37,27 @@ class Writer:
     tail: bytes = b""
 
 
-def make_writer(
-    terminal: Terminal, *, record_format: str | None, as_json: bool, template: str | None, utc: bool, partitions: int
-) -> Writer:
-    """Return what writes records as the options say; nothing that it writes to a terminal can steer that."""
-    if template is not None and (record_format is not None or as_json):
-        raise UsageError("a template says all of the format: leave out --format and --json")
-    if as_json and record_format not in (None, "jsonl"):
-        raise UsageError(f"--json and --format {record_format} are two formats: take one")
-    is_seen = terminal.shows_tables
-    if template is not None:
-        return _each(compile_format(template, is_neutral=is_seen))
-    chosen = chosen_format(terminal, record_format, as_json=as_json)
-    if chosen == "table":
-        return Writer(_Table(terminal, utc=utc, shows_partition=partitions > 1).encode)
-    return writer_of(chosen, utc=utc, is_seen=is_seen)
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the options --format, --json and --template ask for."""
+
+    record_format: str | None
+    as_json: bool
+    template: str | None
+
+    def writer(self, terminal: Terminal, *, utc: bool, partitions: int) -> Writer:
+        """Return what writes records in this format; nothing that it writes to a terminal can steer that."""
+        if self.template is not None and (self.record_format is not None or self.as_json):
+            raise UsageError("a template says all of the format: leave out --format and --json")
+        if self.as_json and self.record_format not in (None, "jsonl"):
+            raise UsageError(f"--json and --format {self.record_format} are two formats: take one")
+        is_seen = terminal.shows_tables
+        if self.template is not None:
+            return _each(compile_format(self.template, is_neutral=is_seen))
+        chosen = "jsonl" if self.as_json else chosen_format(terminal, self.record_format)
+        if chosen == "table":
+            return Writer(_Table(terminal, utc=utc, shows_partition=partitions > 1).encode)
+        return writer_of(chosen, utc=utc, is_seen=is_seen)
 
 
 def writer_of(chosen: str, *, utc: bool, is_seen: bool = False) -> Writer:

@@ -9,13 +9,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
+from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral, neutral_json
 from seeklog.cli.show.terminal import Terminal
 
 FORMATS = ("table", "jsonl", "json", "csv")
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def _as_text(value: Any) -> str:
@@ -32,21 +30,21 @@ class Column:
     is_right: bool = False
 
 
-def format_choice(name: str, choices: Sequence[str]) -> Decorator:
-    """Return a decorator that gives a verb `--format`, as the parameter `name`, and `--json`."""
-    as_json = click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")
-    chosen = click.option(
-        "--format", name, type=click.Choice(choices), help="By default a table on a terminal, and JSON lines in a pipe."
-    )
-    return lambda function: chosen(as_json(function))
+def count_column(name: str, title: str = "") -> Column:
+    return Column(name, title, shown=amounts.count, is_right=True)
 
 
-formats = format_choice("row_format", FORMATS)
+def size_column(name: str, title: str = "") -> Column:
+    return Column(name, title, shown=amounts.size, is_right=True)
 
 
-def chosen_format(terminal: Terminal, named: str | None, *, as_json: bool) -> str:
-    """Return the format that `--format` and `--json` ask for, or else the one for the reader of stdout."""
-    return "jsonl" if as_json else named or ("table" if terminal.shows_tables else "jsonl")
+# The columns that a row about a partition begins with.
+PARTITION = (Column("topic"), Column("partition", is_right=True))
+
+
+def chosen_format(terminal: Terminal, named: str | None) -> str:
+    """Return the format that the user named, or else the one for the reader of stdout."""
+    return named or ("table" if terminal.shows_tables else "jsonl")
 
 
 def write_rows(
@@ -55,10 +53,9 @@ def write_rows(
     rows: Iterable[Mapping[str, Any]],
     *,
     row_format: str | None,
-    as_json: bool = False,
 ) -> None:
     """Write rows, whose values are what JSON can hold; a table shows those that have a column."""
-    chosen = chosen_format(terminal, row_format, as_json=as_json)
+    chosen = chosen_format(terminal, row_format)
     if chosen == "table":
         _write_table(terminal, columns, rows)
     elif chosen == "jsonl":
