@@ -31,7 +31,7 @@ class Encoder:
         self.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
 
     def check_keys(self, records: Sequence[Record]) -> None:
-        """Refuse records without key where the latest of each key is kept: they could never be told apart."""
+        """Refuse records without key where the latest of each key is kept: nothing would distinguish them."""
         if self.needs_keys and any(isinstance(record, Record) and record.key is None for record in records):
             raise self.missing_key()
 

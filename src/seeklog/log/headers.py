@@ -30,7 +30,7 @@ class Census(NamedTuple):
     batch_count: int = 0
     record_count: int = 0
     first_timestamp_ms: int = NO_TIMESTAMP
-    """The time of the first record, or -1 if the headers do not tell it."""
+    """The time of the first record, or -1 if the headers do not have it."""
     max_timestamp_ms: int = NO_TIMESTAMP
 
 
@@ -85,7 +85,7 @@ def take_census(segment: Segment, start: int, stop: int, *, limit: int) -> Censu
 
 
 def first_timestamp_ms(header: BatchHeader) -> int:
-    """Return the time of a batch's first record, or -1 where only the record tells it."""
+    """Return the time of a batch's first record, or -1 where only the record has it."""
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp_ms
     return NO_TIMESTAMP if header.attributes & DELETE_HORIZON else header.base_timestamp_ms

@@ -126,7 +126,7 @@ class TailSegment(Segment):
                 continue
             wanted = SCAN_CHUNK
             self._size, self._next_offset = self._size + taken, next_offset
-            # Index entries are read with the file, so they are looked up anew when it has grown.
+            # Index entries are read with the file, so they are read again when it has grown.
             self.loaded.indexes = None
 
     def _within_span(self, data: bytes) -> tuple[int, int]:

@@ -165,7 +165,7 @@ class Partition:
             now_ms=self.clock.now_ms(),
         )
         if own is None:
-            # Nobody has made the directory's own name durable yet, whoever made it.
+            # The directory's own name may not be durable yet.
             sync_ancestors(files, directory)
         self.recovery = mended.report
         self.unsealed = UnsealedSegments(shared, mended.active)
@@ -693,7 +693,7 @@ class Partition:
         return self.keys.make_missing(self.view, sync_when_due)
 
     def keep_key_index(self, segment: Segment, data: bytes) -> bool:
-        """Write a sealed segment's key index, unless the segment has gone; tell whether it is there.
+        """Write a sealed segment's key index, unless the segment has gone; return whether it is there.
 
         What takes segments away holds the same lock, so no index outlives its segment.
         """

@@ -394,7 +394,7 @@ class LogReader:
         return stop if record is None else record.offset
 
     def seek(self, offset: int) -> Seek:
-        """Find an offset through the index and tell segment, position, and what was scanned to get there."""
+        """Find an offset through the index; return segment, position, and what was scanned to get there."""
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:

@@ -34,7 +34,7 @@ from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# A reader whose looks a compaction spoils so often goes by the last one; what it opens tells it of the rest.
+# A reader whose looks a compaction spoils so often goes by the last one, and meets the rest when it opens files.
 MAX_LOOKS = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
@@ -79,7 +79,7 @@ class RecoveryReport:
     scanned_batches: int = 0
     scanned_bytes: int = 0
     rebuilt_indexes: int = 0
-    """Segments whose indexes were written anew."""
+    """Segments whose indexes were rebuilt."""
     cut_bytes: int = 0
     """Bytes taken off the log and kept in `torn_files`."""
     cut_reason: str = ""
@@ -111,7 +111,7 @@ class Survey:
 
     segments: list[Segment] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
-    """Files that a crash left behind and that have no meaning any more."""
+    """Files that a crash has left and that have no meaning any more."""
     sealed: list[Segment] = field(default_factory=list)
     """Segments taken as they are."""
     scanned: list[Scanned] = field(default_factory=list)
@@ -120,7 +120,7 @@ class Survey:
 
 
 def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
-    """Return the segments of a listing in order, each as far as its file's size tells."""
+    """Return the segments of a listing in order, each as large as its file."""
     found = {}
     for name in listing:
         if name.endswith(names.LOG):
@@ -217,7 +217,7 @@ def _log_files(listing: Iterable[str]) -> dict[str, int]:
 def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> int:
     """Finish compactions that a crash interrupted: give the segments their names; return how many there were.
 
-    Every one of them is scanned, so that its indexes and its seal are made anew.
+    Every one of them is scanned, so that its indexes and its seal are rebuilt.
     """
     originals = load_segments(shared, listing)
     count = 0
@@ -337,7 +337,7 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
     if segment.size < seal.size:
         lost = f"the file has {segment.size} bytes, its seal says {seal.size}"
     elif seal.contiguous and seal.next_offset != segment.next_offset:
-        lost = f"offsets {seal.next_offset} to {segment.next_offset - 1} are missing behind this segment"
+        lost = f"offsets {seal.next_offset} to {segment.next_offset - 1} are missing after this segment"
     if lost:
         raise LostRecords(lost, path=segment.path, position=min(segment.size, seal.size), advice=REFUSED)
     if segment.size > seal.size:

@@ -1,7 +1,7 @@
 """Staged files: finished batches that lie in a partition's directory until their transaction is committed.
 
-A staged file is a run of whole v2 batches, each with base offset 0. Those who stage need no lock: every file has a
-name of its own. What is staged is no part of the log until a transaction (`storage.transaction`) names it; what no
+A staged file is a run of whole v2 batches, each with base offset 0. Staging needs no lock: every file has a
+name of its own. What is staged is not part of the log until a transaction (`seeklog.log.transaction`) names it; what no
 transaction ever names is removed when it is a day old.
 """
 
@@ -65,7 +65,7 @@ class Stager:
         self._record_count = 0
 
     def add(self, batch: bytes, *, record_count: int) -> None:
-        """Add a whole batch behind the others."""
+        """Add a whole batch after the others."""
         if self._pending_bytes + len(batch) > self._piece_bytes:
             self._write_out()
         self._pending.append(batch)
@@ -85,7 +85,7 @@ class Stager:
         self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> StagedFile:
-        """Make the file's bytes durable and let it go. Its name is durable once the directory is synced."""
+        """Make the file's bytes durable and release it. Its name is durable once the directory is synced."""
         self._write_out()
         assert self._handle is not None, "a file is finished once"
         with _staging(self._path):

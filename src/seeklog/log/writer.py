@@ -90,7 +90,7 @@ class Log(LogReader):
 
     @property
     def has_failed(self) -> bool:
-        """Whether a write or a sync has failed, so that only opening it anew lets it accept appends again."""
+        """Whether a write or a sync has failed, so that it must be opened again to accept appends."""
         return self._partition.is_over and not self._is_closed
 
     # ------------------------------------------------------------ appending
@@ -156,7 +156,7 @@ class Log(LogReader):
     def borrow(self) -> bool:
         """Write a log again that was given back, after what others have appended; `LogLocked` if another writes it.
 
-        Returns False, and closes the log, if others did more than append: then open it anew.
+        Returns False, and closes the log, if others did more than append: then open it again.
         """
         with translated(f"{self._partition.directory} cannot be written"):
             return self._partition.borrow()
@@ -168,7 +168,7 @@ class Log(LogReader):
         self._partition.advance_high_watermark(offset)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batch that holds `offset` and everything behind it; return the new end of the log."""
+        """Drop the batch that holds `offset` and everything after it; return the new end of the log."""
         with self._naming_unreadable(offset):
             return self._partition.remover.truncate_to(offset)
 
@@ -238,7 +238,7 @@ class _SharedReader(LogReader):
 
 def append_part(log: Log, part: transaction.Part) -> None:
     """Append a partition's part of a transaction that is being committed: durable on return, its staging removed."""
-    # While batches are staged and in the log, they must be the same: after a crash nothing else tells them apart.
+    # While batches are staged and in the log, they must be the same: after a crash nothing else distinguishes them.
     with log._partition.remover.compacting():
         transaction.append_part(log._partition, part)
         transaction.close_part(log._partition, part)

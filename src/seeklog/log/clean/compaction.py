@@ -1,6 +1,6 @@
 """Compaction: of each key the latest record stays, with its offset; what older ones there are goes. Kafka's rules.
 
-The log has a clean part, in which no key comes twice, and a dirty one behind it, appended since. A round reads the
+The log has a clean part, in which no key comes twice, and a dirty one after it, appended since. A round reads the
 dirty part and notes the last offset of each key in a map of bounded size; then it copies every segment up to where
 the map reaches, without the records that the map has later ones of. When the map was full before the end of the dirty
 part, another round goes on from there. `BatchFilter` says what stays of a batch.
@@ -131,7 +131,7 @@ def assess(sealed: Sequence[SegmentFacts], *, stop_offset: int, now_ms: int, con
 
 
 def can_join(state: SegmentState, facts: SegmentFacts, config: LogConfig) -> bool:
-    """Tell whether a segment still fits behind what was copied into a new one, were nothing of it to go."""
+    """Tell whether a segment still fits after what was copied into a new one, were nothing of it to go."""
     return (
         state.size + facts.size <= config.segment_bytes
         and len(state.offset_table) + facts.offset_index_size <= config.segment_index_bytes
@@ -184,7 +184,7 @@ def clean_offset_of(view: View) -> int | None:
 def _advised(sealed: Sequence[SegmentFacts], clean_offset: int) -> list[SegmentFacts]:
     """Return the facts as they are if a broker's cleaner has come to an offset, where no seal says anything.
 
-    An offset that lies behind the segments speaks of another log.
+    An offset after the segments is that of another log.
     """
     if not sealed or clean_offset > sealed[-1].next_offset:
         return list(sealed)
@@ -225,7 +225,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
                 run.goal = min(run.goal, todo.first_uncleanable_offset)
                 continue
             except FileNotFoundError as error:
-                # Retention may have been quicker; what is left is begun anew.
+                # Retention may have been quicker; what is left is begun again.
                 if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
                     raise
             except (CorruptionError, Truncated):
@@ -281,7 +281,7 @@ def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
             size=segment.size,
             record_count=seal.record_count,
             clean_offset=max(segment.base_offset, seal.clean_offset),
-            # Only where a record may be overdue anybody must know how old the first one is.
+            # The age of the first record matters only where one may be overdue.
             first_timestamp_ms=_first_timestamp(segment) if partition.config.max_compaction_lag_ms < INT64_MAX else -1,
             max_timestamp_ms=seal.max_timestamp_ms,
             offset_index_size=_size_of(segment, names.OFFSET_INDEX),
@@ -292,7 +292,7 @@ def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
 
 
 def _size_of(segment: Segment, suffix: str) -> int:
-    """Return the size of an index file; one that is missing is made anew when it is needed."""
+    """Return the size of an index file; one that is missing is rebuilt when it is needed."""
     try:
         return segment.shared.files.file_size(segment.shared.path(segment.base_offset, suffix))
     except FileNotFoundError:
@@ -305,7 +305,7 @@ def _first_timestamp(segment: Segment) -> int:
 
 
 class _Unstable(Exception):
-    """The batches themselves tell of a transaction that has not ended, in what was to be compacted."""
+    """The batches show a transaction that has not ended, in what was to be compacted."""
 
 
 class _Run:
@@ -316,7 +316,7 @@ class _Run:
         self._shared = partition.shared
         self._limit = partition.config.max_decompressed_bytes
         self._max_slots = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
-        # Nobody who writes keys can know it, so nobody can make two of one hash.
+        # A writer of keys cannot know it, and so cannot make two of one hash.
         self._secret = os.urandom(SECRET_SIZE)
         self.goal = 0
         """What is dirty when the compaction begins, and no more, is done in the end: appends do not stop meanwhile."""
@@ -343,9 +343,9 @@ class _Run:
         return _assess(partition, _facts(partition), stop_offset=stop)
 
     def _find_ended(self) -> EndedTransactions:
-        """Return how transactions ended, up to behind all that is compacted in this round.
+        """Return how transactions ended, for all that is compacted in this round.
 
-        What is known of producers would tell of those that have not; but much hangs on it, and the log is the truth.
+        What is known of producers would show those that have not; but much hangs on it, and the log is the truth.
         """
         if self._ended is None or self._ended.stop_offset < self._bound:
             ended = EndedTransactions(self._partition.high_watermark)

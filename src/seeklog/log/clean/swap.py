@@ -8,7 +8,7 @@ The files go through three names, in this order, each step durable before the ne
 
 The rename of the last `.cleaned` to `.swap` is the commit: Kafka's rule, which `recovery` follows, is that a `.swap`
 counts unless a `.cleaned` of the same base or a lower one is there. Therefore none may be left from before. The other
-segments that the swap stands for are gone for good before it gets its name, because nothing would tell them apart then;
+segments that the swap stands for are gone for good before it gets its name, because nothing would distinguish them then;
 the one that has its number is replaced by the rename. The old seal must be gone before, too: it speaks of another file.
 """
 
@@ -24,7 +24,7 @@ from seeklog.log.segment import Shared
 from seeklog.log.side.seal import Seal, encode_seal
 from seeklog.record.segment_state import SegmentState
 
-# The seal goes first: who sees an index of the new segment sees that the seal is another, too.
+# The seal goes first: a reader of an index of the new segment finds that the seal is another, too.
 _IN_PLACE: Final = (names.SEAL, *(suffix for suffix in names.BESIDE_LOG if suffix != names.SEAL))
 SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACTION_INDEX)
 
@@ -36,7 +36,7 @@ def write_sides(
 
     The last segment of a log has no seal, and none of a broker's has one.
 
-    Where there was such an index an empty one is written, too: after a crash nothing else tells the old from the new,
+    Where there was such an index an empty one is written, too: after a crash nothing else distinguishes the old from the new,
     and an entry without its marker would have consumers skip what is committed later.
     """
     tables = {

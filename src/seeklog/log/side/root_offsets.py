@@ -92,7 +92,7 @@ class RootOffsets:
         )
 
     def update(self, known: Mapping[TopicPartition, RootLine], there: Collection[TopicPartition]) -> bool:
-        """Take in what is known of partitions, and keep only those there; tell whether that changed anything."""
+        """Take in what is known of partitions, and keep only those there; return whether that changed anything."""
         before = [dict(table) for table in self._tables]
         for place, table in enumerate(self._tables):
             gone = set()
@@ -147,7 +147,7 @@ class RootWatch:
 
 
 def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], Checkpoint | None]:
-    """Return what tells what the root says of a partition that is opened by itself; nothing where it lies alone."""
+    """Return a function for what the root says of a partition that is opened by itself: nothing where it lies alone."""
     partition = names.parse_partition_name(os.path.basename(directory))
     root = os.path.dirname(directory)
     if partition is None or not is_root(files, root):

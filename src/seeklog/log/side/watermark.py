@@ -2,7 +2,7 @@
 
 `seeklog-watermark` is 16 bytes, big-endian, written in place with one write:
 
-    0  crc              uint32   CRC-32C of the 12 bytes behind it
+    0  crc              uint32   CRC-32C of the 12 bytes after it
     4  mode             int32    0: the watermark follows the write; read to the last whole batch
                                  1: `high_watermark` is the first offset that must not be read
     8  high_watermark   int64
