@@ -34,7 +34,7 @@ def test_batches_come_back_in_pieces_of_whole_ones(
     tmp_path: Path, count: int, piece_bytes: int, pieces: list[int]
 ) -> None:
     """Goal: a batch larger than a piece is a piece of its own."""
-    staged = stage(tmp_path, count, max_piece_bytes=piece_bytes)
+    staged = stage(tmp_path, count, piece_bytes=piece_bytes)
 
     assert list(read_staged(QuickFiles(), str(tmp_path), staged)) == [BATCH * number for number in pieces]
     assert (staged.size, staged.record_count) == (count * len(BATCH), count * COUNT)

@@ -119,7 +119,7 @@ class KnownProducers:
             self.write({end: encode_snapshot(self.state.entries())})
 
     def keep_at(self, view: View, offset: int, *, end: int) -> bool:
-        """Have a snapshot of what was known at an offset, before the log is deleted below it; return if one was written.
+        """Have a snapshot at an offset, before the log is deleted below it; return whether one was written.
 
         A crash may have prevented the one that a roll asks for, and nothing else would say the same.
         So a full disk is not passed over here. What is known where the log ends needs no look at what lies below.

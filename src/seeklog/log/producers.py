@@ -188,7 +188,7 @@ class ProducerState:
     def last_offsets(self, *, now_ms: int) -> dict[int, int]:
         """Return, for each producer that is remembered, the last offset of its last batch.
 
-        Compaction keeps these batches, if need be without records: from them the next open learns which sequence comes next.
+        Compaction keeps these batches, if need be without records: an open learns from them which sequence comes next.
         """
         return {
             entry.producer_id: entry.last_offset

@@ -8,8 +8,8 @@ The files go through three names, in this order, each step durable before the ne
 
 The rename of the last `.cleaned` to `.swap` is the commit: Kafka's rule, which `recovery` follows, is that a `.swap`
 counts unless a `.cleaned` of the same base or a lower one is there. Therefore none may be left from before. The other
-segments that the swap stands for are gone for good before it gets its name, because nothing would distinguish them then;
-the one that has its number is replaced by the rename. The old seal must be gone before, too: it speaks of another file.
+segments that the swap stands for are gone for good before it gets its name, because nothing would distinguish them
+then; the one that has its number is replaced by the rename. The old seal must be gone before, too.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def write_sides(
 
     The last segment of a log has no seal, and none of a broker's has one.
 
-    Where there was such an index an empty one is written, too: after a crash nothing else distinguishes the old from the new,
-    and an entry without its marker would have consumers skip what is committed later.
+    Where there was such an index an empty one is written, too: after a crash nothing else distinguishes the old from
+    the new, and an entry without its marker would have consumers skip what is committed later.
     """
     tables = {
         names.OFFSET_INDEX: bytes(state.offset_table),

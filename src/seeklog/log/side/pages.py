@@ -1,7 +1,7 @@
 """Checksums of a segment's log, page by page: the proof of what no batch's own CRC covers, wherever a reader begins.
 
-Kafka's CRC leaves out where a batch says that it stands. In a segment without gaps its neighbours prove it; where gaps are
-lawful nothing does but the bytes as they were when the segment was sealed. So the seal of such a segment ends with a
+Kafka's CRC leaves out where a batch says that it stands. In a segment without gaps its neighbours prove it; where gaps
+are lawful nothing does but the bytes as they were when it was sealed. So the seal of such a segment ends with a
 table: the CRC-32C of each page of the `.log` file, a uint32, big-endian; the last page may be short. The head of the
 seal has the size of a page, and the CRC-32C of the table.
 """
