@@ -43,10 +43,10 @@ class WriterLock:
             self._let_broker_in()
             raise
 
-    def give_back(self, note: Note) -> None:
-        """Let others take the lock, and leave a note for them."""
+    def give_back(self, *, base_offset: int, size: int) -> None:
+        """Let others take the lock, and leave a note of the last segment for them."""
         self.is_given_back = True
-        self._lock.release(f"{note.base_offset} {note.size}")
+        self._lock.release(f"{base_offset} {size}")
 
     def retake(self) -> Note | Literal["own"] | None:
         """Take the lock again; return the last holder's note: "own" if nobody has held it in between, None if none.

@@ -72,11 +72,9 @@ class Encoder:
         """Return whole batches with the time of their append in them, if the log stamps records with its own clock."""
         return encode.stamp_append_time(raw, self._now_ms()) if self.attributes & LOG_APPEND_TIME else raw
 
-    def check_size(self, batches: bytes, limit: int) -> None:
-        """Refuse batches that are too large to be written together."""
-        if len(batches) > limit:
-            setting = "segment_bytes" if limit == self._config.segment_bytes else "max_message_bytes"
-            raise RecordTooLarge(
-                f"the batch for {self._directory} has {len(batches):,} bytes, {setting} is {limit:,}; nothing was "
-                "written"
-            )
+    def too_large(self, size: int, limit: int) -> RecordTooLarge:
+        """Return the error for batches that cannot be written together."""
+        setting = "segment_bytes" if limit == self._config.segment_bytes else "max_message_bytes"
+        return RecordTooLarge(
+            f"the batch for {self._directory} has {size:,} bytes, {setting} is {limit:,}; nothing was written"
+        )

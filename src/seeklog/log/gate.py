@@ -30,10 +30,6 @@ class Gate:
         """Refuse everything from now on."""
         self.refusal = LogClosed(f"{self._directory} {reason}")
 
-    def reopen(self) -> None:
-        """Take appends again."""
-        self.refusal = None
-
     def check(self) -> None:
         """Raise if the log is closed or has failed."""
         if self.refusal is not None:

@@ -194,7 +194,11 @@ class Partition:
             files.sync_directory(directory)
         # Where the log was not closed, a truncation may have died after its cut, and a reader have looked before. A
         # writer that has left a note was through with all that it did.
-        was_killed = own is not None and own.active is None and self._writer_lock.left != self._note()
+        was_killed = (
+            own is not None
+            and own.active is None
+            and self._writer_lock.left != (mended.active.base_offset, mended.active.size)
+        )
         promises.generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self.checkpoint() != replace(own, active=None):
             promises.write(self.checkpoint())
@@ -212,19 +216,17 @@ class Partition:
 
     # ------------------------------------------------------------ lending
 
-    def _note(self) -> Note:
-        """Return the last segment as it is now."""
-        return Note(self.unsealed.active.base_offset, self.unsealed.active.size)
-
     def give_back(self) -> None:
         """Make everything durable and let others write the log, until `borrow`. It stays open."""
         with self.sync_lock:
-            self.gate.check()
+            if self.gate.refusal is not None:
+                self.gate.check()
             self._sync(checkpoints=False)
             if not self.unsealed.rolled:
                 with self.lock:
+                    active = self.unsealed.active
                     self.gate.close("was given back: others may write it")
-                    self._writer_lock.give_back(self._note())
+                    self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
                 return
         # There was no room for a seal. Another writer could not know that it is missing.
         self.close()
@@ -244,7 +246,7 @@ class Partition:
                 goes_on = False
             self._writer_lock.is_given_back = False
             if goes_on:
-                self.gate.reopen()
+                self.gate.refusal = None
             else:
                 self.gate.close()
                 self._release()
@@ -394,13 +396,15 @@ class Partition:
         """
         encoder, batch = self.encoder, b""
         records = records if isinstance(records, list) else list(records)
-        encoder.check_keys(records)
+        if encoder.needs_keys:
+            encoder.check_keys(records)
         if encoder.codec:
             # Compression is slow enough to keep it outside the lock; the offset is stamped inside.
             batch = encoder.encode(records, base_offset=0, leader_epoch=self.leader_epoch, producer=producer)
             encoder.check_readable(records)
         with self.lock:
-            self.gate.check()
+            if self.gate.refusal is not None:
+                self.gate.check()
             first, epoch = self.log_end_offset, self.leader_epoch
             if batch:
                 batch = encode.stamp(batch, first, epoch)
@@ -483,7 +487,9 @@ class Partition:
                 f"{self.directory}: the largest offset is {INT64_MAX - 1}, and this would get {end - 1}; nothing was "
                 "written"
             )
-        self.encoder.check_size(batches, self.encoder.max_batch_bytes if max_bytes is None else max_bytes)
+        limit = self.encoder.max_batch_bytes if max_bytes is None else max_bytes
+        if len(batches) > limit:
+            raise self.encoder.too_large(len(batches), limit)
         active = self.unsealed.active
         return self.roll() if active.state.must_roll_before(batches) else active
 
@@ -597,7 +603,8 @@ class Partition:
             except OSError as error:
                 raise self.gate.fail("a sync", error) from error
             with self.lock:
-                self.view = unsealed.release_sealed(self.view, sealed)
+                if sealed:
+                    self.view = unsealed.release_sealed(self.view, sealed)
                 unsealed.has_new_names = unsealed.has_new_names and unsealed.active is not active
                 self.note_synced(end)
             if sealed or (checkpoints and self.promises.is_due):
