@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cases import for_each
 from record.batches import CODECS, HEADER_SIZE, LIMIT, Row, Sketch, T, batch_of, record_body, seal, sized, varint
 from record.twins import KERNEL, load_twin
 from seeklog.errors import CorruptBatch, InvalidRecord
@@ -357,7 +358,7 @@ def test_check_keyed_names_the_record(codec: int) -> None:
         check_keyed(batch([b"a", None], codec=codec), LIMIT)
 
 
-@pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 26))
+@for_each("place", range(HEADER_SIZE, HEADER_SIZE + 26))
 def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
     """Goal: no byte of the records, whatever it says under a valid CRC, makes the filter read outside of them."""
     sound = batch([b"a", b"a"])
@@ -491,7 +492,7 @@ def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions
             run(wrong)
 
 
-@pytest.mark.parametrize("kept", range(1, HEADER_SIZE + 5))
+@for_each("kept", range(1, HEADER_SIZE + 5))
 def test_a_batch_that_is_not_all_there_waits_for_its_rest(kept: int) -> None:
     first = batch([b"a"])
     raw = first + batch([b"b"], base_offset=1)[:kept]

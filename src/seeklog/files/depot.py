@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from seeklog import names
 from seeklog.errors import LogLocked
+from seeklog.files.durable import read_parts, write_parts
 from seeklog.files.local import Files, OsFiles, absolute
 from seeklog.files.lock import take_lock
 from seeklog.files.remote import as_os_errors, open_filesystem
@@ -123,14 +124,7 @@ class DirectoryDepot:
         return sizes
 
     def read(self, path: str) -> Iterator[bytes]:
-        handle = self._files.open(f"{self.location}/{path}")
-        try:
-            position = 0
-            while part := self._files.read(handle, PART, position):
-                position += len(part)
-                yield part
-        finally:
-            self._files.close(handle)
+        return read_parts(self._files, f"{self.location}/{path}", size=PART)
 
     def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         files, target = self._files, f"{self.location}/{path}"
@@ -139,7 +133,7 @@ class DirectoryDepot:
             self._make(directory)
         temporary = names.temporary_name(target, uuid.uuid4().hex)
         try:
-            self._write(temporary, parts)
+            write_parts(files, temporary, parts)
             if is_new and self._is_there(target):
                 raise _exists(target)
             files.rename(temporary, target)
@@ -148,17 +142,6 @@ class DirectoryDepot:
                 files.remove(temporary)
             raise
         files.sync_directory(directory)
-
-    def _write(self, path: str, parts: Iterable[bytes]) -> None:
-        handle = self._files.open(path, write=True, create=True)
-        try:
-            position = 0
-            for part in parts:
-                self._files.write(handle, part, position)
-                position += len(part)
-            self._files.sync(handle)
-        finally:
-            self._files.close(handle)
 
     def _is_there(self, path: str) -> bool:
         try:

@@ -124,9 +124,8 @@ class ActiveSegment(Segment):
         data = self.shared.files.read(handle.number, missing, state.size)
         if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
             return None
-        if missing:
-            # The other writer's entries are in the files, and need not be those of the tables here.
-            self._written = None
+        # The other writer's entries are in the files, and need not be those of the tables here.
+        self._written = None
         return data
 
     def sync(self) -> None:

@@ -219,15 +219,17 @@ class Partition:
     def give_back(self) -> None:
         """Make everything durable and let others write the log, until `borrow`. It stays open."""
         with self.sync_lock:
-            if self.gate.refusal is not None:
-                self.gate.check()
+            with self.lock:
+                if self.gate.refusal is not None:
+                    self.gate.check()
+                # No append gets in between the sync and the note.
+                self.gate.close("was given back: others may write it")
             self._sync(checkpoints=False)
             if not self.unsealed.rolled:
-                with self.lock:
-                    active = self.unsealed.active
-                    self.gate.close("was given back: others may write it")
-                    self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
+                active = self.unsealed.active
+                self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
                 return
+            self.gate.refusal = None
         # There was no room for a seal. Another writer could not know that it is missing.
         self.close()
 
@@ -242,7 +244,7 @@ class Partition:
             try:
                 note = self._writer_lock.retake()
                 goes_on = note == "own" or (isinstance(note, Note) and self._take_in(note))
-            except (FileNotFoundError, CorruptionError):
+            except (OSError, CorruptionError):
                 goes_on = False
             self._writer_lock.is_given_back = False
             if goes_on:
