@@ -155,7 +155,7 @@ class _Dissection:
         self._totals = _Totals()
         files = OsFiles()
         directory, name = os.path.split(os.path.abspath(path))
-        base_offset = int(name[:20]) if re.match(r"\d{20}\.", name) else _first_offset(files, path)
+        base_offset = int(name[:20]) if re.match(r"\d{20}\.", name) else _first_offset(path)
         self._segment = Segment(
             Shared(files, directory, LogConfig(), writable=False),
             base_offset,
@@ -283,13 +283,10 @@ class _Dissection:
             totals.next_offset = damage.resumed_offset
 
 
-def _first_offset(files: OsFiles, path: str) -> int:
+def _first_offset(path: str) -> int:
     """Return where a file without an offset in its name begins, as its first batch has it."""
-    handle = files.open(path)
-    try:
-        head = files.read(handle, 8, 0)
-    finally:
-        files.close(handle)
+    with open(path, "rb") as file:
+        head = file.read(8)
     offset = int.from_bytes(head, "big", signed=True)
     return offset if len(head) == 8 and 0 <= offset < 2**62 else 0
 
