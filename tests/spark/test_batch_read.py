@@ -514,5 +514,5 @@ def test_a_topic_that_was_made_anew_since_the_plan_is_a_loss(spark: SparkSession
         store.create_topic("t", partitions=1)
         append(store, "t", numbered(60, first=1000))
 
-    assert "t-0 was deleted, or made anew" in message_of(strict.count, DataLoss)
+    assert "t-0 was deleted or recreated" in message_of(strict.count, DataLoss)
     assert lenient.count() == 0

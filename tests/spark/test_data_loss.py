@@ -103,28 +103,28 @@ CASES = [
     Case(
         lose_to_retention,
         "START_OFFSET_RESET",
-        "orders-0 was to be read on from offset 20, but its records begin at 30 by now",
+        "orders-0 was to be read from offset 20, but its records begin at 30",
         "10 offsets are missing",
         span("orders", 0, 30, 40),
     ),
     Case(
         lose_everything_to_retention,
         "START_OFFSET_RESET",
-        "orders-0 was to be read on from offset 20, but its records begin at 40 by now",
+        "orders-0 was to be read from offset 20, but its records begin at 40",
         "20 offsets are missing",
         [],
     ),
     Case(
         cut,
         "PARTITION_OFFSET_CHANGED",
-        "orders-0 was read up to offset 20, but its records end at 12 now",
+        "orders-0 was read up to offset 20, but its records end at 12",
         "8 offsets are missing",
         [],
     ),
     Case(
         cut_and_grow,
         "PARTITION_OFFSET_CHANGED",
-        "orders-0 was read up to offset 20, but its records end at 15 now",
+        "orders-0 was read up to offset 20, but its records end at 15",
         "5 offsets are missing",
         [],
     ),
@@ -139,7 +139,7 @@ CASES = [
     Case(
         make_anew,
         "PARTITIONS_DELETED",
-        "partitions of topic orders were deleted and made anew: orders-0 (read up to offset 20), "
+        "partitions of topic orders were deleted and recreated: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
         "what came after in 2 partitions is missing",
         span("orders", 0, 0, 4),
@@ -147,7 +147,7 @@ CASES = [
     Case(
         make_anew_longer,
         "PARTITIONS_DELETED",
-        "partitions of topic orders were deleted and made anew: orders-0 (read up to offset 20), "
+        "partitions of topic orders were deleted and recreated: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
         "what came after in 2 partitions is missing",
         span("orders", 0, 0, 50),
@@ -162,7 +162,7 @@ CASES = [
     Case(
         add_a_partition_too_late,
         "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-        "orders-2 is new to the stream, but its records begin at offset 4 by now",
+        "orders-2 is new to the stream, but its records begin at offset 4",
         "4 offsets are missing",
         span("orders", 2, 4, 10),
     ),
@@ -376,7 +376,7 @@ def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Pat
     splits = list(stream.reader.partitions(start, end))
     with open_store(path) as store:
         store.delete_topic("orders")
-    with pytest.raises(DataLoss, match=re.escape("orders-0 was deleted, or made anew, since offsets 20 to 29")):
+    with pytest.raises(DataLoss, match=re.escape("orders-0 was deleted or recreated since offsets 20 to 29")):
         [batch for split in splits for batch in stream.reader.read(split)]
 
 
@@ -448,7 +448,7 @@ def test_a_topic_made_anew_between_two_runs_is_noticed_though_it_has_grown_past_
     with open_store(path) as store:
         make_anew_longer(store)
 
-    assert "were deleted and made anew" in message_of(collected.available, DataLoss)
+    assert "were deleted and recreated" in message_of(collected.available, DataLoss)
 
     tolerant = Collected(spark, path, tmp_path / "checkpoint", subscribe="orders", failOnDataLoss=False)
     tolerant.available()
