@@ -7,7 +7,6 @@ all of it has arrived. What `Store.archive` promises holds here, too.
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -28,7 +27,8 @@ from seeklog.archive.copying import (
 )
 from seeklog.archive.manifest import SegmentEntry
 from seeklog.archive.reading import Origin
-from seeklog.errors import NotAccessible, SeeklogError
+from seeklog.errors import NotAccessible
+from seeklog.files import translated
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
@@ -38,8 +38,6 @@ from seeklog.topics.description import Archived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-logger = logging.getLogger("seeklog")
 
 
 class _Target(NamedTuple):
@@ -72,47 +70,41 @@ def archive(
     with open_store(source, read_only=True, background=False) as store:
         store.check_archive_target(depot.location)
         sources = store.archivable(topics)
-        try:
-            with alone(depot):
-                for _ in range(LOOKS_MOST):
-                    with contextlib.suppress(SourceChanged):
-                        plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
-                        entries = _copied(spark, plan, store.origin, to, is_shown=progress)
-                        return finish_archive(plan, entries, depot)
-        except OSError as error:
-            raise NotAccessible(f"{store.location} cannot be archived to {depot.location}: {error}") from error
+        with translated(f"{store.location} cannot be archived to {depot.location}"), alone(depot):
+            for _ in range(LOOKS_MOST):
+                with contextlib.suppress(SourceChanged):
+                    plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
+                    entries = _copied(spark, plan, store.origin, to, path, is_shown=progress)
+                    return finish_archive(plan, entries, depot)
     raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
 
 
-def _copied(spark: SparkSession, plan: Plan, source: Origin, to: _Target, *, is_shown: bool) -> list[SegmentEntry]:
+def _copied(
+    spark: SparkSession, plan: Plan, source: Origin, to: _Target, path: str | os.PathLike[str], *, is_shown: bool
+) -> list[SegmentEntry]:
     """Copy what a plan says, and return the entries in its order."""
     packs = pack(list(enumerate(plan.copies)), _size)
-    shown = Progress(
-        "archive",
-        counts=[len(each) for each in packs],
-        sizes=[sum(map(_size, each)) for each in packs],
-        is_shown=is_shown,
-    )
+    shown = Progress.of("archive", packs, _size, is_shown=is_shown)
     results = dict(run_tasks(spark, packs, partial(_copy, source, to), progress=shown))
-    failures = [result for result in results.values() if isinstance(result, Exception)]
-    if failures:
-        # A source that has only changed is looked at again: first what is wrong.
-        raise min(failures, key=lambda failure: isinstance(failure, SourceChanged))
+    entries = []
+    for _, result in sorted(results.items()):
+        if isinstance(result, SourceChanged):
+            raise result
+        entries.append(result)
     size = sum(copy.size for copy in plan.copies)
-    shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s")
-    return [entry for _, entry in sorted(results.items()) if isinstance(entry, SegmentEntry)]
+    shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s", path=path)
+    return entries
 
 
-def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, SegmentEntry | Exception]:
-    """What a task does. Errors of ours come back as they are: Spark would try again and wrap them in its own."""
+def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, SegmentEntry | SourceChanged]:
+    """What a task does. A source that has changed is returned: the driver plans again."""
     number, copy = item
-    try:
-        depot = open_depot(to.location, storage_options=to.storage_options)
-        return number, copy_segment(copy, source.files(), depot, to.rules)
-    except (SeeklogError, SourceChanged) as error:
-        return number, error
-    except OSError as error:
-        return number, NotAccessible(f"{copy.partition} cannot be archived to {to.location}: {error}")
+    with translated(f"{copy.partition} cannot be archived to {to.location}"):
+        try:
+            depot = open_depot(to.location, storage_options=to.storage_options)
+            return number, copy_segment(copy, source.files(), depot, to.rules)
+        except SourceChanged as error:
+            return number, error
 
 
 def _size(item: tuple[int, Copy]) -> int:

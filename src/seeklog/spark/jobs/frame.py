@@ -7,22 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from seeklog.record.arrow import import_pyarrow
+from seeklog.spark.read.schema import arrow_schema
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 
-def frame_of(spark: SparkSession, columns: Mapping[str, str], rows: Sequence[tuple[object, ...]]) -> DataFrame:
-    """Return rows as a DataFrame; `columns` are names and types, which are string, int or bigint."""
-    import pyarrow
-
-    types = {"string": pyarrow.string(), "int": pyarrow.int32(), "bigint": pyarrow.int64()}
-    schema = pyarrow.schema([(name, types[word]) for name, word in columns.items()])
-    arrays = [pyarrow.array([row[place] for row in rows], field.type) for place, field in enumerate(schema)]
-    with no_word_of_pandas():
+def frame_of(spark: SparkSession, schema: StructType, rows: Sequence[Mapping[str, object]]) -> DataFrame:
+    """Return rows as a DataFrame; a column that a row does not have is null."""
+    with without_pandas_warning():
         if not rows and is_remote(spark):
             # Spark Connect refuses an Arrow table without rows.
-            return spark.createDataFrame([], ", ".join(f"{name} {word}" for name, word in columns.items()))
-        return spark.createDataFrame(pyarrow.Table.from_arrays(arrays, schema=schema))
+            return spark.createDataFrame([], schema)
+        return spark.createDataFrame(import_pyarrow().Table.from_pylist(list(rows), schema=arrow_schema(schema)))
 
 
 def is_remote(spark: SparkSession) -> bool:
@@ -31,8 +30,8 @@ def is_remote(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def no_word_of_pandas() -> Iterator[None]:
-    """Keep PySpark from warning of a pandas that is too new for it: nothing here is pandas'."""
+def without_pandas_warning() -> Iterator[None]:
+    """Keep PySpark from warning of a pandas that is too new for it: pandas is not used here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         yield

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seeklog.errors import UsageError
-from seeklog.spark.local.active import running_session
 from seeklog.spark.local.class_archive import archive_options, keep_recording
-from seeklog.spark.local.java import find_java, home_for_spark, is_virtual_environment
+from seeklog.spark.local.java import find_java, home_for_spark, write_if_changed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,8 +84,33 @@ def session(
     return running
 
 
+def running_session() -> SparkSession | None:
+    """Return the session of this process, made active in this thread, or None if there is none.
+
+    Spark keeps the active session by the thread of its JVM, and every Python thread has one of its own there. A read
+    goes by the session that it is called on. A write looks for its data source in the active session, so that without
+    this the first write of a thread fails with `DATA_SOURCE_NOT_FOUND`, and the second succeeds.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    other: SparkSession | None = getattr(SparkSession, "_instantiatedSession", None)
+    if other is None or other.sparkContext._jsc is None:
+        return None
+    make_active(other)
+    return other
+
+
+def make_active(spark: SparkSession) -> None:
+    """Make a session the active one of this thread."""
+    # No job runs: it is what PySpark offers that says so to the JVM.
+    spark.createDataFrame([], "nothing int")
+
+
 def is_given() -> bool:
-    """Tell whether somebody else has decided where this program's Spark runs."""
+    """Tell whether the environment has decided where this program's Spark runs."""
     return any(
         os.environ.get(name)
         for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER")
@@ -115,7 +139,7 @@ def prepare(master: str, memory: str) -> dict[str, str]:
         if "SPARK_HOME" not in os.environ:
             spark_home = _light_home(spark_home, cache, version=pyspark.__version__)
             os.environ["SPARK_HOME"] = str(spark_home)
-        options.append(f"-Dlog4j2.configurationFile={_written(cache / 'log4j2.properties', _LOGGING).as_uri()}")
+        options.append(f"-Dlog4j2.configurationFile={write_if_changed(cache / 'log4j2.properties', _LOGGING).as_uri()}")
         options.append(archive_options(java, cache=cache, jars=spark_home / "jars", version=pyspark.__version__))
     else:
         os.environ["JAVA_HOME"] = str(java.home)
@@ -154,7 +178,7 @@ def cache_directory() -> Path | None:
     given = os.environ.get("SEEKLOG_CACHE")
     if given:
         cache = Path(given)
-    elif is_virtual_environment():
+    elif sys.prefix != sys.base_prefix:
         cache = Path(sys.prefix) / "var" / "seeklog"
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seeklog"
@@ -184,16 +208,8 @@ def _light_home(real: Path, cache: Path, *, version: str) -> Path:
     return home
 
 
-def _written(path: Path, text: str) -> Path:
-    if not path.exists() or path.read_text() != text:
-        new = path.with_name(f"{path.name}.{os.getpid()}")
-        new.write_text(text)
-        new.replace(path)
-    return path
-
-
 def _let_workers_find_us() -> None:
-    """Put the directory that seeklog was imported from on the workers' path: a script may have found it otherwise."""
+    """Put the directory that seeklog was imported from on the workers' path: a script may have found it elsewhere."""
     import seeklog
 
     home = str(Path(seeklog.__file__).parents[1])

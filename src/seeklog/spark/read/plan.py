@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
 from itertools import accumulate, pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -29,6 +29,8 @@ from seeklog.spark.read.offsets import Bounds, Range, kept_range, report_loss
 from seeklog.store import Store
 from seeklog.topics.catalog import are_different
 from seeklog.topics.layout import parse_topic_id
+
+Item = TypeVar("Item")
 
 # About a second's work of one task in two: below this Spark's cost of a task shows, above it a retry costs more.
 SPLIT_BYTES: Final = 128 << 20
@@ -214,6 +216,20 @@ def _identity_of(files: Files, root: str, wanted: Range) -> bytes:
     if are_different(wanted.topic_id, parse_topic_id(identity)):
         raise TopicNotFound(f"topic {wanted.partition.topic!r} was deleted and recreated while its read was planned")
     return identity
+
+
+def pack(items: Iterable[Item], cost_of: Callable[[Item], int], limit: int) -> list[list[Item]]:
+    """Put items together, in order, while their costs stay within a limit."""
+    packs: list[list[Item]] = []
+    room = 0
+    for item in items:
+        cost = cost_of(item)
+        if cost > room:
+            packs.append([])
+            room = limit
+        packs[-1].append(item)
+        room -= cost
+    return packs
 
 
 def read_identity(files: Files, directory: str) -> bytes:

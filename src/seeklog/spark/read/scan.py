@@ -111,3 +111,12 @@ class _Finish:
             for name in self._schema.names
         ]
         return self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
+
+
+def floor_divided(numbers: pyarrow.Array, by: int) -> pyarrow.Array:
+    """Return whole numbers divided and rounded down. Arrow's own division cuts towards zero: before 1970 that is up."""
+    import pyarrow.compute as pc
+
+    cut = pc.divide(numbers, by)
+    is_above = pc.less(numbers, pc.multiply(cut, by))
+    return pc.subtract(cut, is_above.cast("int64"))

@@ -15,7 +15,7 @@ The driver plans what tasks count: each table has a function that plans its spli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -42,7 +42,7 @@ from seeklog.names import TopicPartition
 from seeklog.record.arrow import import_pyarrow
 from seeklog.spark.read.offsets import Bounds, find_bounds, full_ranges
 from seeklog.spark.read.options import Choice, TableOptions
-from seeklog.spark.read.plan import plan_splits
+from seeklog.spark.read.plan import pack, plan_splits
 from seeklog.spark.read.schema import arrow_schema, check_schema, parse_schema
 from seeklog.store import Store, open_store
 
@@ -158,24 +158,12 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
         yield PartitionPlan(at, bounds, seen.log_end_offset, tuple(segments))
 
 
-def _packed(origin: Origin, plans: Iterable[SegmentPlan | PartitionPlan]) -> list[TableSplit]:
-    """Share plans out; what must be walked counts by its size."""
-    groups: list[list[Any]] = []
-    cost = WALK_BYTES
-    for plan in plans:
-        cost += plan.walk_cost
-        if cost > WALK_BYTES:
-            groups.append([])
-            cost = plan.walk_cost
-        groups[-1].append(plan)
-    return [TableSplit(origin, group) for group in groups]
-
-
 # ---------------------------------------------------------------- segments
 
 
 def _plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
-    return _packed(store.origin, (segment for plan in _plan_partitions(store, choice) for segment in plan.segments))
+    segments = (segment for plan in _plan_partitions(store, choice) for segment in plan.segments)
+    return [TableSplit(store.origin, each) for each in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)]
 
 
 def _segment_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
@@ -213,7 +201,8 @@ def _file_size(segment: Segment, suffix: str) -> int | None:
 
 
 def _plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
-    return _packed(store.origin, _plan_partitions(store, choice))
+    plans = _plan_partitions(store, choice)
+    return [TableSplit(store.origin, each) for each in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
 
 
 def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
@@ -247,10 +236,7 @@ def _plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
     """Share the log out as records are. A batch belongs to the piece it begins in, or else to the first."""
     bounds = find_bounds(store, choice)
     return [
-        TableSplit(
-            split.origin,
-            [(piece, piece.start == bounds[piece.at].log_start_offset) for piece in split.pieces],
-        )
+        TableSplit(split.origin, [(piece, piece.start == bounds[piece.at].log_start_offset) for piece in split.pieces])
         for split in plan_splits(store, full_ranges(bounds), split_bytes=WALK_BYTES)
     ]
 
