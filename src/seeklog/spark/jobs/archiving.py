@@ -10,7 +10,9 @@ import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from seeklog.archive.copying import (
     LOOKS_MOST,
@@ -35,9 +37,6 @@ from seeklog.spark.jobs.tasks import pack, run_tasks
 from seeklog.spark.option_map import readable_path
 from seeklog.store import open_store
 from seeklog.topics.description import Archived
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class _Target(NamedTuple):

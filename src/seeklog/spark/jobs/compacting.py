@@ -8,22 +8,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
 from seeklog.log import BUFFER_BYTES, Compacted
-from seeklog.spark.jobs.frame import frame_of
-from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, Place, find_partitions, open_log, parse_config
+from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, open_log, parse_config
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import run_tasks
+from seeklog.spark.jobs.tasks import frame_of, run_tasks
+from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
 from seeklog.store import Store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from seeklog.topics.scope import Place, find_partitions
 
 OUTCOMES = parse_schema(
     "topic string, partition int, done string, rounds int, segments_before bigint, segments_after bigint, "
@@ -52,7 +52,8 @@ def compact(
     """
     config = parse_config(config)
     files = OsFiles()
-    territory = find_partitions(path, topics=topics, config=config, files=files)
+    root = local_path("path", os.fsdecode(path))
+    territory = find_partitions(root, topics=topics, config=config, files=files)
     if territory.root is not None and names.TOPICS not in files.list(territory.root):
         raise UsageError(f"{territory.root} is a broker's: open it with seeklog.open, which makes it a store, first")
     packs = [

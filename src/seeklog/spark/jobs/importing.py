@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, functions
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions
 
 from seeklog import names
 from seeklog.errors import TopicNotFound, UsageError
@@ -22,9 +22,6 @@ from seeklog.spark.option_map import local_path
 from seeklog.spark.write.options import parse_write_options
 from seeklog.spark.write.sink import app_name
 from seeklog.store import open_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
 
 
 class Imported(NamedTuple):

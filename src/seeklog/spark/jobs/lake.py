@@ -6,7 +6,9 @@ import contextlib
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
@@ -14,10 +16,9 @@ from seeklog.errors import ArchiveMismatch, DataLoss, SeeklogError, UsageError
 from seeklog.files import OsFiles, ReadOnlyFiles
 from seeklog.log import LogReader, take_snapshot
 from seeklog.names import TopicPartition
-from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import choose_topics
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import run_tasks
+from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.lake.directory import LakeDirectory, writing_to
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.lake.parquet import Order, write_piece
@@ -27,9 +28,6 @@ from seeklog.spark.read.options import Choice
 from seeklog.spark.read.plan import Piece, plan_splits
 from seeklog.spark.read.schema import parse_schema
 from seeklog.store import Store, open_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("seeklog")
 

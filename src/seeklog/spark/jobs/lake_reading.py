@@ -11,9 +11,8 @@ import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.types import DateType, StructField, StructType
 
 from seeklog.errors import DataLoss, TopicNotFound, UsageError
@@ -29,9 +28,6 @@ from seeklog.spark.read.options import Choice, parse_columns
 from seeklog.spark.read.position import encode_offsets
 from seeklog.spark.read.schema import RECORD_SCHEMA, pick
 from seeklog.store import open_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("seeklog")
 

@@ -1,8 +1,7 @@
-"""Which partitions a job works on: all of a store or of a broker's data directory, those of some topics, or one."""
+"""Which topics and partitions a job works on, and how it opens one to write."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final
@@ -10,27 +9,14 @@ from typing import Any, Final
 from seeklog import names
 from seeklog.config import LogConfig
 from seeklog.errors import UsageError
-from seeklog.files import Files, OsFiles, ReadOnlyFiles
+from seeklog.files import OsFiles
 from seeklog.log import Log
 from seeklog.names import check_topic_name
-from seeklog.spark.option_map import local_path
 from seeklog.store import Store
-from seeklog.topics import scope
-from seeklog.topics.scope import Place, Territory
-
-__all__ = ["ONLY_BROKER_WRITES", "Place", "Territory", "choose_topics", "find_partitions", "open_log", "parse_config"]
+from seeklog.topics.scope import Place
 
 ONLY_BROKER_WRITES: Final = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
 """Topics that no job changes."""
-
-
-def find_partitions(
-    path: str | os.PathLike[str], *, topics: Iterable[str] | None, config: LogConfig, files: Files
-) -> Territory:
-    """Return what lies at `path`, which may be a `file:` address. Nothing is opened or changed."""
-    given = os.fsdecode(path)
-    root = given if isinstance(files, ReadOnlyFiles) else local_path("path", given)
-    return scope.find_partitions(root, topics=topics, config=config, files=files)
 
 
 def open_log(place: Place, store: Store | None) -> AbstractContextManager[Log]:

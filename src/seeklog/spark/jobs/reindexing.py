@@ -6,7 +6,9 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog import names
 from seeklog.config import LogConfig
@@ -14,16 +16,14 @@ from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
 from seeklog.log import lock_directory, lock_out_broker
 from seeklog.log.check import Renewed, renew_index, sizes_of
-from seeklog.spark.jobs.frame import frame_of
-from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, Place, find_partitions, open_log, parse_config
+from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, open_log, parse_config
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
+from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
 from seeklog.store import Store
 from seeklog.topics.layout import check_root
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from seeklog.topics.scope import Place, find_partitions
 
 OUTCOMES = parse_schema(
     "topic string, partition int, segment bigint, file string, done string, index_bytes_before bigint, "
@@ -68,7 +68,7 @@ def reindex(
     """
     files = OsFiles()
     config = parse_config(config)
-    territory = find_partitions(path, topics=topics, config=config, files=files)
+    territory = find_partitions(local_path("path", os.fsdecode(path)), topics=topics, config=config, files=files)
     root = territory.root
     if root is not None:
         # Refuses an archive, whose manifest knows every byte.

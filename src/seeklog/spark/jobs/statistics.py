@@ -1,31 +1,35 @@
 """`stats`: what a store's partitions hold, in figures, counted by Spark's tasks on the bytes of segments.
 
-Headers tell batches, codecs, producers and throughput; records are decoded for sizes, keys and the order of times, and
-compressed batches are expanded once more to see how large they were. Without records only headers are read.
+Batches, codecs, producers and throughput come from headers. Records are decoded for sizes, keys and the order of times,
+and compressed batches are decompressed once more for their size. Without records only headers are read.
 """
 
 from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.archive.reading import Origin
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, DataLoss, UsageError
 from seeklog.files import translated
 from seeklog.log import located, pinned_view, scan_headers
+from seeklog.names import TopicPartition
 from seeklog.record import codec
-from seeklog.record.arrow import import_pyarrow
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CODEC_MASK, HEADER_SIZE
 from seeklog.record.sketch import Keys, Sizes, Throughput
-from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import choose_topics
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import run_tasks
+from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.offsets import Bounds, find_bounds, full_ranges
 from seeklog.spark.read.options import Choice
@@ -33,10 +37,6 @@ from seeklog.spark.read.plan import Piece, Split, plan_splits
 from seeklog.spark.read.scan import floor_divided, scan_split
 from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, parse_schema, pick
 from seeklog.store import open_store
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import DataFrame, SparkSession
 
 MINUTE_MS: Final = 60_000
 TOP_KEYS: Final = 10
@@ -117,13 +117,12 @@ class Figures:
         self.order = after if self.order is None else self.order.then(after)
 
 
-class Task(NamedTuple):
-    """What one task counts."""
+class Counting(NamedTuple):
+    """What tasks count, and where."""
 
     origin: Origin
-    piece: Piece
-    is_first: bool
-    """Whether a batch that begins before the piece belongs to it: to the first of a partition."""
+    starts: Mapping[TopicPartition, int]
+    """Where each partition begins: a batch that begins before a piece belongs to the first piece of a partition."""
     bucket_ms: int
     records: bool
     keys: bool
@@ -144,9 +143,9 @@ def stats(
 
     The work is done when this returns, of what there was when it was called; nothing is locked or changed. Sizes of
     records are those of key and value. `throughput` has buckets of `bucket_ms`, or of a multiple if they are more than
-    a thousand. `distinct_keys` and the percentiles are near the truth, as `seeklog.sketch` says; a count in
+    a thousand. `distinct_keys` and the percentiles are estimates, as `seeklog.record.sketch` says; a count in
     `top_keys` is too low by `top_keys_error` at most. Without `keys` the keys are not looked at, and without `records`
-    only headers are read: what only records tell is null then, and times are those of batches.
+    only headers are read: what needs records is null then, and times are those of batches.
     """
     if bucket_ms < 1 or top_keys < 0:
         raise UsageError("bucket_ms is at least 1, top_keys at least 0")
@@ -154,34 +153,22 @@ def stats(
     with open_store(root, read_only=True, background=False) as store:
         chosen = choose_topics(topics, store.topics())
         bounds = find_bounds(store, Choice(topics=tuple(chosen))) if chosen else {}
-        packs = [
-            [
-                Task(
-                    split.origin,
-                    piece,
-                    piece.start == bounds[piece.at].log_start_offset,
-                    bucket_ms,
-                    records,
-                    keys and records,
-                )
-                for piece in split.pieces
-            ]
-            for split in plan_splits(store, full_ranges(bounds))
-        ]
+        packs = [split.pieces for split in plan_splits(store, full_ranges(bounds))]
+        starts = {at: here.log_start_offset for at, here in bounds.items()}
+        counting = Counting(store.origin, starts, bucket_ms, records, keys and records)
     shown = Progress.of(
         "stats",
         packs,
-        lambda task: task.piece.segment_bytes,
-        count_of=lambda task: len(task.piece.pin.segments),
+        lambda piece: piece.segment_bytes,
+        count_of=lambda piece: len(piece.pin.segments),
         is_shown=progress,
     )
     found = {at: Figures(Throughput(bucket_ms)) for at in bounds}
-    counted = run_tasks(spark, packs, count_piece, progress=shown)
+    counted = run_tasks(spark, packs, partial(count_piece, counting), progress=shown)
     for piece, figures in sorted(counted, key=lambda each: each[0][:3]):
         found[piece.at].merge(figures)
     rows = [
-        {"topic": at.topic, "partition": at.partition}
-        | _row(figures, bounds[at], records=records, keys=keys and records, top_keys=top_keys)
+        {"topic": at.topic, "partition": at.partition} | _row(figures, bounds[at], counting=counting, top_keys=top_keys)
         for at, figures in found.items()
     ]
     total = sum(figures.size for figures in found.values())
@@ -193,37 +180,34 @@ def stats(
     return frame_of(spark, STATISTICS, rows)
 
 
-# ---------------------------------------------------------------- what a task does
-
-
-def count_piece(task: Task) -> tuple[Piece, Figures]:
-    """Count one piece."""
+def count_piece(counting: Counting, piece: Piece) -> tuple[Piece, Figures]:
+    """What a task does: count one piece."""
     try:
-        with translated(f"{task.piece} cannot be read"):
-            return task.piece, _count(task)
+        with translated(f"{piece} cannot be read"):
+            return piece, _count(counting, piece)
     except DataLoss as error:
         advice = "segments were deleted before they were counted; run stats again"
-        raise DataLoss(error.condition, f"{task.piece}: {advice}") from error
+        raise DataLoss(error.condition, f"{piece}: {advice}") from error
 
 
-def _count(task: Task) -> Figures:
-    figures = Figures(Throughput(task.bucket_ms))
-    piece = task.piece
-    for segment in pinned_view(task.origin.files(), f"{task.origin.root}/{piece}", piece.pin).segments:
+def _count(counting: Counting, piece: Piece) -> Figures:
+    figures = Figures(Throughput(counting.bucket_ms))
+    is_first = piece.start == counting.starts[piece.at]
+    for segment in pinned_view(counting.origin.files(), f"{counting.origin.root}/{piece}", piece.pin).segments:
         for position, header in scan_headers(segment, piece.start, piece.stop):
-            if header.base_offset < piece.start and not task.is_first:
+            if header.base_offset < piece.start and not is_first:
                 continue
             raw_size = header.size
-            if task.records and header.attributes & CODEC_MASK:
+            if counting.records and header.attributes & CODEC_MASK:
                 raw = segment.read(header.size, position)
                 try:
                     body = codec.decompress(header.attributes & CODEC_MASK, raw[HEADER_SIZE:], limit=piece.limit)
                 except CorruptionError as error:
                     raise located(error, segment) from error
                 raw_size = HEADER_SIZE + len(body)
-            _count_header(figures, header, raw_size, records=task.records)
-    if task.records:
-        _count_records(figures, task)
+            _count_header(figures, header, raw_size, records=counting.records)
+    if counting.records:
+        _count_records(figures, counting, piece)
     return figures
 
 
@@ -243,14 +227,13 @@ def _count_header(figures: Figures, header: BatchHeader, raw_size: int, *, recor
     figures.add_order(TimeOrder(first_ms=time, last_ms=time, min_ms=time, max_ms=time))
 
 
-def _count_records(figures: Figures, task: Task) -> None:
-    pa = import_pyarrow()
+def _count_records(figures: Figures, counting: Counting, piece: Piece) -> None:
     schema = arrow_schema(pick(RECORD_SCHEMA, ("key", "value", "timestamp")))
-    pending: list[pyarrow.Array] = []
+    pending: list[pa.Array] = []
     waiting = 0
-    for batch in scan_split(Split(task.origin, [task.piece], fail_on_data_loss=True), schema):
+    for batch in scan_split(Split(counting.origin, [piece], fail_on_data_loss=True), schema):
         _count_batch(figures, batch)
-        if task.keys:
+        if counting.keys:
             pending.append(batch.column("key").drop_null())
             waiting += batch.num_rows
             if waiting >= KEY_ROWS:
@@ -260,10 +243,7 @@ def _count_records(figures: Figures, task: Task) -> None:
         figures.keys.add_all(pa.chunked_array(pending))
 
 
-def _count_batch(figures: Figures, batch: pyarrow.RecordBatch) -> None:
-    import pyarrow.compute as pc
-
-    pa = import_pyarrow()
+def _count_batch(figures: Figures, batch: pa.RecordBatch) -> None:
     rows = batch.num_rows
     key, value = batch.column("key"), batch.column("value")
     figures.records += rows
@@ -292,13 +272,11 @@ def _count_batch(figures: Figures, batch: pyarrow.RecordBatch) -> None:
         figures.throughput.add(each["time"] * scale, records=each["size_count"], size=each["size_sum"])
 
 
-# ---------------------------------------------------------------- rows
-
-
-def _row(figures: Figures, bounds: Bounds, *, records: bool, keys: bool, top_keys: int) -> dict[str, Any]:
-    order, throughput = figures.order, figures.throughput
+def _row(figures: Figures, bounds: Bounds, *, counting: Counting, top_keys: int) -> dict[str, Any]:
+    order = figures.order or TimeOrder(first_ms=0, last_ms=0, min_ms=0, max_ms=0)
+    throughput = figures.throughput
     # At least a millisecond: records of one moment took an unknown time.
-    seconds = max(1, order.max_ms - order.min_ms if order is not None else 0) / 1000
+    seconds = max(1, order.max_ms - order.min_ms) / 1000
     counted = sum(throughput.size.values())
     row: dict[str, Any] = {
         "log_start_offset": bounds.log_start_offset,
@@ -311,8 +289,8 @@ def _row(figures: Figures, bounds: Bounds, *, records: bool, keys: bool, top_key
             for name, count in sorted(figures.codecs.items())
         ],
         "batch_bytes": _sizes(figures.batch_sizes),
-        "first_timestamp": _us(order.min_ms if order is not None else None),
-        "last_timestamp": _us(order.max_ms if order is not None else None),
+        "first_timestamp": _us(order.min_ms) if figures.order is not None else None,
+        "last_timestamp": _us(order.max_ms) if figures.order is not None else None,
         "records_per_s": figures.records / seconds if figures.records else None,
         "bytes_per_s": counted / seconds if figures.records else None,
         "bucket_s": throughput.bucket_ms / 1000,
@@ -321,10 +299,10 @@ def _row(figures: Figures, bounds: Bounds, *, records: bool, keys: bool, top_key
             for bucket, count in sorted(throughput.records.items())
         ],
         "producers": len(figures.producers),
-        "out_of_order": order.steps_back if order is not None else 0,
-        "largest_step_back_ms": order.largest_step_ms if order is not None else 0,
+        "out_of_order": order.steps_back,
+        "largest_step_back_ms": order.largest_step_ms,
     }
-    if records:
+    if counting.records:
         row |= {
             "uncompressed_bytes": figures.uncompressed,
             "compression_ratio": figures.uncompressed / figures.size if figures.size else None,
@@ -332,7 +310,7 @@ def _row(figures: Figures, bounds: Bounds, *, records: bool, keys: bool, top_key
             "null_keys": figures.null_keys,
             "tombstones": figures.tombstones,
         }
-    if keys:
+    if counting.keys:
         row |= {
             "distinct_keys": figures.keys.distinct,
             "top_keys": [
@@ -355,5 +333,5 @@ def _sizes(sizes: Sizes) -> dict[str, Any] | None:
     }
 
 
-def _us(time_ms: int | None) -> int | None:
-    return None if time_ms is None or abs(time_ms) > INT64_MAX // 1000 else time_ms * 1000
+def _us(time_ms: int) -> int | None:
+    return time_ms * 1000 if abs(time_ms) <= INT64_MAX // 1000 else None

@@ -1,4 +1,4 @@
-"""Work done by Spark's tasks on items of the driver: one row a task, results back as they are.
+"""Work done by Spark's tasks on items of the driver, and its outcome as a DataFrame.
 
 The items travel inside the function, and a range of numbers says which task gets which. That needs no RDD, so that it
 works in Spark Connect, too.
@@ -10,19 +10,19 @@ import contextlib
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from seeklog.errors import SeeklogError
-from seeklog.record.arrow import import_pyarrow
-from seeklog.spark.jobs.frame import is_remote, without_pandas_warning
 from seeklog.spark.jobs.progress import Progress
 from seeklog.spark.local.session import make_active
 from seeklog.spark.read import plan
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import SparkSession
+from seeklog.spark.read.schema import arrow_schema
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -53,15 +53,15 @@ def run_tasks(
     if not packs:
         return []
 
-    def task(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 results = pickle.dumps([_result_of(work, item) for item in packs[number]])
-                yield import_pyarrow().record_batch({"results": [results]})
+                yield pa.record_batch({"results": [results]})
 
-    with without_pandas_warning():
+    with _without_pandas_warning():
         frame = spark.range(0, len(packs), 1, len(packs)).mapInArrow(task, "results binary")
-        watched = _watched_remotely if is_remote(spark) else _watched_here
+        watched = _watched_remotely if _is_remote(spark) else _watched_here
         with watched(spark, progress, tag=f"seeklog-{uuid.uuid4().hex}"):
             rows = frame.collect()
     results = [result for row in rows for result in pickle.loads(row["results"])]
@@ -129,3 +129,28 @@ def _watched_remotely(spark: SparkSession, progress: Progress, *, tag: str) -> I
     finally:
         spark.removeProgressHandler(handler)  # type: ignore[arg-type]
         spark.removeTag(tag)
+
+
+def frame_of(spark: SparkSession, schema: StructType, rows: Sequence[Mapping[str, object]]) -> DataFrame:
+    """Return rows as a DataFrame; a column that a row does not have is null.
+
+    Given as Arrow, Spark keeps them with the plan and starts no task.
+    """
+    with _without_pandas_warning():
+        if not rows and _is_remote(spark):
+            # Spark Connect refuses an Arrow table without rows.
+            return spark.createDataFrame([], schema)
+        return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=arrow_schema(schema)))
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    """Tell whether a session is Spark Connect's."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextlib.contextmanager
+def _without_pandas_warning() -> Iterator[None]:
+    """Keep PySpark from warning of a pandas that is too new for it: pandas is not used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
+        yield

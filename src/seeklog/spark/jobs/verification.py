@@ -6,7 +6,9 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.archive.reading import Origin, StoredFiles, open_archive
 from seeklog.config import LogConfig
@@ -23,16 +25,12 @@ from seeklog.log.check import (
     inspect_segment,
     plan_inspection,
 )
-from seeklog.spark.jobs.frame import frame_of
-from seeklog.spark.jobs.partitions import Place, find_partitions, parse_config
+from seeklog.spark.jobs.partitions import parse_config
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
 from seeklog.spark.option_map import readable_path
 from seeklog.spark.read.schema import parse_schema
-from seeklog.topics.scope import still_has
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from seeklog.topics.scope import Place, find_partitions, still_has
 
 FINDINGS = parse_schema(
     "topic string, partition int, segment bigint, file string, position bigint, offset bigint, kind string, "

@@ -14,23 +14,23 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from seeklog import names
 from seeklog.archive.reading import Origin
 from seeklog.config import INT64_MAX
 from seeklog.errors import DataLoss
 from seeklog.files import Files, OsFiles
-from seeklog.record.arrow import import_pyarrow
 from seeklog.spark.lake.directory import writing_to
 from seeklog.spark.lake.manifest import LakeFile
 from seeklog.spark.option_map import EPOCH
 from seeklog.spark.read.plan import Piece, Split
 from seeklog.spark.read.scan import floor_divided, scan_split
 from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema
-
-if TYPE_CHECKING:
-    import pyarrow
 
 # A row group is what a reader of Parquet reads at once, and passes over by its statistics.
 GROUP_BYTES: Final = 64 << 20
@@ -56,10 +56,10 @@ class Order(NamedTuple):
     log_bytes: int
 
 
-def lake_schema() -> pyarrow.Schema:
+def lake_schema() -> pa.Schema:
     """Return the columns of a file. The topic is in the name of its directory."""
     fields = [field for field in arrow_schema(RECORD_SCHEMA) if field.name != "topic"]
-    return import_pyarrow().schema([field.with_nullable(field.name not in NEVER_NULL) for field in fields])
+    return pa.schema([field.with_nullable(field.name not in NEVER_NULL) for field in fields])
 
 
 Written: TypeAlias = tuple[Piece, tuple[tuple[str, LakeFile], ...]]
@@ -137,7 +137,7 @@ class _Open:
     sink: _Sink
     parquet: Any
     start: int
-    held: list[pyarrow.RecordBatch] = field(default_factory=list)
+    held: list[pa.RecordBatch] = field(default_factory=list)
     held_bytes: int = 0
     held_rows: int = 0
     rows: int = 0
@@ -145,7 +145,7 @@ class _Open:
     min_us: int = INT64_MAX
     max_us: int = -INT64_MAX - 1
 
-    def hold(self, rows: pyarrow.RecordBatch, size: int) -> None:
+    def hold(self, rows: pa.RecordBatch, size: int) -> None:
         min_us, max_us = _min_and_max(rows)
         self.min_us, self.max_us = min(self.min_us, min_us), max(self.max_us, max_us)
         self.next_offset = rows.column("offset")[-1].as_py() + 1
@@ -170,7 +170,7 @@ class _Writing:
         self._held_bytes = 0
         self.schema = lake_schema()
 
-    def add(self, batch: pyarrow.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Write rows, each to the file of its day."""
         for date, rows in _by_date(batch):
             one = self._file_of(date, first_offset=rows.column("offset")[0].as_py())
@@ -192,8 +192,6 @@ class _Writing:
         return found
 
     def _begin(self, date: str, first_offset: int) -> _Open:
-        import pyarrow.parquet as pq
-
         piece = self._order.piece
         number = self._counts[date]
         self._counts[date] += 1
@@ -217,7 +215,7 @@ class _Writing:
 
     def _write_group(self, one: _Open) -> None:
         if one.held:
-            table = import_pyarrow().Table.from_batches(one.held, schema=self.schema)
+            table = pa.Table.from_batches(one.held, schema=self.schema)
             one.parquet.write_table(table, row_group_size=GROUP_ROWS)
             self._held_bytes -= one.held_bytes
             one.held, one.held_bytes, one.held_rows = [], 0, 0
@@ -256,17 +254,13 @@ class _Writing:
                 self._files.remove(path)
 
 
-def _min_and_max(rows: pyarrow.RecordBatch) -> tuple[int, int]:
-    import pyarrow.compute as pc
-
+def _min_and_max(rows: pa.RecordBatch) -> tuple[int, int]:
     found = pc.min_max(rows.column("timestamp").view("int64"))
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _by_date(batch: pyarrow.RecordBatch) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each date, in their order."""
-    import pyarrow.compute as pc
-
     first, last = (time // DAY_US for time in _min_and_max(batch))
     if first == last:
         yield date_of(first), batch
@@ -276,4 +270,4 @@ def _by_date(batch: pyarrow.RecordBatch) -> Iterator[tuple[str, pyarrow.RecordBa
     for day in sorted(pc.unique(days).to_pylist()):
         by_date.setdefault(date_of(day), []).append(day)
     for date, found in by_date.items():
-        yield date, batch.filter(pc.is_in(days, value_set=import_pyarrow().array(found, "int64")))
+        yield date, batch.filter(pc.is_in(days, value_set=pa.array(found, "int64")))

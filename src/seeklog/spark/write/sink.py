@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from seeklog.errors import SeeklogError, UsageError
 from seeklog.spark.write.options import WriteOptions, parse_write_options
@@ -25,7 +26,6 @@ from seeklog.topics.transactions import Staged
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql.types import StructType
 
 logger = logging.getLogger("seeklog")
 
@@ -51,14 +51,6 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
         if parsed.topic is not None:
             store.transactions.target(parsed.topic)
     return writer
-
-
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a stream's batches.
-
-    In complete mode (`overwrite`) the whole result is appended each time, as Spark's Kafka sink does.
-    """
-    return StreamWriter(parse_write_options(options, streaming=True), schema)
 
 
 class _Writer:
@@ -117,6 +109,9 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the batches of a query. Spark makes one for each batch, and another one to commit it."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(parse_write_options(options, streaming=True), schema)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
         context = TaskContext.get()
