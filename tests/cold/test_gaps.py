@@ -11,7 +11,7 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import SEGMENT_BYTES, fill, manifest_of, sealed_end
+from cold.workbench import SEGMENT_BYTES, fill, manifest_of, sealed_end
 from log.workbench import START_MS, segment_bases
 from seeklog import Store, TopicPartition, names
 from seeklog.archive.manifest import Manifest, PartitionEntry, encode_manifest
@@ -172,7 +172,7 @@ def test_what_retention_took_of_a_compacted_topic_is_refused_too(tmp_path: Path)
 def test_a_pin_of_offsets_that_are_missing_names_the_segment_behind_them(store: Store, tmp_path: Path) -> None:
     missing = with_a_gap(store, tmp_path / "archive")
     with seeklog.open(tmp_path / "archive", read_only=True) as cold:
-        view = cold.log("orders", 0).view
+        view = cold.log("orders", 0)._source.view
         for start in (missing[0], missing[-1]):
             pin = make_pin(view, start, missing.stop)
             assert [one.base_offset for one in pin.segments] == [missing.stop]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from cold.test_archive import SEGMENT_BYTES, manifest_of, place
+from cold.workbench import SEGMENT_BYTES, manifest_of
 from log.workbench import QuickFiles
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.errors import CorruptBatch
@@ -19,8 +19,6 @@ from seeklog.log.pinned import make_pin, pinned_view
 from seeklog.log.side.seal import HEAD_SIZE, encode_head, read_seal
 from seeklog.record.batch import read_header
 from store.workbench import open_store
-
-__all__ = ["place"]  # the fixture
 
 TOPIC = TopicPartition("state", 0)
 

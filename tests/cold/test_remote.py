@@ -210,7 +210,7 @@ def test_what_writes_is_refused_and_changes_nothing(memory: str, directory: Path
             lambda: store.consumer(["orders"], group="g"),
             lambda: store.commit_offsets("g", {TopicPartition("orders", 0): 1}),
             store.maintain,
-            lambda: store.log("orders", 0).append(b"x"),
+            lambda: store.writer("orders", 0),
         ):
             with pytest.raises(UsageError, match="read-only"):
                 write()

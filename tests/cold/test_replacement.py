@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 
 import seeklog
-from cold.test_archive import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
+from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, manifest_of
 from log.workbench import START_MS, segment_bases
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.archive import copying as archiving
+from seeklog.archive.archiving import finish_archive
+from seeklog.archive.copying import copy_segment
+from seeklog.archive.planning import Rules, plan_archive
 from seeklog.archive.replacement import records_in
 from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError
 from seeklog.log.check import repair
@@ -229,13 +231,13 @@ def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store
 @pytest.mark.id("archive-manifest-unreadable")
 def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive: Path) -> None:
     fill(store, 600)
-    depot, rules = CountingDepot(archive), archiving.Rules()
-    plan = archiving.plan_archive(store._files, store.location, store.archivable(), depot, rules)
-    entries = [archiving.copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
+    depot, rules = CountingDepot(archive), Rules()
+    plan = plan_archive(store.archivable(), depot, rules)
+    entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     depot.puts.clear()
     before = snapshot(archive)
     with pytest.raises(CorruptionError, match="segments lie over each other"):
-        archiving.finish_archive(plan, [replace(one, next_offset=10**6) for one in entries], depot)
+        finish_archive(plan, [replace(one, next_offset=10**6) for one in entries], depot)
     assert depot.puts == depot.removed == []
     assert snapshot(archive) == before
 

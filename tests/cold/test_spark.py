@@ -16,8 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import fill
 from cold.test_gaps import declare, with_a_gap
+from cold.workbench import fill
 from log.workbench import START_MS, segment_bases
 from seeklog.archive.reading import Origin
 from seeklog.errors import (
@@ -294,7 +294,7 @@ def test_the_job_refuses_as_the_store_does(
     jobs.archive(spark, directory, tmp_path / "archive", progress=False)
     make_store(tmp_path / "other", {"orders": [500]}, segment_bytes=SEGMENT_BYTES)
     before = snapshot(tmp_path / "archive")
-    with pytest.raises(ArchiveMismatch, match="made anew"):
+    with pytest.raises(ArchiveMismatch, match="recreated"):
         jobs.archive(spark, tmp_path / "other", tmp_path / "archive", progress=False)
     assert snapshot(tmp_path / "archive") == before
     with pytest.raises(UsageError, match="is an archive"):

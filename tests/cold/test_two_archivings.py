@@ -13,15 +13,19 @@ import pytest
 
 import seeklog
 from cold.s3_server import BUCKET, S3Server
-from cold.test_archive import SEGMENT_BYTES, check_same, fill, manifest_of
+from cold.workbench import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
-from seeklog.archive import copying as archiving
+from seeklog.archive.archiving import alone, begin_archive, finish_archive
+from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import Manifest, decode_manifest
+from seeklog.archive.planning import Rules, plan_archive
 from seeklog.errors import ArchiveMismatch, LogLocked
 from seeklog.files.depot import Depot, RemoteDepot, Version, open_depot
+from seeklog.topics.description import Archived
 from store.workbench import open_store, snapshot
 
-RULES = archiving.Rules()
+RULES = Rules()
 
 
 @pytest.fixture
@@ -33,8 +37,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def archive_topic(store: Store, topic: str, depot: Depot) -> archiving.Archived:
-    return archiving.archive(store._files, store.location, store.archivable([topic]), depot, RULES)
+def archive_topic(store: Store, topic: str, depot: Depot) -> Archived:
+    return archive_source(store.archivable([topic]), depot, RULES)
 
 
 # ---------------------------------------------------------------- a directory
@@ -84,7 +88,7 @@ def test_two_processes_that_archive_to_a_directory_come_after_each_other(store: 
 def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(store: Store, tmp_path: Path) -> None:
     archive = tmp_path / "archive"
     store.archive(archive, topics=["orders"])
-    with archiving.alone(open_depot(str(archive))):
+    with alone(open_depot(str(archive))):
         before = snapshot(archive)
         with pytest.raises(LogLocked, match=r"is open for writing in process.*archive when that has ended"):
             store.archive(archive)
@@ -204,21 +208,21 @@ def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
     """Goal: the same bytes are taken for what was to be put; others are not overwritten."""
     url, options = bucket
     depot = open_depot(url, storage_options=options)
-    plan = archiving.plan_archive(store._files, store.location, store.archivable(["orders"]), depot, RULES)
-    plan = archiving.begin_archive(plan, depot)
+    plan = plan_archive(store.archivable(["orders"]), depot, RULES)
+    plan = begin_archive(plan, depot)
     first, second, *rest = plan.copies
     path = f"{url}/orders-0/{first.stem}.log".removeprefix("s3://")
     whole = (store.path / "orders-0" / f"{first.stem}.log").read_bytes()
     s3.system.pipe_file(path, whole)
-    entries = [archiving.copy_segment(first, store._files, depot, RULES)]
+    entries = [copy_segment(first, store._files, depot, RULES)]
     other = f"{url}/orders-0/{second.stem}.log".removeprefix("s3://")
     s3.system.pipe_file(other, b"other")
     with pytest.raises(ArchiveMismatch, match="put there by somebody else meanwhile"):
-        archiving.copy_segment(second, store._files, depot, RULES)
+        copy_segment(second, store._files, depot, RULES)
     assert s3.system.cat_file(other) == b"other"
     s3.system.rm_file(other)
-    entries += [archiving.copy_segment(copy, store._files, depot, RULES) for copy in (second, *rest)]
-    archiving.finish_archive(plan, entries, depot)
+    entries += [copy_segment(copy, store._files, depot, RULES) for copy in (second, *rest)]
+    finish_archive(plan, entries, depot)
     with seeklog.open(url, storage_options=options, read_only=True) as cold:
         check_same(cold, store)
 

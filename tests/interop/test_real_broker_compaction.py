@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from log.workbench import FakeClock
 from seeklog import Log, LogConfig, Record
 from seeklog.log.check.inspection import inspect_partition
 from seeklog.record.batch import Batch
@@ -27,20 +28,6 @@ LONG_AFTER = 4_000_000_000_000
 
 brokers = pytest.mark.parametrize("name", NAMES)
 cleaned = pytest.mark.parametrize("partition", ["compacted-0", "emptied-0"])
-
-
-class Clock:
-    def __init__(self, now_ms: int) -> None:
-        self.now = now_ms
-
-    def now_ms(self) -> int:
-        return self.now
-
-    def monotonic(self) -> float:
-        return 0.0
-
-    def sleep(self, seconds: float) -> None:
-        raise AssertionError("nobody waits here")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +44,7 @@ def open_copy(unpacked: Path, tmp_path: Path, name: str, partition: str, *, now_
     if not copy.exists():
         shutil.copytree(unpacked / name / partition, copy)
     config = LogConfig(cleanup_policy="compact", segment_bytes=12_000, retention_ms=-1, flush="os")
-    return Log(copy, config=config, clock=Clock(now_ms), background=False)
+    return Log(copy, config=config, clock=FakeClock(now_ms), background=False)
 
 
 def active_base(log: Log) -> int:

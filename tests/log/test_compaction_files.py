@@ -14,8 +14,8 @@ from crash.faulty import FaultyFiles
 from log.compacting import DAY_MS, Died, DyingFiles, active_base, churn, everything, latest, open_compacted, put
 from log.workbench import (
     PATIENCE_S,
+    FailingFiles,
     FakeClock,
-    FullFiles,
     Meanwhile,
     QuickFiles,
     contents,
@@ -58,33 +58,33 @@ def test_damage_is_refused_and_nothing_changes(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_leaves_the_log_as_it_was(tmp_path: Path) -> None:
-    files = FullFiles(".cleaned")
+    files = FailingFiles("write", ".cleaned", error=errno.ENOSPC)
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 100)
         log.flush()
         before = contents(tmp_path)
-        files.is_full = True
+        files.fails = True
         with pytest.raises(DiskFull, match="nothing of it was changed"):
             log.compact()
         assert contents(tmp_path) == before
         put(log, "goes on", b"")
-        files.is_full = False
+        files.fails = False
         assert log.compact().removed_records > 0
 
 
 def test_a_full_disk_that_does_not_take_the_checkpoint_leaves_the_log_as_it_was(tmp_path: Path) -> None:
     """Goal: before there are gaps the checkpoint says that there may be; without room for it there are none."""
-    files = FullFiles(names.CHECKPOINT)
+    files = FailingFiles("write", names.CHECKPOINT, error=errno.ENOSPC)
     with open_compacted(tmp_path, files=files) as log:
         churn(log, 100)
         log.flush()
         before, records = segment_bases(tmp_path), everything(log)
-        files.is_full = True
+        files.fails = True
         with pytest.raises(DiskFull, match="nothing was changed"):
             log.compact()
         assert (segment_bases(tmp_path), log._source.contiguous_from) == (before, 0)
         assert everything(log) == records
-        files.is_full = False
+        files.fails = False
         assert log.compact().removed_records > 0
         assert log._source.contiguous_from == before[-1]
 

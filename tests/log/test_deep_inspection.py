@@ -10,9 +10,9 @@ import pytest
 from log.workbench import Meanwhile, QuickFiles, config_of, open_log
 from record.batches import batch_of, varint
 from seeklog import ProducerSequence, Record
-from seeklog.log.check.deep_inspection import inspect_records, inspect_sides, read_batches
 from seeklog.log.check.finding import Kind, Severity
-from seeklog.log.check.inspection import Plan, inspect_segment, plan_inspection
+from seeklog.log.check.inspection import Plan, inspect_records, inspect_segment, inspect_snapshots, plan_inspection
+from seeklog.log.check.salvage import read_batches
 from seeklog.log.segment import SCAN_CHUNK
 from seeklog.record.batch import encode_batch
 
@@ -69,12 +69,12 @@ def test_what_went_after_it_was_listed_is_left_to_who_listed_it(tmp_path: Path) 
     listed = plan(tmp_path / "log")
     (snapshot,) = (tmp_path / "log").glob("*.snapshot")
     snapshot.write_bytes(b"no snapshot")
-    assert [one.kind for one in inspect_sides(listed, files=QuickFiles())] == [Kind.SNAPSHOT]
+    assert [one.kind for one in inspect_snapshots(listed, files=QuickFiles())] == [Kind.SNAPSHOT]
 
     files = Meanwhile()
     files.after("list", "log", snapshot.unlink)
-    assert inspect_sides(listed, files=files) == []
+    assert inspect_snapshots(listed, files=files) == []
     assert files.is_over
     shutil.rmtree(tmp_path / "log")
-    assert inspect_sides(listed, files=files) == []
+    assert inspect_snapshots(listed, files=files) == []
     assert inspect_records(listed.subjects[0], files=files) == []

@@ -12,7 +12,7 @@ from faults.children import Child
 from log.workbench import (
     BATCH_BYTES,
     PATIENCE_S,
-    FailingSyncFiles,
+    FailingFiles,
     Follower,
     fill,
     make_log,
@@ -105,7 +105,7 @@ def test_follow_ends_when_the_log_is_closed(tmp_path: Path, read_only: bool) -> 
 def test_follow_ends_when_the_log_has_failed(tmp_path: Path) -> None:
     """Nothing more will come: it must not wait for ever, and not without a pause."""
 
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     log = open_log(tmp_path, files=files)
     fill(log, 2)
     follower = Follower(log, 0)

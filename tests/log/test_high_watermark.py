@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import BATCH_BYTES, FailingSyncFiles, fill, offsets, open_log
+from log.workbench import BATCH_BYTES, FailingFiles, fill, offsets, open_log
 from record.batches import CODECS
 from seeklog import Log, Record
 from seeklog.errors import OffsetOutOfRange, SeeklogError, UsageError
@@ -26,7 +26,7 @@ def test_the_high_watermark_follows_the_write(tmp_path: Path, flush: str) -> Non
 
 @pytest.mark.id("flush-batch-high-watermark")
 def test_with_flush_batch_the_high_watermark_follows_the_sync(tmp_path: Path) -> None:
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     log = open_log(tmp_path, flush="batch", files=files)
     fill(log, 3)
     assert log.high_watermark == log.recovery_point == 3

@@ -16,8 +16,8 @@ from log.workbench import (
     BATCH_BYTES,
     START_MS,
     CountingFiles,
+    FailingFiles,
     FakeClock,
-    FullFiles,
     PathFiles,
     QuickFiles,
     contents,
@@ -455,7 +455,7 @@ def test_the_last_offsets_are_there_for_compaction(log: Log) -> None:
 
 def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothing(tmp_path: Path) -> None:
     """Goal: only the segments that are to go tell of the producer, where the snapshot that a roll writes was lost."""
-    files = FullFiles(names.SNAPSHOT, error=errno.EIO)
+    files = FailingFiles("write", names.SNAPSHOT, error=errno.EIO)
     words = {"segment_bytes": 3 * BATCH_BYTES}
     with open_log(tmp_path, files=files, **words) as log:
         log.append_many(records(0, 1), producer=place(0))
@@ -463,10 +463,10 @@ def test_a_log_whose_disk_does_not_keep_what_is_known_of_producers_deletes_nothi
     for path in tmp_path.glob(f"*{names.SNAPSHOT}"):
         path.unlink()
     with open_log(tmp_path, files=files, **words) as log:
-        files.is_full = True
+        files.fails = True
         with pytest.raises(LogFailed, match="writing a snapshot of producers"):
             log.delete_before(8)
-        files.is_full = False
+        files.fails = False
     with open_log(tmp_path, files=files, **words) as log:
         assert (log.log_start_offset, log.next_sequence(7)) == (0, place(1))
         assert log.delete_before(8) == 2

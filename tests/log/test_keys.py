@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import random
 import struct
 import threading
@@ -15,10 +14,11 @@ from typing import Any
 import pytest
 
 from log.workbench import (
-    FakeClock,
+    FailingFiles,
     Meanwhile,
     QuickFiles,
     ReadCountingFiles,
+    TickingClock,
     contents,
     open_log,
     open_reader,
@@ -29,7 +29,6 @@ from record.test_key_table import TWINS
 from seeklog import Log, Record
 from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import CorruptBatch, FormatError, InvalidConfig, LogClosed, OffsetOutOfRange, UsageError
-from seeklog.files import Buffer
 from seeklog.log.keys import lookup as keys_module
 from seeklog.log.keys.index import collect_keys, encode_key_index, open_key_index
 from seeklog.log.side.seal import read_seal
@@ -242,13 +241,8 @@ def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, words: dict[
 
 
 def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: Path) -> None:
-    class TickingClock(FakeClock):
-        def monotonic(self) -> float:
-            self.seconds += 0.4
-            return self.seconds
-
     with open_log(
-        tmp_path, segment_bytes=SEGMENT_BYTES, flush="interval", key_index="seal", clock=TickingClock()
+        tmp_path, segment_bytes=SEGMENT_BYTES, flush="interval", key_index="seal", clock=TickingClock(0.4)
     ) as log:
         fill(log, 60)
         partition = log._source
@@ -375,13 +369,9 @@ def test_a_reader_follows_the_writer(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_costs_the_side_file_and_nothing_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class FullFiles(QuickFiles):
-        def write(self, handle: int, data: Buffer, position: int) -> None:
-            if bytes(data[:4]) == b"SLKI":
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            super().write(handle, data, position)
-
-    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=FullFiles()) as log:
+    files = FailingFiles("write", ".keyindex", error=errno.ENOSPC)
+    files.fails = True
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files) as log:
         latest = fill(log, 60)
         log.flush()
         for _ in range(2):
@@ -586,19 +576,12 @@ def test_a_segment_that_became_shorter_gives_the_keys_that_are_left(tmp_path: Pa
     assert found == [0, 1, 2, -1, -1]
 
 
-class UnmappableFiles(QuickFiles):
-    """A disk on which no key index can be mapped."""
-
-    def map(self, path: str) -> Any:
-        if path.endswith(".keyindex"):
-            raise OSError(errno.EIO, "on purpose", path)
-        return super().map(path)
-
-
 def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Goal: neither one that was there, nor one that was made a moment ago."""
     expected = make(tmp_path)
-    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=UnmappableFiles()) as log:
+    files = FailingFiles("map", ".keyindex")
+    files.fails = True
+    with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files) as log:
         assert {key: log.latest_for_key(key) for key in KEYS} == {key: expected.get(key) for key in KEYS}
     assert "making the key index anew: it cannot be read" in caplog.text
 

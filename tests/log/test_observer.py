@@ -5,6 +5,7 @@ up to the published watermark, and changes nothing on disk.
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ from log.workbench import (
     FIRST_LOG,
     START_MS,
     CountingFiles,
-    FailingSyncFiles,
+    FailingFiles,
     FakeClock,
     Meanwhile,
     QuickFiles,
@@ -490,17 +491,15 @@ def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_ne
     """It knows what announced the cut, and not the cut itself; when it looks again the file is larger than before."""
     readers: list[Log] = []
 
-    class Failing(Meanwhile):
-        def truncate(self, handle: int, size: int) -> None:
-            super().truncate(handle, size)
-            if readers:
-                raise OSError(5, "Input/output error")
-
     def look() -> None:
         readers.append(open_reader(tmp_path))
         assert offsets(readers[0].scan()) == list(range(10))
+        files.after("truncate", "", fail)
 
-    files = Failing()
+    def fail() -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    files = Meanwhile()
     with open_log(tmp_path, files=files, flush=flush) as log:
         fill(log, 10)
         log.flush()
@@ -517,7 +516,7 @@ def test_a_reader_that_looked_at_a_truncation_which_then_failed_sees_what_the_ne
 
 
 def test_with_flush_batch_a_reader_stops_at_what_was_synced(tmp_path: Path) -> None:
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     log = open_log(tmp_path, files=files, flush="batch")
     fill(log, 3)
     with open_reader(tmp_path) as reader:

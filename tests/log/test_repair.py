@@ -15,8 +15,9 @@ from seeklog.errors import CorruptionError, DiskFull, LogLocked, LostRecords, No
 from seeklog.files import Buffer, OsFiles
 from seeklog.log.check.finding import Severity
 from seeklog.log.check.inspection import inspect_partition
-from seeklog.log.check.repair_work import plan_repair, repair
-from seeklog.log.check.salvage import DAMAGES_MOST
+from seeklog.log.check.repair_plan import plan_repair
+from seeklog.log.check.repair_work import repair
+from seeklog.log.check.salvage import MAX_DAMAGES
 from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.log.side.watermark import EXPLICIT, encode_watermark
 
@@ -101,28 +102,38 @@ def batches_of_whole(path: Path, file: Path) -> list[tuple[int, int, int]]:
     return batches_of(twin / file.name)
 
 
+EPOCH = range(12, 16)
+
+
+@pytest.mark.parametrize("batch", [2, -1])
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("field", [*range(23), 30, 60])
-def test_each_byte_of_a_header_that_something_proves_is_put_right(tmp_path: Path, field: int, number: int) -> None:
-    """Goal: base offset, length, epoch, magic and CRC lose no record; the rest is covered by the CRC and is lost."""
+def test_a_batch_with_a_damaged_header_is_set_aside_as_a_whole(
+    tmp_path: Path, field: int, number: int, batch: int
+) -> None:
+    """Goal: each byte of a header, in the middle and at the end of a segment. A leader epoch costs no record."""
     path = tmp_path / "log"
     values = make_log(path)
     file = logs(path)[number]
-    whole = file.read_bytes()
-    position, size, base = batches_of(file)[2]
+    position, size, base = batches_of(file)[batch]
     flip(file, position + field, 0x10)
+    damaged = file.read_bytes()
 
     done = repair(str(path), config=CONFIG)
 
     assert errors(path) == []
-    if field < 21:
-        assert (file.read_bytes(), done.losses) == (whole, ())
+    if field in EPOCH:
+        assert (file.read_bytes(), done.losses) == (damaged, ())
+        assert "such as one of a leader epoch, is not what was written" in done.resealed[int(file.stem)]
         assert read(path) == values
     else:
-        assert file.read_bytes() == whole[:position] + whole[position + size :]
-        assert (path / names.damaged_name(int(file.stem), position)).stat().st_size == size
+        assert file.read_bytes() == damaged[:position] + damaged[position + size :]
+        aside = path / names.damaged_name(int(file.stem), position)
+        assert aside.read_bytes() == damaged[position : position + size]
         assert [(loss.first_offset, loss.next_offset) for loss in done.losses] == [(base, base + 1)]
         assert read(path) == {offset: value for offset, value in values.items() if offset != base}
+    with Log(path, config=CONFIG, background=False) as log:
+        assert log.append(b"next") == RECORDS
 
 
 def test_a_plan_changes_nothing(tmp_path: Path) -> None:
@@ -496,7 +507,7 @@ class FailingFiles(OsFiles):
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
-        (errno.ENOSPC, DiskFull, "no room to repair it"),
+        (errno.ENOSPC, DiskFull, "cannot be repaired: the disk is full; it takes as much as"),
         (errno.EIO, NotAccessible, "cannot be repaired: .*on purpose"),
         (None, UsageError, "what is whole of it does not make a segment; nothing of it was changed"),
     ],
@@ -546,7 +557,7 @@ def test_what_is_damaged_all_over_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     config = LogConfig(segment_bytes=1 << 20, retention_ms=-1)
     with Log(path, config=config, background=False) as log:
-        for _ in range(2 * DAMAGES_MOST + 5):
+        for _ in range(2 * MAX_DAMAGES + 5):
             log.append(b"v")
     (file,) = logs(path)
     data = bytearray(file.read_bytes())

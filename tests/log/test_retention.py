@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from log.workbench import BATCH_BYTES, START_MS, FakeClock, FullFiles, config_of, fill, offsets, open_log, segment_bases
+from log.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    FailingFiles,
+    FakeClock,
+    config_of,
+    fill,
+    offsets,
+    open_log,
+    segment_bases,
+)
 from record.batches import batch_of
 from seeklog import Record
 from seeklog.errors import LogClosed
@@ -259,17 +270,17 @@ def test_a_segment_that_came_to_lie_below_the_start_goes_whatever_retention_says
 
 def test_a_segment_that_could_not_be_sealed_keeps_all_behind_it_until_there_is_room(tmp_path: Path) -> None:
     """Goal: when it was sealed decides how long it is kept, and nobody knows that yet."""
-    files = FullFiles(".seal")
+    files = FailingFiles("write", ".seal", error=errno.ENOSPC)
     words = {"segment_bytes": 5 * BATCH_BYTES, "retention_bytes": 1}
     with open_log(tmp_path, files=files, **words) as log:
         fill(log, 8)
         log.flush()
-        files.is_full = True
+        files.fails = True
         fill(log, 10)
 
         assert log.retain() == 1
         assert segment_bases(tmp_path) == [5, 10, 15]
-        files.is_full = False
+        files.fails = False
         assert log.retain() == 2
         assert offsets(log.scan()) == [15, 16, 17]
 

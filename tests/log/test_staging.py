@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import START_MS, QuickFiles
+from log.workbench import START_MS, FailingFiles, QuickFiles
 from record.batches import SMALL
 from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
-from seeklog.files import Buffer
 from seeklog.log.staging import STALE_MS, StagedFile, Stager, check_staged, is_stale, read_staged, remove_staged
 from seeklog.names import app_key
 from seeklog.record.crc import crc32c
@@ -58,33 +57,6 @@ def test_a_staged_file_that_is_gone_cut_or_changed_is_told(tmp_path: Path) -> No
         check_staged(QuickFiles(), str(tmp_path), staged)
 
 
-class Failing(QuickFiles):
-    """A disk that fails from some moment on."""
-
-    def __init__(self, error: int) -> None:
-        self.error = error
-        self.fails = ""
-
-    def fail_at(self, what: str) -> None:
-        if self.fails == what:
-            raise OSError(self.error, "on purpose")
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        self.fail_at("open")
-        return super().open(path, write=write, create=create)
-
-    def write(self, handle: int, data: Buffer, position: int) -> None:
-        self.fail_at("write")
-        super().write(handle, data, position)
-
-    def sync(self, handle: int) -> None:
-        self.fail_at("sync")
-
-    def remove(self, path: str) -> None:
-        self.fail_at("remove")
-        super().remove(path)
-
-
 @pytest.mark.parametrize(
     ("error", "kind", "words"),
     [
@@ -97,21 +69,21 @@ class Failing(QuickFiles):
 def test_a_disk_that_fails_is_told_in_our_words(
     tmp_path: Path, what: str, error: int, kind: type[Exception], words: str
 ) -> None:
-    files = Failing(error)
-    files.fails = what
+    files = FailingFiles(what, error=OSError(error, "on purpose"))
+    files.fails = True
     with pytest.raises(kind, match=words):
         stage(tmp_path, 3, files=files)
 
 
 def test_what_is_discarded_is_gone_and_discarding_twice_is_nothing(tmp_path: Path) -> None:
-    files = Failing(errno.EIO)
+    files = FailingFiles("remove", error=OSError(errno.EIO, "on purpose"))
     stager = Stager(files, str(tmp_path), key=KEY, now_ms=START_MS)
     stager.add(BATCH, record_count=COUNT)
     assert len([*tmp_path.iterdir()]) == 1
-    files.fails = "remove"
+    files.fails = True
     with pytest.raises(NotAccessible, match="on purpose"):
         stager.discard()
-    files.fails = ""
+    files.fails = False
     stager.discard()
     assert [*tmp_path.iterdir()] == []
     stager.discard()

@@ -14,6 +14,7 @@ from log.workbench import (
     BATCH_BYTES,
     HEADER_BYTES,
     START_MS,
+    FailingFiles,
     Meanwhile,
     PathFiles,
     QuickFiles,
@@ -160,17 +161,6 @@ def test_a_scan_ends_where_the_log_is_cut_while_it_is_read(tmp_path: Path, kept:
 # ---------------------------------------------------------------- files that come and go
 
 
-class Elusive(QuickFiles):
-    """A disk that lists a file and never finds it: others replace it again and again."""
-
-    path = ""
-
-    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        if path == self.path:
-            raise FileNotFoundError(errno.ENOENT, "not there any more", path)
-        return super().open(path, write=write, create=create)
-
-
 @pytest.mark.parametrize("has_seal", [True, False])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_file_that_is_gone_whenever_it_is_looked_for_is_told_as_lost(
@@ -181,9 +171,10 @@ def test_a_file_that_is_gone_whenever_it_is_looked_for_is_told_as_lost(
         fill(log, RECORDS)
     if not has_seal:
         (tmp_path / f"{0:020d}.seal").unlink()
-    files = Elusive()
+    # It lists a file and never finds it: others replace it again and again.
+    files = FailingFiles("open", f"{0:020d}.log", error=errno.ENOENT)
     with open_reader(tmp_path, files=files, **WORDS) as log:
-        files.path = str(tmp_path / f"{0:020d}.log")
+        files.fails = True
         with pytest.raises(LostRecords, match="is gone"):
             WAYS[way](log)
 

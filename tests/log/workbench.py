@@ -52,6 +52,18 @@ class FakeClock:
         self.wall_ms = now_ms
 
 
+class TickingClock(FakeClock):
+    """A clock that goes on whenever it is asked, so that whoever waits by it does not wait long."""
+
+    def __init__(self, step_s: float = 0.25) -> None:
+        super().__init__()
+        self._step_s = step_s
+
+    def monotonic(self) -> float:
+        self.seconds += self._step_s
+        return self.seconds
+
+
 class QuickFiles(OsFiles):
     """The real disk, not waited for. No test here cuts the power, and a process that dies loses nothing."""
 
@@ -117,34 +129,6 @@ class ReadCountingFiles(QuickFiles):
         data = super().read(handle, size, position)
         self.read_bytes += len(data)
         return data
-
-
-class FailingSyncFiles(PathFiles):
-    """A disk whose syncs fail while `fails` is set: of every file, or of those with `only` in their path."""
-
-    def __init__(self, *, only: str = "") -> None:
-        super().__init__()
-        self.fails = False
-        self._only = only
-
-    def sync(self, handle: int) -> None:
-        if self.fails and self._only in self._paths.get(handle, ""):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-
-class FullFiles(PathFiles):
-    """A disk that takes no more of one kind of file, told by a part of its name, while it `is_full`."""
-
-    def __init__(self, starved: str, *, error: int = errno.ENOSPC) -> None:
-        super().__init__()
-        self.is_full = False
-        self._starved = starved
-        self._error = error
-
-    def write(self, handle: int, data: Buffer, position: int) -> None:
-        if self.is_full and self._starved in os.path.basename(self._paths[handle]):
-            raise OSError(self._error, os.strerror(self._error), self._paths[handle])
-        super().write(handle, data, position)
 
 
 class GatedFiles(CountingFiles):
@@ -214,6 +198,17 @@ class Meanwhile(PathFiles):
         self._act("after", "read", path)
         return data
 
+    def write(self, handle: int, data: Buffer, position: int) -> None:
+        self._act("before", "write", self._paths[handle])
+        super().write(handle, data, position)
+
+    def truncate(self, handle: int, size: int) -> None:
+        super().truncate(handle, size)
+        self._act("after", "truncate", self._paths[handle])
+
+    def sync(self, handle: int) -> None:
+        self._act("before", "sync", self._paths[handle])
+
     def list(self, directory: str) -> list[str]:
         self._act("before", "list", directory)
         listing = super().list(directory)
@@ -245,12 +240,36 @@ class Meanwhile(PathFiles):
         self._act("before", "remove", path)
         super().remove(path)
 
+    def make_directory(self, path: str) -> None:
+        self._act("before", "make_directory", path)
+        super().make_directory(path)
+
+    def remove_directory(self, path: str) -> None:
+        self._act("before", "remove_directory", path)
+        super().remove_directory(path)
+
     def _act(self, when: str, method: str, path: str) -> None:
         for plan in self._plans:
             if plan[:2] == (when, method) and path.endswith(plan[2]):
                 self._plans.remove(plan)
                 plan[3]()
                 return
+
+
+class FailingFiles(Meanwhile):
+    """The real disk, on which the calls of a method fail while `fails` is set, for paths with `part` in them."""
+
+    def __init__(self, method: str, part: str = "", *, error: BaseException | int = errno.EIO) -> None:
+        super().__init__()
+        self.fails = False
+        self.part = part
+        self.error = error
+        self._method = method
+
+    def _act(self, when: str, method: str, path: str) -> None:
+        if self.fails and (when, method) == ("before", self._method) and self.part in path:
+            raise OSError(self.error, os.strerror(self.error), path) if isinstance(self.error, int) else self.error
+        super()._act(when, method, path)
 
 
 class Follower(threading.Thread):

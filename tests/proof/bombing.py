@@ -28,9 +28,8 @@ def seeklog_door(door: str, batch: bytes, directory: str) -> Callable[[], Any]:
     """Return what opens the bomb, with all that comes before it done."""
     from record.batches import SMALL_ROWS, Sketch
     from seeklog import Log, LogConfig
-    from seeklog.log.check.deep_inspection import inspect_records
-    from seeklog.log.check.inspection import plan_inspection
-    from seeklog.log.check.repair_work import plan_repair
+    from seeklog.log.check.inspection import inspect_records, plan_inspection
+    from seeklog.log.check.repair_plan import plan_repair
     from seeklog.record.batch import decode_records
 
     sound = Sketch(SMALL_ROWS[:2]).encode()

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 
 from interop.test_broker_directory import SEGMENT_BYTES, TOPIC_ID, Broker, Row, encode_batch, make_broker, rows_of
-from log.workbench import FakeClock, QuickFiles
+from log.workbench import FailingFiles, FakeClock, QuickFiles
 from seeklog import Store, TopicPartition, names
 from seeklog.errors import InvalidName, LogLocked, LostRecords, SeeklogError, TopicNotFound, UsageError
-from seeklog.files import Files
 from seeklog.log.side.root_offsets import RootOffsets
 from store.workbench import Holder, append, open_store, partition_directories, read, send, snapshot
 
@@ -248,10 +247,9 @@ def test_a_topic_with_a_damaged_directory_keeps_its_place_in_the_catalog(root: P
     Directory(root)
     with open_brokers(root) as store:
         store.alter_topic("empty", {"retention.ms": 1234})
-    files: Files = QuickFiles()
-    if damage == "cannot be read":
-        files = Unreadable("empty-0")
-    else:
+    files = FailingFiles("list", "/empty-0", error=errno.EACCES)
+    files.fails = damage == "cannot be read"
+    if not files.fails:
         (root / "empty-0" / f"{0:020d}.log").unlink()
 
     with open_brokers(root, read_only=True, files=files) as store:
@@ -261,18 +259,6 @@ def test_a_topic_with_a_damaged_directory_keeps_its_place_in_the_catalog(root: P
         assert store.topic("empty").config.retention_ms == 1234
         with pytest.raises(SeeklogError):
             append(store, "empty", [b"x"])
-
-
-class Unreadable(QuickFiles):
-    """A disk on which one directory belongs to somebody else."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def list(self, directory: str) -> list[str]:
-        if directory.endswith(f"/{self._name}"):
-            raise PermissionError(errno.EACCES, "not ours", directory)
-        return super().list(directory)
 
 
 def test_topics_that_no_catalog_has_stay_in_sight_of_a_reader_when_the_catalog_changes(root: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from log.workbench import CountingFiles, QuickFiles
+from log.workbench import CountingFiles, FailingFiles, QuickFiles
 from seeklog import names
 from seeklog.errors import CorruptionError, NotAccessible, SeeklogError
 from seeklog.record.crc import crc32c
@@ -272,15 +272,7 @@ def test_what_a_crash_left_of_a_catalog_under_its_temporary_name_means_nothing(r
 
 
 def test_a_change_that_cannot_be_written_is_refused_and_the_topics_are_as_they_were(root: Path) -> None:
-    class Failing(QuickFiles):
-        fails = False
-
-        def rename(self, source: str, target: str) -> None:
-            if self.fails and target.endswith(names.TOPICS):
-                raise OSError(5, "Input/output error")
-            super().rename(source, target)
-
-    files = Failing()
+    files = FailingFiles("rename", names.TOPICS)
     with open_store(root, files=files) as store:
         before = store.describe_topic("orders")
         files.fails = True

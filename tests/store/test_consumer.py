@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from log.workbench import PATIENCE_S, START_MS, FakeClock, offsets, values, wait_until
+from log.workbench import PATIENCE_S, START_MS, FakeClock, TickingClock, offsets, values, wait_until
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import InvalidName, LogClosed, NoOffset, OffsetOutOfRange, SeeklogError, TopicNotFound, UsageError
 from store.consuming import ALL, EARLIEST, GROUP, ZERO, check_order, drain, fill, open_events, places
-from store.workbench import TickingClock, append, open_store, send, snapshot
+from store.workbench import append, open_store, send, snapshot
 
 
 @pytest.fixture
@@ -271,6 +271,7 @@ def test_a_time_leads_to_the_first_record_at_or_after_it(store: Store) -> None:
 
 
 def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
+    store.create_topic("others", partitions=1)
     with store.consumer(["events"]) as consumer:
         with pytest.raises(UsageError, match="not assigned"):
             consumer.seek_to_time(START_MS, partitions=[("others", 0)])

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from log.workbench import START_MS, FakeClock, QuickFiles, offsets
+from log.workbench import START_MS, FailingFiles, FakeClock, offsets
 from record.batches import Row, Sketch
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import LostRecords, NoOffset, NotAccessible
@@ -133,26 +132,10 @@ def test_gaps_that_compaction_left_are_passed_over(store: Store) -> None:
 # ---------------------------------------------------------------- a disk that does not answer
 
 
-class FailingFiles(QuickFiles):
-    """A disk that cannot read the logs of one partition while it is told so."""
-
-    def __init__(self) -> None:
-        self.failing = ""
-        self.error = errno.EIO
-        self.interrupts = False
-
-    def read(self, handle: int, size: int, position: int) -> bytes:
-        if self.failing and f"/{self.failing}/" in os.readlink(f"/proc/self/fd/{handle}"):
-            if self.interrupts:
-                raise KeyboardInterrupt
-            raise OSError(self.error, os.strerror(self.error))
-        return super().read(handle, size, position)
-
-
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[tuple[Store, FailingFiles]]:
     """A store on such a disk: three partitions of 600 records of 2,000 bytes, more than is read at a time."""
-    files = FailingFiles()
+    files = FailingFiles("read", "/events-0/")
     with open_store(tmp_path / "store", files=files) as store:
         store.create_topic("events", partitions=3)
         for partition in range(3):
@@ -173,21 +156,21 @@ def test_a_read_that_fails_leaves_no_record_out(failing: tuple[Store, FailingFil
             for record in consumer:
                 seen.append(record.offset)
                 if len(seen) == after:
-                    files.failing = "events-0"
+                    files.fails = True
         while way == "poll" and (records := consumer.poll(max_records=20)):
             seen.extend(offsets(records))
             if after <= len(seen) < after + 20:
-                files.failing = "events-0"
+                files.fails = True
 
     with store.consumer(consumer_timeout_ms=0, **EARLIEST) as consumer:
         consumer.assign([ZERO])
         if not after:
-            files.failing = "events-0"
+            files.fails = True
         with pytest.raises(NotAccessible):
             read_on()
         with pytest.raises(NotAccessible):
             read_on()
-        files.failing = ""
+        files.fails = False
         read_on()
 
     assert seen == list(range(600))
@@ -207,11 +190,11 @@ def test_a_segment_that_is_not_there_leaves_no_record_out(failing: tuple[Store, 
             while records := consumer.poll():
                 seen.extend(offsets(records))
 
-        files.failing = "events-0"
+        files.fails = True
         for _ in range(3):
             with pytest.raises(LostRecords):
                 read_on()
-        files.failing = ""
+        files.fails = False
         read_on()
 
     assert seen == list(range(600))
@@ -225,13 +208,13 @@ def test_a_partition_that_fails_takes_no_records_of_others_along(failing: tuple[
         append(store, "small", [b"value"] * 3, partition=partition)
     seen: list[tuple[str | None, int, int]] = []
     with store.consumer(["events", "small"], **EARLIEST) as consumer:
-        files.failing = "events-1"
+        files.part, files.fails = "/events-1/", True
         for _ in range(20):
             try:
                 seen += places(consumer.poll())
             except NotAccessible:
                 continue
-        files.failing = ""
+        files.fails = False
         seen += places(drain(consumer))
 
     assert sorted(seen) == sorted(
@@ -246,16 +229,16 @@ def test_an_interrupt_takes_no_records_along(failing: tuple[Store, FailingFiles]
     store.create_topic("small", partitions=2)
     for partition in range(2):
         append(store, "small", [b"value"] * 3, partition=partition)
-    files.interrupts = True
+    files.error = KeyboardInterrupt()
     seen: list[tuple[str | None, int, int]] = []
     with store.consumer(["small", "events"], **EARLIEST) as consumer:
-        files.failing = "events-1"
+        files.part, files.fails = "/events-1/", True
         for _ in range(20):
             try:
                 seen += places(consumer.poll())
             except KeyboardInterrupt:
                 continue
-        files.failing = ""
+        files.fails = False
         seen += places(drain(consumer))
 
     assert sorted(seen) == sorted(

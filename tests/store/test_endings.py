@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import seeklog
-from log.workbench import PATIENCE_S, FailingSyncFiles, wait_until
+from log.workbench import PATIENCE_S, FailingFiles, wait_until
 from seeklog import Log, LogConfig, LogReader, Store
 from seeklog.clock import SystemClock
 from seeklog.errors import (
@@ -91,7 +91,7 @@ def test_a_listener_that_fails_leaves_nothing_open(root: Path) -> None:
 
 def test_an_error_of_the_body_is_not_hidden_by_one_of_the_close(root: Path) -> None:
     def fail_twice() -> None:
-        files = FailingSyncFiles()
+        files = FailingFiles("sync")
         with open_store(root, files=files) as store:
             append(store, "t", [b"3"])
             files.fails = True
@@ -187,7 +187,7 @@ def test_a_topic_that_was_made_anew_is_read_from_its_start(root: Path, group: st
 
 
 def test_a_partition_whose_sync_failed_is_opened_anew_for_the_next_producer(root: Path) -> None:
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     with open_store(root, files=files, flush="batch") as store:
         first = store.producer()
         files.fails = True

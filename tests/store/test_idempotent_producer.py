@@ -11,11 +11,11 @@ import pytest
 
 from crash.faulty import FaultyFiles
 from crash.sim import Disk, SimFiles
-from log.workbench import FakeClock, QuickFiles
+from log.workbench import FakeClock, QuickFiles, TickingClock
 from seeklog import Store
 from seeklog.errors import CorruptionError, DiskFull, LogLocked, ProducerFenced, SeeklogError, UsageError
 from seeklog.topics.producer_ids import ProducerIds, decode_identity, encode_identity
-from store.workbench import TickingClock, open_store
+from store.workbench import open_store
 
 NUMBERS = [b"%d" % number for number in range(40)]
 

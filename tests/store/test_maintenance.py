@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
-from log.workbench import CountingFiles, FailingSyncFiles, segment_bases, value_of, wait_until
+from log.workbench import CountingFiles, FailingFiles, TickingClock, segment_bases, value_of, wait_until
 from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, NotAccessible, SeeklogError, UsageError
 from seeklog.store import store
 from seeklog.topics.maintenance import Maintenance
-from store.workbench import Holder, TickingClock, append, open_store, read
+from store.workbench import Holder, append, open_store, read
 
 HOUR_MS = 3600 * 1000
 
@@ -311,7 +311,7 @@ def test_the_thread_survives_what_goes_wrong_and_says_so(root: Path, caplog: pyt
 def test_a_sync_that_fails_is_said_and_the_log_recovers_when_the_disk_does(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     caplog.set_level(logging.ERROR, "seeklog")
     store = open_lively(root, files=files, flush="interval", flush_interval_ms=1)
     store.create_topic("t", partitions=1)

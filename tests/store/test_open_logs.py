@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import PATIENCE_S, FailingSyncFiles, open_log, value_of, values, wait_until
+from log.workbench import PATIENCE_S, FailingFiles, TickingClock, open_log, value_of, values, wait_until
 from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.errors import LogClosed, LogFailed, LogLocked, NotALog, SeeklogError, TopicNotFound, UsageError
 from seeklog.topics import open_logs
 from seeklog.topics.catalog import encode_catalog
-from store.workbench import Holder, TickingClock, append, open_file_count, open_store, read, send, snapshot
+from store.workbench import Holder, append, open_file_count, open_store, read, send, snapshot
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -173,7 +173,7 @@ def test_an_index_that_is_read_through_few_files_is_the_same(root: Path) -> None
 
 
 def test_a_partition_that_cannot_be_synced_when_it_is_closed_does_not_fail_anothers_append(root: Path) -> None:
-    files = FailingSyncFiles(only="/t-0/")
+    files = FailingFiles("sync", "/t-0/")
     store = open_store(root, files=files, max_open_files=8)
     store.create_topic("t", partitions=6)
     append(store, "t", [b"doomed"])
@@ -247,8 +247,8 @@ def test_a_lent_log_ends_where_others_have_brought_it(store: Store, root: Path) 
 
 def test_a_log_that_is_open_for_writing_is_lent_as_it_is(store: Store) -> None:
     append(store, "t", [b"a"])
-    with store._table.lent(T0, wait_s=0) as log:
-        assert log is store.log("t", 0)
+    with store._table.lent(T0, wait_s=0) as log, store._table.writing(T0) as open_one:
+        assert log is open_one
         log.append(b"b")
 
     assert log.recovery_point == 2
@@ -333,7 +333,7 @@ def test_who_appends_after_an_alteration_waits_for_those_who_began_before_it(sto
 
 
 def test_a_log_is_lent_as_soon_as_one_with_an_older_configuration_is_closed_though_that_fails(root: Path) -> None:
-    files = FailingSyncFiles()
+    files = FailingFiles("sync")
     with open_store(root, files=files) as store, ThreadPoolExecutor(1) as another_thread:
         store.create_topic("t", partitions=1)
 

@@ -14,7 +14,7 @@ import pytest
 
 import seeklog
 from faults.children import Child
-from log.workbench import FailingSyncFiles, QuickFiles, wait_until
+from log.workbench import FailingFiles, QuickFiles, wait_until
 from seeklog import Log, LogConfig, Store, names
 from seeklog.clock import SystemClock
 from seeklog.errors import InvalidConfig, InvalidName, LogClosed, LogFailed, NotAccessible, SeeklogError, TopicNotFound
@@ -89,12 +89,10 @@ def test_a_configuration_that_cannot_be_changes_nothing(root: Path) -> None:
 
 
 def test_a_disk_that_refuses_is_told_in_our_own_words(root: Path) -> None:
-    class Refusing(QuickFiles):
-        def make_directory(self, path: str) -> None:
-            raise PermissionError(errno.EACCES, "denied", path)
-
+    files = FailingFiles("make_directory", error=errno.EACCES)
+    files.fails = True
     with pytest.raises(NotAccessible) as caught:
-        open_store(root, files=Refusing())
+        open_store(root, files=files)
     assert isinstance(caught.value.__cause__, PermissionError)
 
 
@@ -180,7 +178,7 @@ def test_a_close_in_one_thread_of_several_closes_once(store: Store) -> None:
 
 
 def test_one_log_that_cannot_be_synced_does_not_keep_the_others_from_being_closed(root: Path) -> None:
-    files = FailingSyncFiles(only="/t-0/")
+    files = FailingFiles("sync", "/t-0/")
     store = open_store(root, files=files)
     store.create_topic("t", partitions=3)
     for partition in range(3):
@@ -238,18 +236,19 @@ def test_a_closed_store_gives_no_log(store: Store, has_reader: bool) -> None:
 
 
 def test_a_forked_child_cannot_write_what_its_parent_writes_and_the_parent_goes_on(store: Store, root: Path) -> None:
+    def hold() -> None:
+        with store.writer("t", 0) as log:
+            log.append(b"child")
+
     def use(report: Report) -> None:
-        for attempt in (
-            lambda: append(store, "t", [b"child"]),
-            lambda: store.log("t", 0).append(b"child"),
-            lambda: store.log("t", 0).flush(),
-        ):
+        for attempt in (lambda: append(store, "t", [b"child"]), hold, log.flush):
             with pytest.raises(SeeklogError):
                 attempt()
         report("refused")
 
-    child = Child(use)
-    assert child.rest() == ["refused"]
+    with store.writer("t", 0) as log:
+        child = Child(use)
+        assert child.rest() == ["refused"]
     assert child.wait() == 0
     append(store, "t", [b"2"])
     assert read(store, "t") == [b"0", b"1", b"2"]

@@ -10,15 +10,13 @@ from typing import Any
 
 import pytest
 
-from log.workbench import QuickFiles
+from log.workbench import FailingFiles, QuickFiles, TickingClock
 from seeklog import Store, names
 from seeklog.clock import SystemClock
 from seeklog.errors import DiskFull, LogLocked, NotAccessible, SeeklogError, TopicExists
 from seeklog.topics import topics as topics_module
 from store.workbench import (
-    FailingDirectoryFiles,
     Holder,
-    TickingClock,
     append,
     open_store,
     partition_directories,
@@ -45,7 +43,7 @@ def store(root: Path) -> Iterator[Store]:
 def test_a_topic_that_cannot_be_made_whole_is_not_there_at_all(
     root: Path, error: OSError, raised: type[SeeklogError]
 ) -> None:
-    files = FailingDirectoryFiles("orders-2", error)
+    files = FailingFiles("make_directory", "orders-2", error=error)
     with open_store(root, files=files) as store:
         store.create_topic("payments", partitions=1)
         before = snapshot(root)
@@ -61,7 +59,7 @@ def test_a_topic_that_cannot_be_made_whole_is_not_there_at_all(
 
 
 def test_partitions_that_cannot_all_be_added_are_not_added_at_all(root: Path) -> None:
-    files = FailingDirectoryFiles("orders-3", OSError(errno.ENOSPC, "full"))
+    files = FailingFiles("make_directory", "orders-3", error=OSError(errno.ENOSPC, "full"))
     with open_store(root, files=files) as store:
         store.create_topic("orders", partitions=2)
         append(store, "orders", [b"kept"], partition=1)
@@ -78,7 +76,7 @@ def test_partitions_that_cannot_all_be_added_are_not_added_at_all(root: Path) ->
 
 def test_a_creation_that_was_interrupted_can_be_tried_again(root: Path) -> None:
     """Ctrl-C in a notebook, or another process that died: the note in the catalog must not wait for a reopen."""
-    files = FailingDirectoryFiles("orders-2", KeyboardInterrupt())
+    files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
         files.fails = True
         with pytest.raises(KeyboardInterrupt):
@@ -90,7 +88,7 @@ def test_a_creation_that_was_interrupted_can_be_tried_again(root: Path) -> None:
 
 
 def test_a_growth_that_was_interrupted_can_be_tried_again(root: Path) -> None:
-    files = FailingDirectoryFiles("orders-2", KeyboardInterrupt())
+    files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
         store.create_topic("orders", partitions=1)
         files.fails = True
@@ -146,7 +144,7 @@ def test_what_the_catalog_on_disk_calls_whole_is_not_undone_though_its_sync_fail
 
 @pytest.mark.parametrize("grows", [False, True])
 def test_what_was_interrupted_is_undone_by_the_next_open(root: Path, grows: bool) -> None:
-    files = FailingDirectoryFiles("orders-2", KeyboardInterrupt())
+    files = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=files) as store:
         if grows:
             store.create_topic("orders", partitions=1)

@@ -10,12 +10,11 @@ from typing import Any
 
 import pytest
 
-from log.workbench import QuickFiles, fill, open_log
+from log.workbench import FailingFiles, QuickFiles, fill, open_log
 from seeklog import LogConfig, Store, names
 from seeklog.errors import InvalidConfig, LogLocked, SeeklogError, TopicExists, TopicNotFound, UsageError
 from seeklog.files import Kind
 from store.workbench import (
-    FailingDirectoryFiles,
     Holder,
     append,
     open_store,
@@ -256,7 +255,8 @@ def test_topics_are_told_in_order_and_internal_ones_only_when_asked_for(store: S
 
 def test_a_description_tells_sizes_and_offsets(store: Store) -> None:
     append(store, "payments", [b"x"] * 3, partition=1)
-    store.log("payments", 1).delete_before(2)
+    with store.writer("payments", 1) as log:
+        log.delete_before(2)
     found = store.describe_topic("payments")
 
     assert [(each.log_start_offset, each.high_watermark, each.log_end_offset) for each in found.partitions] == [
@@ -375,22 +375,14 @@ def test_a_topic_that_another_process_writes_is_not_deleted_and_stays_whole(root
 
 @pytest.mark.parametrize("by", ["the next change", "the next open"])
 def test_a_deletion_that_was_interrupted_is_finished(root: Path, by: str) -> None:
-    class Stopping(QuickFiles):
-        stops = False
-
-        def rename(self, source: str, target: str) -> None:
-            if self.stops and source.endswith("payments-1"):
-                raise KeyboardInterrupt
-            super().rename(source, target)
-
-    files = Stopping()
+    files = FailingFiles("rename", "/payments-1.", error=KeyboardInterrupt())
     store = open_store(root, files=files)
     store.create_topic("payments", partitions=3)
     store.create_topic("orders", partitions=1)
-    files.stops = True
+    files.fails = True
     with pytest.raises(KeyboardInterrupt):
         store.delete_topic("payments")
-    files.stops = False
+    files.fails = False
     # It is gone for everybody, though its directories are not yet.
     assert store.topics() == ["orders"]
     with open_store(root, read_only=True) as reader:
@@ -412,22 +404,15 @@ def test_a_deletion_that_was_interrupted_is_finished(root: Path, by: str) -> Non
 
 
 def test_deleted_directories_that_cannot_be_emptied_are_left_for_the_next_open(root: Path) -> None:
-    class Stuck(QuickFiles):
-        is_stuck = True
-
-        def remove_directory(self, path: str) -> None:
-            if self.is_stuck:
-                raise OSError(errno.EBUSY, "busy")
-            super().remove_directory(path)
-
-    files = Stuck()
+    files = FailingFiles("remove_directory", error=errno.EBUSY)
+    files.fails = True
     with open_store(root, files=files) as store:
         store.create_topic("payments", partitions=1)
         store.delete_topic("payments")
         assert store.topics() == []
         (left,) = partition_directories(root)
         assert names.is_deleted_directory(left)
-        files.is_stuck = False
+        files.fails = False
     with open_store(root):
         assert partition_directories(root) == []
 
@@ -480,7 +465,7 @@ def test_a_read_only_store_takes_no_topic_that_is_just_being_made_for_a_brokers(
                     other.create_topic("orders", partitions=4)
             return super().kinds(path)
 
-    writing = FailingDirectoryFiles("orders-2", KeyboardInterrupt())
+    writing = FailingFiles("make_directory", "orders-2", error=KeyboardInterrupt())
     with open_store(root, files=writing) as other, open_store(root, files=Meanwhile(), read_only=True) as reader:
         other.create_topic("audit", partitions=1)  # so that the reader looks again
         writing.fails = True

@@ -21,10 +21,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from log.workbench import QuickFiles
+from log.workbench import QuickFiles, TickingClock
 from seeklog import LogConfig, Record, Store, TopicPartition
 from seeklog.errors import InvalidConfig, InvalidName, LogLocked, SeeklogError, TopicExists, TopicNotFound, UsageError
-from store.workbench import TickingClock, open_store, partition_directories, snapshot, strangers
+from store.workbench import open_store, partition_directories, snapshot, strangers
 
 EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 60
 STEPS = 30

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from log.workbench import FakeClock, QuickFiles, config_of
+from log.workbench import QuickFiles, TickingClock, config_of
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.clock import Clock
 from seeklog.files import Files
@@ -30,32 +30,6 @@ ROOT_FILES = {
 }
 PARTITION_DIRECTORY = re.compile(r"[A-Za-z0-9._-]{1,249}-(0|[1-9][0-9]*)\Z")
 Snapshot = dict[str, bytes | str]
-
-
-class TickingClock(FakeClock):
-    """A clock that goes on whenever it is asked, so that whoever waits by it does not wait long."""
-
-    def __init__(self, step_s: float = 0.25) -> None:
-        super().__init__()
-        self._step_s = step_s
-
-    def monotonic(self) -> float:
-        self.seconds += self._step_s
-        return self.seconds
-
-
-class FailingDirectoryFiles(QuickFiles):
-    """The real disk that fails when a certain directory is made."""
-
-    def __init__(self, suffix: str, error: BaseException) -> None:
-        self.suffix = suffix
-        self.error = error
-        self.fails = False
-
-    def make_directory(self, path: str) -> None:
-        if self.fails and path.endswith(self.suffix):
-            raise self.error
-        super().make_directory(path)
 
 
 def open_store(

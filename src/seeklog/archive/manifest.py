@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptionError, SeeklogError
 from seeklog.log.side import Seal, decode_seal
+from seeklog.names import TopicPartition
 from seeklog.record.crc import crc32c
 from seeklog.record.framed import whole_number
 
@@ -45,6 +46,29 @@ class StoredFile:
 
     size: int
     crc: int
+
+    @classmethod
+    def of(cls, data: bytes) -> StoredFile:
+        return cls(len(data), crc32c(data))
+
+
+@dataclass(slots=True)
+class Meter:
+    """Measures a file that passes in parts."""
+
+    size: int = 0
+    crc: int = 0
+
+    def passing(self, parts: Iterable[bytes]) -> Iterator[bytes]:
+        for part in parts:
+            self.size += len(part)
+            self.crc = crc32c(part, self.crc)
+            yield part
+
+    @property
+    def file(self) -> StoredFile:
+        """What has passed."""
+        return StoredFile(self.size, self.crc)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +95,10 @@ class SegmentEntry:
         """Return what the seal says."""
         return None if self.seal_bytes is None else decode_seal(self.seal_bytes)
 
+    def paths(self) -> dict[str, StoredFile]:
+        """Return its files by their names in the partition's directory."""
+        return {f"{self.stem}{suffix}": file for suffix, file in self.files.items()}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionEntry:
@@ -92,7 +120,7 @@ class PartitionEntry:
 
     def paths(self) -> dict[str, StoredFile]:
         """Return every file by its name in the partition's directory."""
-        stored = {f"{one.stem}{suffix}": file for one in self.segments for suffix, file in one.files.items()}
+        stored = {name: file for segment in self.segments for name, file in segment.paths().items()}
         return {**stored, **self.files}
 
 
@@ -114,9 +142,10 @@ class Manifest:
     is_complete: bool = True
     replaced: tuple[str, ...] = ()
 
-    def with_topics(self, topics: Iterable[TopicEntry]) -> Manifest:
-        """Return the manifest with these topics in it, or in the place of those of their names."""
-        return replace(self, topics={**self.topics, **{topic.name: topic for topic in topics}})
+    def replaced_stems(self, partition: TopicPartition) -> frozenset[str]:
+        """Return the stems of a partition's files that this manifest does not name any more."""
+        split = (path.partition("/") for path in self.replaced)
+        return frozenset(name.partition(".")[0] for directory, _, name in split if directory == str(partition))
 
     def paths(self) -> dict[str, StoredFile]:
         """Return every file by its path in the archive."""

@@ -116,9 +116,11 @@ def _with_kafkas_words(text: str) -> str:
 
 
 def _of_the_system(error: OSError) -> str:
+    from seeklog.files import is_full
+
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
     what = error.strerror or str(error)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    if is_full(error):
         return f"{where}{what}; make room, then run it again"
     if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         return f"{where}{what}; run it as who owns the files, or name another directory"

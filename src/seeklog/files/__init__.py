@@ -6,7 +6,6 @@
 from seeklog.files.durable import publish_file, replace_file, stage_file, sync_ancestors
 from seeklog.files.handle import Handle
 from seeklog.files.local import (
-    FULL,
     Buffer,
     Files,
     FileStatus,
@@ -20,7 +19,6 @@ from seeklog.files.lock import SHORT_WAIT_S, Lock, retry_while_locked, take_lock
 from seeklog.files.translation import is_full, translate, translated
 
 __all__ = [
-    "FULL",
     "SHORT_WAIT_S",
     "Buffer",
     "FileStatus",

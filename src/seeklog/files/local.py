@@ -28,8 +28,6 @@ Kind: TypeAlias = Literal["file", "directory", "link", "other"]
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-FULL = (errno.ENOSPC, errno.EDQUOT)
-"""What is said where there is no room: on the disk, or for this user."""
 
 
 class FileStatus(NamedTuple):

@@ -9,25 +9,28 @@ then what to do. The `OSError` stays the `__cause__`.
 
 from __future__ import annotations
 
+import errno
 from types import TracebackType
 
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
-from seeklog.files.local import FULL
+
+# No room on the disk, or for this user.
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException) -> bool:
     """Tell whether a disk or a quota is full."""
-    return isinstance(error, OSError) and error.errno in FULL
+    return isinstance(error, OSError) and error.errno in _FULL
 
 
 def translate(error: OSError, fact: str, *, when_full: str = "", advice: str = "") -> SeeklogError:
     """Return our error for what the system said. Raise it `from error`.
 
-    `when_full` is what to say after "the disk is full", `advice` after any other answer of the system.
+    `advice` is what to do, `when_full` what to do or to know where the disk is full, if that is something else.
     """
     if is_full(error):
-        return DiskFull(_joined(f"{fact}: the disk is full", when_full))
-    return NotAccessible(_joined(f"{fact}: {error}", advice))
+        return DiskFull("; ".join(filter(None, (f"{fact}: the disk is full", when_full or advice))))
+    return NotAccessible("; ".join(filter(None, (f"{fact}: {error}", advice))))
 
 
 class translated:  # noqa: N801 - reads as the verb that it is, like contextlib.suppress
@@ -48,7 +51,3 @@ class translated:  # noqa: N801 - reads as the verb that it is, like contextlib.
     ) -> None:
         if isinstance(error, OSError):
             raise translate(error, self._fact, when_full=self._when_full, advice=self._advice) from error
-
-
-def _joined(fact: str, rest: str) -> str:
-    return f"{fact}; {rest}" if rest else fact

@@ -24,13 +24,12 @@ from seeklog.errors import (
     InvalidName,
     LogClosed,
     LogFailed,
-    NotAccessible,
     OffsetOutOfRange,
     RecordTooLarge,
     TopicExists,
     UsageError,
 )
-from seeklog.files import Files
+from seeklog.files import Files, translated
 from seeklog.groups import liveness, records
 from seeklog.groups.records import CommittedOffset, GroupKey, GroupState, Member, OffsetKey
 from seeklog.log import Log, LogReader, take_snapshot
@@ -202,10 +201,8 @@ class Groups:
         """Return the members of a group that are alive."""
         if not group.state.members:
             return {}
-        try:
+        with translated(f"who is alive in group {group.name!r} cannot be told"):
             return liveness.living(self._files, self._clock, self.directory_of(group.name), group.state)
-        except OSError as error:
-            raise NotAccessible(f"who is alive in group {group.name!r} cannot be told: {error}") from error
 
     def check_idle(self, group: Group) -> None:
         """Refuse if a group has members that are alive."""
@@ -250,15 +247,13 @@ class Groups:
         if self._read_only:
             raise UsageError(f"{self._topics.root} is open read-only: a group cannot be changed")
         self._make_topic()
-        try:
-            with self._holding(self.partition_of(name)) as (offsets, log):
-                change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
-                yield change
-                if change.pending:
-                    log.append_many(change.pending)
-                    offsets.read_on(log)
-        except OSError as error:
-            raise NotAccessible(f"group {name!r} cannot be changed: {error}") from error
+        failing = translated(f"group {name!r} cannot be changed")
+        with failing, self._holding(self.partition_of(name)) as (offsets, log):
+            change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
+            yield change
+            if change.pending:
+                log.append_many(change.pending)
+                offsets.read_on(log)
 
     @contextlib.contextmanager
     def _holding(self, partition: TopicPartition) -> Iterator[tuple[_OffsetsPartition, Log]]:

@@ -20,8 +20,8 @@ from typing import Any, Final
 from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
-from seeklog.errors import HandoverRefused, NotAccessible
-from seeklog.files import Files, Kind, OsFiles, take_lock
+from seeklog.errors import HandoverRefused
+from seeklog.files import Files, Kind, OsFiles, take_lock, translated
 from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
 from seeklog.handover.plan import CLUSTER_METADATA, Step, check_no_broker, local_root, lock_root
 from seeklog.handover.settings import from_kafka, to_kafka
@@ -67,15 +67,13 @@ class BackPlan:
 def plan_back(path: str, *, config: LogConfig | None = None, files: Files | None = None) -> BackPlan:
     """Return what changed since seeklog last closed a store, by reading alone; refuse one whose broker runs."""
     files, root = files or OsFiles(), local_root(path)
-    try:
+    with translated(f"{root} cannot be read"):
         check_no_broker(files, root)
-    except OSError as error:
-        raise NotAccessible(f"{root} cannot be read: {error}") from error
     return _compare(files, root, config or LogConfig())
 
 
 def _compare(files: Files, root: str, config: LogConfig) -> BackPlan:
-    try:
+    with translated(f"{root} cannot be read"):
         kinds = check_root(files, root, create=False)
         if names.META_PROPERTIES not in kinds and str(CLUSTER_METADATA) not in kinds:
             raise HandoverRefused(
@@ -83,8 +81,6 @@ def _compare(files: Files, root: str, config: LogConfig) -> BackPlan:
                 "done"
             )
         return _Comparison(files, root, kinds, config).plan()
-    except OSError as error:
-        raise NotAccessible(f"{root} cannot be read: {error}") from error
 
 
 def take_back(
@@ -96,12 +92,10 @@ def take_back(
     with lock_root(files, root):
         plan = _compare(files, root, config or LogConfig())
         if plan.catalog != plan.before:
-            try:
+            with translated(f"{root} cannot be written", advice="run this again once it can be"):
                 lock = take_lock(files, f"{root}/{names.TOPICS_LOCK}")
                 write_catalog(files, root, encode_catalog(plan.catalog))
                 lock.close()
-            except OSError as error:
-                raise NotAccessible(f"{root} cannot be written: {error}. Run this again once it can") from error
     with Store(root, config=config, background=False, files=files, clock=clock) as store:
         for partition in plan.changed:
             with store.writer(*partition):

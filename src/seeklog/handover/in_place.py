@@ -26,8 +26,8 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT32_MAX, LogConfig
-from seeklog.errors import HandoverRefused, NotAccessible, UsageError
-from seeklog.files import Files, OsFiles, replace_file
+from seeklog.errors import HandoverRefused, UsageError
+from seeklog.files import Files, OsFiles, replace_file, translated
 from seeklog.handover.cluster import read_cluster, read_meta_properties
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import (
@@ -200,10 +200,8 @@ def hand_over_in_place(
         # Others could write between the close and the lock; from here on they cannot.
         plan = plan_in_place(root, broker=broker, config=config, files=files, clock=clock)
         check_clean(plan.store)
-        try:
+        with translated(f"{root} cannot be written", advice="run this again once it can be"):
             _write(files, clock, plan)
-        except OSError as error:
-            raise NotAccessible(f"{root} cannot be written: {error}. Run this again once it can") from error
     return plan
 
 

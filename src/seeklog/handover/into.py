@@ -30,8 +30,8 @@ from typing import Final
 from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT32_MAX, LogConfig
-from seeklog.errors import CorruptBatch, HandoverRefused, NotAccessible
-from seeklog.files import Files, OsFiles, replace_file
+from seeklog.errors import CorruptBatch, HandoverRefused
+from seeklog.files import Files, OsFiles, replace_file, translate, translated
 from seeklog.handover.cluster import Cluster, ClusterTopic, has_metadata, read_cluster, read_meta_properties
 from seeklog.handover.plan import (
     PartitionState,
@@ -227,10 +227,8 @@ def _plan(
 
 
 def _read_properties(files: Files, data_dir: str) -> dict[str, str]:
-    try:
+    with translated(f"{data_dir} cannot be read"):
         properties = read_meta_properties(files, data_dir)
-    except OSError as error:
-        raise NotAccessible(f"{data_dir} cannot be read: {error}") from error
     if not {"cluster.id", "node.id"} <= set(properties):
         raise HandoverRefused(
             f"{data_dir} is not the data directory of a broker: it has no {names.META_PROPERTIES}. Name one of the "
@@ -279,7 +277,7 @@ def _plan_copy(files: Files, source: PartitionState, there: ClusterTopic, data_d
             "kafka-reassign-partitions.sh, or name that directory"
         ) from None
     except OSError as error:
-        raise NotAccessible(f"{target} cannot be read: {error}") from error
+        raise translate(error, f"{target} cannot be read") from error
     if topic_id != there.topic_id:
         raise HandoverRefused(
             f"{target} is of a topic with the id {topic_id}, and the cluster's has {there.topic_id}: the directory is "
@@ -389,10 +387,8 @@ def hand_over_into(
     with lock_root(files, data_dir), held(files, clock, plan().store):
         done = plan()
         check_clean(done.store)
-        try:
+        with translated(f"{data_dir} cannot be written", advice="run this again once it can be"):
             _copy_all(files, done, advance)
-        except OSError as error:
-            raise NotAccessible(f"{data_dir} cannot be written: {error}. Run this again once it can") from error
     return done
 
 

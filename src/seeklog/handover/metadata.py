@@ -29,35 +29,17 @@ from __future__ import annotations
 import base64
 import binascii
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from seeklog.errors import CorruptionError, FormatError, UsageError
 
 FRAME_VERSION: Final = 1
-TOPIC: Final = 2
-PARTITION: Final = 3
-CONFIG: Final = 4
-PARTITION_CHANGE: Final = 5
-REMOVE_TOPIC: Final = 9
-FEATURE_LEVEL: Final = 12
 BEGIN_TRANSACTION: Final = 23
 END_TRANSACTION: Final = 24
 ABORT_TRANSACTION: Final = 25
-# The latest version of each message that this module reads.
-_MAX_VERSIONS: Final = {
-    TOPIC: 0,
-    PARTITION: 2,
-    CONFIG: 0,
-    PARTITION_CHANGE: 2,
-    REMOVE_TOPIC: 0,
-    FEATURE_LEVEL: 0,
-    BEGIN_TRANSACTION: 0,
-    END_TRANSACTION: 0,
-    ABORT_TRANSACTION: 0,
-}
-_PARTITION_VERSION: Final = 1
 _LEADER_TAG: Final = 1
 _REPLICAS_TAG: Final = 2
 UUID_SIZE: Final = 16
@@ -94,6 +76,8 @@ class PartitionRecord:
     leader: int
     leader_epoch: int
     partition_epoch: int = 0
+    removing: tuple[int, ...] = ()
+    adding: tuple[int, ...] = ()
     directories: tuple[str, ...] = ()
     """The id of the log directory of each replica; none before version 1."""
 
@@ -136,40 +120,7 @@ Written: TypeAlias = FeatureLevel | TopicRecord | PartitionRecord | ConfigRecord
 MetadataRecord: TypeAlias = Written | PartitionChange | RemoveTopic | Transaction
 
 
-# ---------------------------------------------------------------- writing
-
-
-def encode_metadata(record: Written) -> bytes:
-    """Return the value of a record of the metadata log."""
-    if isinstance(record, FeatureLevel):
-        body = _string(record.name) + struct.pack(">h", record.level)
-        return _frame(FEATURE_LEVEL, 0) + body + _NO_TAGS
-    if isinstance(record, TopicRecord):
-        return _frame(TOPIC, 0) + _string(record.name) + encode_uuid(record.topic_id) + _NO_TAGS
-    if isinstance(record, ConfigRecord):
-        head = _frame(CONFIG, 0) + struct.pack(">b", record.resource_type)
-        return head + _string(record.resource_name) + _string(record.name) + _string(record.value) + _NO_TAGS
-    return b"".join(
-        (
-            _frame(PARTITION, _PARTITION_VERSION),
-            struct.pack(">i", record.partition),
-            encode_uuid(record.topic_id),
-            _int32s(record.replicas),
-            _int32s(record.isr),
-            _int32s(()),
-            _int32s(()),
-            struct.pack(">iii", record.leader, record.leader_epoch, record.partition_epoch),
-            _array([encode_uuid(directory) for directory in record.directories]),
-            _NO_TAGS,
-        )
-    )
-
-
-_NO_TAGS: Final = b"\0"
-
-
-def _frame(api_key: int, version: int) -> bytes:
-    return _uvarint(FRAME_VERSION) + _uvarint(api_key) + _uvarint(version)
+# ---------------------------------------------------------------- fields
 
 
 def _uvarint(value: int) -> bytes:
@@ -192,10 +143,6 @@ def _array(items: Sequence[bytes]) -> bytes:
     return _uvarint(len(items) + 1) + b"".join(items)
 
 
-def _int32s(numbers: Sequence[int]) -> bytes:
-    return _array([struct.pack(">i", number) for number in numbers])
-
-
 def encode_uuid(text: str) -> bytes:
     """Return the 16 bytes of an id as Kafka writes it: 22 characters of base64url."""
     try:
@@ -210,9 +157,6 @@ def encode_uuid(text: str) -> bytes:
 def decode_uuid(data: bytes) -> str:
     """Return an id as Kafka writes it."""
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode("ascii")
-
-
-# ---------------------------------------------------------------- reading
 
 
 class _Reader:
@@ -294,66 +238,94 @@ class _Reader:
         return tags
 
 
+class _Field(NamedTuple):
+    """How a field of a message is read and written."""
+
+    read: Callable[[_Reader], Any]
+    write: Callable[[Any], bytes]
+
+
+_INT8: Final = _Field(lambda reader: reader.number(1), struct.Struct(">b").pack)
+_INT16: Final = _Field(lambda reader: reader.number(2), struct.Struct(">h").pack)
+_INT32: Final = _Field(_Reader.int32, struct.Struct(">i").pack)
+_STRING: Final = _Field(_Reader.string, _string)
+_NULLABLE_STRING: Final = _Field(_Reader.nullable_string, _string)
+_UUID: Final = _Field(_Reader.uuid, encode_uuid)
+_UUIDS: Final = _Field(_Reader.uuids, lambda ids: _array([encode_uuid(each) for each in ids]))
+_INT32S: Final = _Field(_Reader.int32s, lambda numbers: _array([_INT32.write(number) for number in numbers]))
+
+
+# ---------------------------------------------------------------- messages
+
+
+class _Message(NamedTuple):
+    """A kind of message: the versions that are read, the version that is written, and its fields in their order."""
+
+    record: Callable[..., MetadataRecord]
+    max_version: int
+    written_version: int
+    fields: Mapping[str, _Field]
+
+
+_PARTITION_FIELDS: Final = {
+    "partition": _INT32,
+    "topic_id": _UUID,
+    "replicas": _INT32S,
+    "isr": _INT32S,
+    "removing": _INT32S,
+    "adding": _INT32S,
+    "leader": _INT32,
+    "leader_epoch": _INT32,
+    "partition_epoch": _INT32,
+    "directories": _UUIDS,
+}
+_MESSAGES: Final[Mapping[int, _Message]] = {
+    2: _Message(TopicRecord, 0, 0, {"name": _STRING, "topic_id": _UUID}),
+    3: _Message(PartitionRecord, 2, 1, _PARTITION_FIELDS),
+    4: _Message(
+        ConfigRecord,
+        0,
+        0,
+        {"resource_type": _INT8, "resource_name": _STRING, "name": _STRING, "value": _NULLABLE_STRING},
+    ),
+    5: _Message(PartitionChange, 2, 0, {"partition": _INT32, "topic_id": _UUID}),
+    9: _Message(RemoveTopic, 0, 0, {"topic_id": _UUID}),
+    12: _Message(FeatureLevel, 0, 0, {"name": _STRING, "level": _INT16}),
+    BEGIN_TRANSACTION: _Message(partial(Transaction, api_key=BEGIN_TRANSACTION), 0, 0, {}),
+    END_TRANSACTION: _Message(partial(Transaction, api_key=END_TRANSACTION), 0, 0, {}),
+    ABORT_TRANSACTION: _Message(partial(Transaction, api_key=ABORT_TRANSACTION), 0, 0, {}),
+}
+
+
+def encode_metadata(record: Written) -> bytes:
+    """Return the value of a record of the metadata log."""
+    api_key, message = next((key, each) for key, each in _MESSAGES.items() if each.record is type(record))
+    frame = map(_uvarint, (FRAME_VERSION, api_key, message.written_version))
+    fields = (field.write(getattr(record, name)) for name, field in message.fields.items())
+    no_tags = _uvarint(0)
+    return b"".join((*frame, *fields, no_tags))
+
+
 def decode_metadata(value: bytes) -> MetadataRecord | None:
     """Return what a record of the metadata log says, or None if its kind does not matter here."""
     reader = _Reader(value)
     frame_version, api_key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame_version != FRAME_VERSION:
         raise FormatError(f"a metadata record has frame version {frame_version}, and only {FRAME_VERSION} is known")
-    max_version = _MAX_VERSIONS.get(api_key)
-    if max_version is None:
+    message = _MESSAGES.get(api_key)
+    if message is None:
         return None
-    if version > max_version:
+    if version > message.max_version:
         raise FormatError(
-            f"a metadata record of kind {api_key} has version {version}, and versions up to {max_version} are known"
+            f"a metadata record of kind {api_key} has version {version}, and versions up to {message.max_version} are "
+            "known"
         )
-    return _decode(reader, api_key, version)
-
-
-def _decode(reader: _Reader, api_key: int, version: int) -> MetadataRecord:
-    record: MetadataRecord
-    if api_key == TOPIC:
-        record = TopicRecord(name=reader.string(), topic_id=reader.uuid())
-    elif api_key == PARTITION:
-        record = _decode_partition(reader, version)
-    elif api_key == CONFIG:
-        record = ConfigRecord(
-            resource_type=reader.number(1),
-            resource_name=reader.string(),
-            name=reader.string(),
-            value=reader.nullable_string(),
-        )
-    elif api_key == PARTITION_CHANGE:
-        return _decode_change(reader)
-    elif api_key == REMOVE_TOPIC:
-        record = RemoveTopic(topic_id=reader.uuid())
-    elif api_key == FEATURE_LEVEL:
-        record = FeatureLevel(name=reader.string(), level=reader.number(2))
-    else:
-        record = Transaction(api_key=api_key)
-    reader.tags()
-    return record
-
-
-def _decode_partition(reader: _Reader, version: int) -> PartitionRecord:
-    partition, topic_id = reader.int32(), reader.uuid()
-    replicas, isr, _removing, _adding = (reader.int32s() for _ in range(4))
-    leader, leader_epoch, partition_epoch = reader.int32(), reader.int32(), reader.int32()
-    return PartitionRecord(
-        partition=partition,
-        topic_id=topic_id,
-        replicas=replicas,
-        isr=isr,
-        leader=leader,
-        leader_epoch=leader_epoch,
-        partition_epoch=partition_epoch,
-        directories=reader.uuids() if version >= 1 else (),
-    )
-
-
-def _decode_change(reader: _Reader) -> PartitionChange:
-    partition, topic_id = reader.int32(), reader.uuid()
+    fields = dict(message.fields)
+    if version == 0:
+        fields.pop("directories", None)
+    values = {name: field.read(reader) for name, field in fields.items()}
     tags = reader.tags()
-    leader = _Reader(tags[_LEADER_TAG]).int32() if _LEADER_TAG in tags else None
-    replicas = _Reader(tags[_REPLICAS_TAG]).nullable_int32s() if _REPLICAS_TAG in tags else None
-    return PartitionChange(partition=partition, topic_id=topic_id, leader=leader, replicas=replicas)
+    if message.record is PartitionChange:
+        values["leader"] = _Reader(tags[_LEADER_TAG]).int32() if _LEADER_TAG in tags else None
+        values["replicas"] = _Reader(tags[_REPLICAS_TAG]).nullable_int32s() if _REPLICAS_TAG in tags else None
+    return message.record(**values)

@@ -14,8 +14,8 @@ from typing import Any, Final
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
-from seeklog.errors import HandoverRefused, LogLocked, NotAccessible, UsageError
-from seeklog.files import Files, Kind, Lock, absolute
+from seeklog.errors import HandoverRefused, LogLocked, UsageError
+from seeklog.files import Files, Kind, Lock, absolute, translate, translated
 from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
 from seeklog.log import known_checkpoint
 from seeklog.log.side import Checkpoint, RootLine, RootOffsets
@@ -128,13 +128,11 @@ def local_root(path: str) -> str:
 
 def read_store(root: str, *, config: LogConfig, files: Files, clock: Clock) -> StoreState:
     """Return what a store holds, or raise `HandoverRefused` for what no single broker can have."""
-    try:
+    with translated(f"{root} cannot be read"):
         kinds = check_root(files, root, create=False)
         topics = Topics(root, files=files, clock=clock, defaults=config, read_only=True)
         found = [topic for topic in topics.all() if topic.name != CLUSTER_METADATA.topic]
         states = tuple(_topic_state(files, root, topic, topics.config_of(topic)) for topic in found)
-    except OSError as error:
-        raise NotAccessible(f"{root} cannot be read: {error}") from error
     return StoreState(root=root, topics=states, kinds=kinds)
 
 
@@ -224,7 +222,7 @@ def lock_root(files: Files, root: str) -> Iterator[None]:
             root, None, owner="a Kafka broker or another process", advice="stop it there, then run this again"
         ) from None
     except OSError as error:
-        raise NotAccessible(f"{root} cannot be locked: {error}") from error
+        raise translate(error, f"{root} cannot be locked") from error
     try:
         yield
     finally:

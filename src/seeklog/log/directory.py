@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
 
 from seeklog import names
-from seeklog.errors import DiskFull, InvalidName, LogLocked, NotAccessible, NotALog, UsageError
-from seeklog.files import FULL, Files, Lock, OsFiles, absolute, take_lock
+from seeklog.errors import InvalidName, LogLocked, NotALog, UsageError
+from seeklog.files import Files, Lock, OsFiles, absolute, take_lock, translate, translated
 
 
 def check_directory(files: Files, path: str, *, create: bool) -> None:
@@ -25,7 +24,7 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
     except FileNotFoundError as error:
         raise NotALog(f"there is no log at {path}") from error
     except OSError as error:
-        raise NotAccessible(f"{path} cannot be opened: {error.strerror or error}") from error
+        raise translate(error, f"{path} cannot be opened") from error
     inside = next((name for name in listing if names.parse_partition_name(name)), None)
     if names.TOPICS in listing or inside is not None:
         raise NotALog(
@@ -93,12 +92,6 @@ def directory_of(path: str | os.PathLike[str], files: Files | None) -> str:
     return directory
 
 
-@contextlib.contextmanager
-def opening(directory: str) -> Iterator[None]:
+def opening(directory: str) -> translated:
     """Say of an `OSError` that a log cannot be opened."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in FULL:
-            raise DiskFull(f"{directory} cannot be opened for writing: the disk is full") from error
-        raise NotAccessible(f"{directory} cannot be opened: {error}") from error
+    return translated(f"{directory} cannot be opened")

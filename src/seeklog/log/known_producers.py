@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from seeklog.clock import Clock
-from seeklog.files import FULL
+from seeklog.files import is_full
 from seeklog.log.headers import scan_headers
 from seeklog.log.producers import ProducerBatch, ProducerState
 from seeklog.log.segment import Segment, Shared
@@ -108,7 +108,7 @@ class KnownProducers:
             try:
                 self._snapshots.write(offset, data)
             except OSError as error:
-                if error.errno not in FULL:
+                if not is_full(error):
                     raise
                 logger.warning("%s: no room for a snapshot of producers: %s", self._directory, error)
 

@@ -28,7 +28,7 @@ from seeklog.errors import (
     SeeklogError,
     UsageError,
 )
-from seeklog.files import FULL, Files, replace_file, sync_ancestors
+from seeklog.files import Files, is_full, replace_file, sync_ancestors
 from seeklog.log import transaction
 from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.clean import removal
@@ -545,7 +545,7 @@ class Partition:
             self._background.appended()
 
     def _write_failed(self, error: OSError) -> SeeklogError:
-        if error.errno in FULL and self._trimmed():
+        if is_full(error) and self._trimmed():
             return DiskFull(f"{self.directory}: the disk is full; nothing was written, append again when there is room")
         return self._fail("a write", error)
 
@@ -574,7 +574,7 @@ class Partition:
         try:
             new = ActiveSegment.create(self._shared, self.log_end_offset)
         except OSError as error:
-            if error.errno in FULL:
+            if is_full(error):
                 raise DiskFull(f"{self.directory}: no room for a new segment; nothing was written") from error
             raise self._fail("starting a segment", error) from error
         self._rolled.append(old)
@@ -649,7 +649,7 @@ class Partition:
             try:
                 sealed.append((segment, segment.seal_up(sealed_at_ms=self.clock.now_ms())))
             except OSError as error:
-                if error.errno not in FULL:
+                if not is_full(error):
                     raise
                 logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
         return sealed
@@ -709,7 +709,7 @@ class Partition:
             raise self._fail("a sync", error) from error
 
     def _refused(self, what: str, error: OSError) -> SeeklogError:
-        if error.errno in FULL:
+        if is_full(error):
             return DiskFull(f"{self.directory}: no room for {what}; nothing was changed")
         return self._fail(f"writing {what}", error)
 

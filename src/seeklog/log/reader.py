@@ -22,14 +22,13 @@ from seeklog.errors import (
     CorruptionError,
     LogClosed,
     LostRecords,
-    NotAccessible,
     NotALog,
     OffsetOutOfRange,
     SeeklogError,
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, OsFiles, local_path
+from seeklog.files import Files, OsFiles, local_path, translate
 from seeklog.log import reading
 from seeklog.log.clean import compaction, removal
 from seeklog.log.clean.compaction import Cleanable
@@ -175,7 +174,7 @@ class LogReader:
                 if is_last_try or isinstance(gone, TopicNotFound):
                     raise gone from error
             except OSError as error:
-                raise NotAccessible(f"{self.location} cannot be read: {error}") from error
+                raise translate(error, f"{self.location} cannot be read") from error
         return self._source
 
     def _gone(self, observer: Observer, error: Exception) -> SeeklogError:
@@ -280,7 +279,7 @@ class LogReader:
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
             return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=reading.ADVICE)
-        return NotAccessible(f"{self.location} cannot be read at offset {offset}: {error}")
+        return translate(error, f"{self.location} cannot be read at offset {offset}")
 
     @contextlib.contextmanager
     def _naming_unreadable(self, offset: int) -> Iterator[None]:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptBatch, LogClosed, LostRecords
-from seeklog.files import FULL, Files, FileStatus, Handle, ReadOnlyFiles, replace_file
+from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, is_full, replace_file
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetIndex, TimeIndex, read_entries
 from seeklog.log.side.pages import Pages, PageSums, wrong_page
@@ -593,7 +593,7 @@ class ActiveSegment(Segment):
         try:
             segment.adopt_indexes()
         except OSError as error:
-            if error.errno not in FULL:
+            if not is_full(error):
                 raise
             # The log file is there, and so is the segment: the one before it must not grow past where this one begins.
             segment.say_indexes_wait(error)

@@ -8,14 +8,13 @@ transaction ever names is removed when it is a day old.
 from __future__ import annotations
 
 import contextlib
-import errno
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from seeklog import names
-from seeklog.errors import CorruptBatch, DiskFull, NotAccessible
-from seeklog.files import Files, Handle
+from seeklog.errors import CorruptBatch
+from seeklog.files import Files, Handle, translated
 from seeklog.record.crc import crc32c
 
 # Long enough for the slowest job between its first task and its commit.
@@ -42,15 +41,8 @@ class StagedFile:
     """Where its pieces end: runs of whole batches that are appended with one write each."""
 
 
-@contextlib.contextmanager
-def _told(path: str) -> Iterator[None]:
-    """Tell what the operating system says in our own words."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise DiskFull(f"{path}: the disk is full; stage again when there is room") from error
-        raise NotAccessible(f"{path} cannot be staged: {error}") from error
+def _staging(path: str) -> translated:
+    return translated(f"{path} cannot be staged", when_full="stage again when there is room")
 
 
 class Stager:
@@ -60,7 +52,7 @@ class Stager:
         self._files = files
         self._name = names.staged_name(key, now_ms=now_ms, unique=uuid.uuid4().hex)
         self._path = f"{directory}/{self._name}"
-        with _told(self._path):
+        with _staging(self._path):
             self._handle: Handle | None = Handle(files, self._path, write=True, create=True)
         self._piece_bytes = piece_bytes
         self._pending: list[bytes] = []
@@ -83,7 +75,7 @@ class Stager:
             return
         data = b"".join(self._pending)
         assert self._handle is not None, "nothing is added to a file that was finished or discarded"
-        with _told(self._path):
+        with _staging(self._path):
             self._files.write(self._handle.number, data, self._size)
         self._crc = crc32c(data, self._crc)
         self._size += len(data)
@@ -94,7 +86,7 @@ class Stager:
         """Make the file's bytes durable and let it go. Its name is durable once the directory is synced."""
         self._write_out()
         assert self._handle is not None, "a file is finished once"
-        with _told(self._path):
+        with _staging(self._path):
             self._files.sync(self._handle.number)
         self._handle = None
         return StagedFile(self._name, self._size, self._crc, self._record_count, tuple(self._ends))
@@ -102,7 +94,7 @@ class Stager:
     def discard(self) -> None:
         """Remove the file, as after an error."""
         self._handle = None
-        with _told(self._path), contextlib.suppress(FileNotFoundError):
+        with _staging(self._path), contextlib.suppress(FileNotFoundError):
             self._files.remove(self._path)
 
 

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, TypeVar
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
-    NotAccessible,
     UsageError,
 )
-from seeklog.files import Files, OsFiles
+from seeklog.files import Files, OsFiles, translated
 from seeklog.log import transaction
 from seeklog.log.clean import compaction
 from seeklog.log.clean.compaction import Compacted
@@ -192,10 +191,8 @@ class Log(LogReader):
     def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
         if not self.config.compacts:
             raise UsageError(f'{self.path} is not compacted: its cleanup_policy is "{self.config.cleanup_policy}"')
-        try:
+        with translated(f"{self.path} cannot be compacted"):
             return compaction.compact(self._partition, buffer_bytes=buffer_bytes, only_if_due=only_if_due)
-        except OSError as error:
-            raise NotAccessible(f"{self.path} cannot be compacted: {error}") from error
 
     # ------------------------------------------------------------ leader epochs
 

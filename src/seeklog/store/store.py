@@ -8,7 +8,6 @@ offsets of groups, takes the lock of its partition for that moment.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 import resource
@@ -26,17 +25,15 @@ from seeklog.clients.producer import Partitioner, Producer
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
-    DiskFull,
     InvalidConfig,
     InvalidName,
     LogClosed,
     LogLocked,
-    NotAccessible,
     SeeklogError,
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_path
+from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_path, translate, translated
 from seeklog.files.remote import RemoteFiles
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
@@ -53,7 +50,8 @@ from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
-    from seeklog.archive.copying import SourceTopic, Verify
+    from seeklog.archive.planning import Verify
+    from seeklog.archive.source import Source
 
 logger = logging.getLogger("seeklog")
 
@@ -143,7 +141,7 @@ class Store:
         except BaseException as error:
             self._let_broker_in()
             if isinstance(error, OSError):
-                raise NotAccessible(f"{root} cannot be opened: {error}") from error
+                raise translate(error, f"{root} cannot be opened") from error
             raise
         self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
         self._topics.forget = self._groups.forget_topic
@@ -352,12 +350,8 @@ class Store:
         return producer
 
     def _claim(self, name: str, *, resume: bool) -> Identity:
-        try:
+        with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
             return self._producer_ids.claim(name, resume=resume)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(f"{self._root}: no room for the epoch of producer {name!r}") from error
-            raise NotAccessible(f"{self._root}: the epoch of producer {name!r} cannot be kept: {error}") from error
 
     def consumer(
         self,
@@ -530,7 +524,9 @@ class Store:
         them to be missing, and its readers go over them. `progress` is told how many bytes of how many are copied.
         """
         # Loaded when it is used: it would cost every import some milliseconds.
-        from seeklog.archive.copying import Rules, archive
+        from seeklog.archive.archiving import archive
+        from seeklog.archive.copying import copy_plan
+        from seeklog.archive.planning import Rules
         from seeklog.files.depot import open_depot
 
         self._check_open()
@@ -540,37 +536,26 @@ class Store:
             storage_options=storage_options,
             files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
         )
-        self.check_archive_target(depot.location)
-        chosen = self.archivable(topics)
+        source = self.archivable(topics)
         if not self._read_only:
             # What was rolled is sealed with the next sync.
             for log in self._table.open_writers():
                 log.flush()
             # What a crash left half done is finished, as it is for any reader.
-            for source in chosen:
-                for number in source.topic.partitions:
-                    self._table.reading(TopicPartition(source.topic.name, number))
-        try:
-            told = {} if progress is None else {"progress": progress}
-            return archive(self._files, self._root, chosen, depot, rules, **told)
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(f"{depot.location}: the disk is full; its manifest is as it was") from error
-            raise NotAccessible(f"{self._root} cannot be archived to {depot.location}: {error}") from error
-
-    def check_archive_target(self, location: str) -> None:
-        """Refuse to archive into the store itself."""
-        if f"{location}/".startswith(f"{self._root}/"):
-            raise UsageError(f"{location} lies in the store itself, which has room for partitions alone")
+            for each in source.topics:
+                for number in each.topic.partitions:
+                    self._table.reading(TopicPartition(each.topic.name, number))
+        copy_all = partial(copy_plan, files=self._files, depot=depot, rules=rules, progress=progress)
+        return archive(source, depot, rules, copy_all)
 
     @property
     def files(self) -> Files:
         """The door to the store's files, as this process reads them."""
         return self._files
 
-    def archivable(self, topics: Iterable[str] | None = None) -> list[SourceTopic]:
-        """Return what is known of the topics that an archiving with these names would copy."""
-        from seeklog.archive.copying import SourceTopic
+    def archivable(self, topics: Iterable[str] | None = None) -> Source:
+        """Return what an archiving of these topics would copy."""
+        from seeklog.archive.source import Source, SourceTopic
 
         if isinstance(topics, str):
             raise UsageError(f"topics is a list of names: [{topics!r}]")
@@ -580,7 +565,7 @@ class Store:
             if topics is None
             else [self._topics.find(name) for name in dict.fromkeys(topics)]
         )
-        return [
+        found = [
             SourceTopic(
                 topic,
                 self._topics.config_of(topic),
@@ -588,6 +573,7 @@ class Store:
             )
             for topic in chosen
         ]
+        return Source(self._files, self._root, found, self._clock)
 
     # ------------------------------------------------------------ maintenance
 

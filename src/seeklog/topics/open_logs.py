@@ -24,13 +24,12 @@ from seeklog.config import LogConfig
 from seeklog.errors import (
     LogClosed,
     LogLocked,
-    NotAccessible,
     NotALog,
     SeeklogError,
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked
+from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked, translate
 from seeklog.log import BackgroundOf, Host, Log, LogReader, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
@@ -373,7 +372,7 @@ class OpenLogs:
         except FileNotFoundError:
             pass  # the open says so
         except OSError as error:
-            raise NotAccessible(f"{path} cannot be opened: {error}") from error
+            raise translate(error, f"{path} cannot be opened") from error
         return path
 
     def _host_of(self, partition: TopicPartition, *, background: BackgroundOf | None) -> Host:

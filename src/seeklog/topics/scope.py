@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from seeklog import names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
-from seeklog.errors import NotAccessible, NotALog, UsageError
-from seeklog.files import Files, absolute
+from seeklog.errors import NotALog, UsageError
+from seeklog.files import Files, absolute, translated
 from seeklog.log.side import Checkpoint, RootOffsets
 from seeklog.names import TopicPartition
 from seeklog.topics.layout import check_root, partition_path
@@ -46,7 +46,7 @@ def find_partitions(
     root = absolute(os.fsdecode(path))
     if isinstance(topics, str):
         raise UsageError(f"topics is a list of names: [{topics!r}]")
-    try:
+    with translated(f"{root} cannot be read"):
         if _is_partition(files, root):
             if topics is not None:
                 raise UsageError(f"{root} is one partition: topics can be chosen in a store alone")
@@ -55,8 +55,6 @@ def find_partitions(
         known = Topics(root, files=files, clock=SystemClock(), defaults=config, read_only=True)
         chosen = known.all() if topics is None else [known.find(name) for name in dict.fromkeys(topics)]
         offsets = RootOffsets.read(files, root)
-    except OSError as error:
-        raise NotAccessible(f"{root} cannot be read: {error}") from error
     places = []
     for topic in chosen:
         for number in topic.partitions:

@@ -8,7 +8,6 @@ Thread contract: any thread may call anything. What changes the catalog holds `_
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -19,16 +18,23 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import LogConfig, canonical_word
 from seeklog.errors import (
-    DiskFull,
     InvalidConfig,
     LogClosed,
-    NotAccessible,
     SeeklogError,
     TopicExists,
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, ReadOnlyFiles, retry_while_locked, sync_ancestors, take_lock
+from seeklog.files import (
+    Files,
+    Lock,
+    ReadOnlyFiles,
+    retry_while_locked,
+    sync_ancestors,
+    take_lock,
+    translate,
+    translated,
+)
 from seeklog.log.side import RootLine, RootOffsets
 from seeklog.names import TopicPartition
 from seeklog.topics import layout
@@ -86,18 +92,15 @@ class Topics:
 
         With `at_once` what a broker has done is looked for, too, however short ago that was done.
         """
-        try:
-            with self._lock:
-                if at_once:
-                    self._next_look = 0.0
-                data = read_catalog_bytes(self._files, self.root)
-                if data == self._bytes and data is not None and not self._is_look_due():
-                    return False
-                version = self.version
-                self._take_in(*self._look())
-                return self.version != version
-        except OSError as error:
-            raise NotAccessible(f"{self._path} cannot be read: {error}") from error
+        with translated(f"{self._path} cannot be read"), self._lock:
+            if at_once:
+                self._next_look = 0.0
+            data = read_catalog_bytes(self._files, self.root)
+            if data == self._bytes and data is not None and not self._is_look_due():
+                return False
+            version = self.version
+            self._take_in(*self._look())
+            return self.version != version
 
     @property
     def _path(self) -> str:
@@ -219,20 +222,16 @@ class Topics:
                     self._finish_changes()
                 yield
             except OSError as error:
-                if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                    raise DiskFull(f"{self.root}: the disk is full; the topics are as they were") from error
-                raise NotAccessible(f"{self.root} cannot be changed: {error}") from error
+                raise translate(
+                    error, f"{self.root} cannot be changed", when_full="the topics are as they were"
+                ) from error
             finally:
                 lock.close()
 
     def _take_lock(self) -> Lock:
         path = f"{self.root}/{names.TOPICS_LOCK}"
-        try:
+        with translated(f"{path} cannot be locked", when_full="nothing was changed"):
             return retry_while_locked(self._clock, LOCK_WAIT_S, lambda: take_lock(self._files, path))
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(f"{self.root}: the disk is full; nothing was changed") from error
-            raise NotAccessible(f"{path} cannot be locked: {error}") from error
 
     def _write(self, catalog: Catalog) -> None:
         data = encode_catalog(catalog)
@@ -389,10 +388,9 @@ class Topics:
                 try:
                     self._finish_delete(going, present)
                 except OSError as error:
-                    what = DiskFull if error.errno in (errno.ENOSPC, errno.EDQUOT) else NotAccessible
-                    raise what(
-                        f"topic {name!r} is deleted, but its files are not all removed ({error}); the next change of a "
-                        "topic, or the next open, goes on with it"
+                    goes_on = "the next change of a topic, or the next open, goes on with it"
+                    raise translate(
+                        error, f"topic {name!r} is deleted, but its files are not all removed", advice=goes_on
                     ) from error
             self._remove_discarded()
 

@@ -8,7 +8,6 @@ this one, unless a long-lived writer has the partition.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import os
 from collections.abc import Collection, Iterator, Sequence
@@ -18,7 +17,6 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import (
-    DiskFull,
     InvalidRecord,
     LogLocked,
     NotAccessible,
@@ -26,7 +24,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, retry_while_locked, take_lock
+from seeklog.files import Files, Lock, retry_while_locked, take_lock, translated
 from seeklog.log import (
     PIECE_BYTES,
     Log,
@@ -130,18 +128,11 @@ class Transactions:
             raise UsageError(f"the version of a transaction is 0 or more, not {version}")
         if self._read_only:
             raise UsageError(f"{self._root} is open read-only: nothing can be committed")
-        with self._told("the transaction cannot be committed"), self._locked(app, wait_s, keep=keep):
+        with self._translated("the transaction cannot be committed"), self._locked(app, wait_s, keep=keep):
             return self._commit(app, version, staged, keep=keep, wait_s=wait_s)
 
-    @contextlib.contextmanager
-    def _told(self, what: str) -> Iterator[None]:
-        """Tell what the operating system says in our own words."""
-        try:
-            yield
-        except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise DiskFull(f"{self._root}: the disk is full, {what}; do it again when there is room") from error
-            raise NotAccessible(f"{what} in {self._root}: {error}") from error
+    def _translated(self, what: str) -> translated:
+        return translated(f"{self._root}: {what}", when_full="do it again when there is room")
 
     def _commit(self, app: str, version: int, staged: Sequence[Staged], *, keep: bool, wait_s: float) -> bool:
         last = read_transaction(self._files, self._root, names.app_key(app))
@@ -282,7 +273,7 @@ class Transactions:
 
     def finish_open(self) -> None:
         """Finish the transactions that were interrupted, but for what others hold. Errors are theirs who need it."""
-        with self._told("interrupted transactions cannot be looked for"):
+        with self._translated("interrupted transactions cannot be looked for"):
             keys = list(filter(None, map(names.parse_transaction_name, self._files.list(self._root))))
         for key in keys:
             try:
@@ -337,7 +328,7 @@ class Transactions:
         A task that was killed cannot clean up behind itself, so every partition is looked at. Whoever commits for the
         same application at this moment sweeps for himself.
         """
-        with contextlib.suppress(LogLocked), self._told(f"what {app!r} has staged cannot be removed"):
+        with contextlib.suppress(LogLocked), self._translated(f"what {app!r} has staged cannot be removed"):
             is_known = read_transaction(self._files, self._root, names.app_key(app)) is not None
             with self._locked(app, 0, keep=is_known):
                 self._discard(app)

@@ -180,15 +180,17 @@ class Tour:
 
     def _report(self) -> None:
         from seeklog.cli.report.gather import gather
-        from seeklog.cli.report.output import replace_file
         from seeklog.cli.report.page import page
+        from seeklog.cli.show.outfile import whole_file
 
         self._title("Write a page about it")
-        with open_store(self.place.store, read_only=True, background=False) as store:
-            size = sum(store.describe_topic(name).size_bytes for name in store.topics())
-            with self.terminal.progress("reading", total=2 * size, unit="bytes") as progress:
-                facts = gather(store, name=str(self.place.store), progress=progress)
-        replace_file(str(self.place.report), page(facts, utc=True).encode())
+        with (
+            open_store(self.place.store, read_only=True, background=False) as store,
+            self.terminal.progress("reading", unit="bytes") as progress,
+        ):
+            facts = gather(store, name=str(self.place.store), progress=progress)
+        with whole_file(str(self.place.report), replaces=True) as file:
+            file.write(page(facts, utc=True).encode())
         damage = sum(len(topic.findings) for topic in facts.topics)
         self._say(f"{self.place.report}: its segments, throughput, sizes, keys, compression and lag. Every byte was")
         self._say("checked on the way, and all is well." if not damage else f"checked: {damage} findings.")

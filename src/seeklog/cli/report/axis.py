@@ -1,12 +1,13 @@
-"""Where the marks of an axis stand, and what they are called. Pure."""
+"""Where the ticks of an axis stand, and what they are called. Pure."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
+
+from seeklog.cli.show import amounts
 
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 _TIME_STEPS: Final = (
@@ -16,10 +17,10 @@ _TIME_STEPS: Final = (
     *(factor * HOUR for factor in (1, 2, 3, 6, 12)),
     *(factor * DAY for factor in (1, 2, 5, 10, 20, 50, 100, 200, 365, 730, 1825, 3650, 36500)),
 )
+_LAST_MS: Final = 253_370_764_800_000  # the year 9999: later times are drawn at the end of the calendar
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
+class Scale(NamedTuple):
     """From values to places in a picture."""
 
     low: float
@@ -33,20 +34,20 @@ class Scale:
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-def round_ticks(high: float, *, least_step: float = 0.0, most: int = 4) -> list[float]:
+def round_ticks(high: float, *, min_step: float = 0.0, max_ticks: int = 4) -> list[float]:
     """Return 0 and round values up to the first one that is not below `high`."""
     if high <= 0:
         return [0.0, 1.0]
-    rough = max(high / most, least_step)
+    rough = max(high / max_ticks, min_step)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     return [step * number for number in range(math.ceil(high / step * 0.999) + 1)]
 
 
 def count_ticks(high: float) -> list[float]:
-    """Return ticks for things that come whole."""
-    ticks = round_ticks(high, least_step=1.0)
-    return ticks if all(tick == int(tick) for tick in ticks) else round_ticks(high, least_step=5.0)
+    """Return ticks for whole things."""
+    ticks = round_ticks(high, min_step=1.0)
+    return ticks if all(tick == int(tick) for tick in ticks) else round_ticks(high, min_step=5.0)
 
 
 def byte_ticks(high: float) -> list[float]:
@@ -66,21 +67,23 @@ def short_count(value: float) -> str:
     return f"{value:.3g}{unit}"
 
 
-def time_ticks(first_ms: int, last_ms: int, *, utc: bool, most: int = 4) -> Iterator[tuple[int, str]]:
+def short_size(size: float) -> str:
+    """Return a round number of bytes without needless decimals: 64 B, 2 KB."""
+    figure, _, unit = amounts.size(size).partition(" ")
+    return f"{float(figure):g} {unit}" if size else "0"
+
+
+def time_ticks(first_ms: int, last_ms: int, *, utc: bool, max_ticks: int = 4) -> Iterator[tuple[int, str]]:
     """Yield round moments between two, with names that tell them apart."""
     span = max(1, last_ms - first_ms)
-    step = next((each for each in _TIME_STEPS if span / each <= most), _TIME_STEPS[-1])
-    shift = _zone_shift_ms(first_ms, utc=utc)
+    step = next((each for each in _TIME_STEPS if span / each <= max_ticks), _TIME_STEPS[-1])
+    # Days begin at local midnight.
+    offset = _at(first_ms, utc=utc).utcoffset() or timedelta()
+    shift = int(offset.total_seconds() * 1000)
     at = -(-(first_ms + shift) // step) * step - shift
     while at <= last_ms:
         yield at, _moment(at, step, utc=utc)
         at += step
-
-
-def _zone_shift_ms(moment_ms: int, *, utc: bool) -> int:
-    """Return how far local midnight is from that of UTC, so that days begin where people begin them."""
-    shift = None if utc else _at(moment_ms, utc=False).utcoffset()
-    return int(shift.total_seconds() * 1000) if shift is not None else 0
 
 
 def _moment(moment_ms: int, step: int, *, utc: bool) -> str:
@@ -95,7 +98,5 @@ def _moment(moment_ms: int, step: int, *, utc: bool) -> str:
 
 
 def _at(moment_ms: int, *, utc: bool) -> datetime:
-    # Times beyond the calendar are drawn at its end.
-    moment_ms = min(max(moment_ms, 0), 253_370_764_800_000)  # the year 9999
-    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=moment_ms)
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=min(max(moment_ms, 0), _LAST_MS))
     return at if utc else at.astimezone()

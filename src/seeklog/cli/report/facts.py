@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,8 +11,17 @@ from seeklog.groups.description import PartitionLag
 from seeklog.log.check import Finding
 from seeklog.record.sketch import Keys, Sizes, Throughput
 
-# A process of one's own can afford more than each of many tasks: some ten megabytes.
-KEYS_COUNTED: Final = 1 << 16
+# One process can afford more than each of many tasks: some ten megabytes.
+MAX_KEY_COUNTERS: Final = 1 << 16
+
+Times = tuple[int, int]
+"""The first and the last time, in milliseconds."""
+
+
+def union(times: Iterable[Times | None]) -> Times | None:
+    """Return the times from the first to the last of all; None if there are none."""
+    known = [each for each in times if each is not None]
+    return (min(first for first, _ in known), max(last for _, last in known)) if known else None
 
 
 @dataclass(kw_only=True)
@@ -25,18 +35,17 @@ class SegmentFacts:
     is_active: bool
     records: int = 0
     batches: int = 0
-    first_ms: int | None = None
-    last_ms: int | None = None
+    times: Times | None = None
     index_entries: int = 0
     index_positions: list[int] = field(default_factory=list)
     """Byte positions of index entries; evenly thinned where there are many."""
     codecs: Counter[str] = field(default_factory=Counter)
     """Stored bytes by codec."""
     sampled_bytes: int = 0
-    """Of how many stored bytes, in compressed batches, it is known what they were."""
+    """Stored bytes of the compressed batches that were expanded as a sample."""
     sampled_raw_bytes: int = 0
     damage: list[int] = field(default_factory=list)
-    """Byte positions in the log where it is not what was written."""
+    """Damaged byte positions in the log; -1 for a damaged file beside it."""
     problem: str = ""
     """Why not all of it could be read."""
 
@@ -46,17 +55,6 @@ class SegmentFacts:
         compressed = sum(size for codec, size in self.codecs.items() if codec != "none")
         ratio = self.sampled_raw_bytes / self.sampled_bytes if self.sampled_bytes else 1.0
         return self.codecs["none"] + compressed * ratio
-
-    @property
-    def ratio(self) -> float | None:
-        """How many bytes of batches a stored byte stands for; None if there are none."""
-        stored = sum(self.codecs.values())
-        return self.raw_bytes / stored if stored else None
-
-    @property
-    def codec(self) -> str:
-        """The codec of most of its bytes."""
-        return self.codecs.most_common(1)[0][0] if self.codecs else "none"
 
 
 @dataclass(kw_only=True)
@@ -72,7 +70,7 @@ class PartitionFacts:
     segments: list[SegmentFacts] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
     places: dict[str, tuple[int, int]] = field(default_factory=dict)
-    """Where a watermark lies: the number of the segment, and the byte in it."""
+    """Where the map's marks lie: the number of the segment, and the byte in it."""
     problem: str = ""
 
     @property
@@ -92,20 +90,20 @@ class TopicFacts:
     configured: dict[str, Any]
     partitions: list[PartitionFacts] = field(default_factory=list)
     stored: Throughput = field(default_factory=lambda: Throughput(1))
-    """Records and stored bytes over time, as the headers of batches tell it."""
+    """Records and stored bytes over time, from the headers of batches."""
     read: Throughput = field(default_factory=lambda: Throughput(1))
     """Records, and the bytes of keys and values, over time: of those that were read."""
     batch_sizes: Sizes = field(default_factory=Sizes)
     record_sizes: Sizes = field(default_factory=Sizes)
-    keys: Keys = field(default_factory=lambda: Keys(counters_most=KEYS_COUNTED))
+    keys: Keys = field(default_factory=lambda: Keys(counters_most=MAX_KEY_COUNTERS))
     null_keys: int = 0
     tombstones: int = 0
     lateness: Sizes = field(default_factory=Sizes)
-    """By how many milliseconds records are behind the latest before them, of those that are."""
+    """By how many milliseconds late records are behind the latest record before them."""
     records_read: int = 0
-    """Of how many records sizes, keys and lateness are known."""
+    """The records whose sizes, keys and lateness are known."""
     records_seen: int = 0
-    """How many there are by the headers of batches."""
+    """The records that the headers of batches count."""
 
     @property
     def size(self) -> int:
@@ -120,12 +118,8 @@ class TopicFacts:
         return [segment for partition in self.partitions for segment in partition.segments]
 
     @property
-    def first_ms(self) -> int | None:
-        return min((each.first_ms for each in self.segments if each.first_ms is not None), default=None)
-
-    @property
-    def last_ms(self) -> int | None:
-        return max((each.last_ms for each in self.segments if each.last_ms is not None), default=None)
+    def times(self) -> Times | None:
+        return union(segment.times for segment in self.segments)
 
     @property
     def findings(self) -> list[Finding]:
@@ -142,12 +136,11 @@ class StoreFacts:
 
     location: str
     made_at_ms: int
-    version: str
-    topics: list[TopicFacts]
+    topics: list[TopicFacts] = field(default_factory=list)
     left_out: list[str]
-    """Topics that are in the table only, because there are so many."""
-    lags: dict[str, list[PartitionLag]]
+    """The smaller topics of many, which are not read."""
+    lags: dict[str, list[PartitionLag]] = field(default_factory=dict)
     """By group."""
     is_checked: bool
-    """Whether every byte was held against its checksum."""
+    """Whether every byte was compared with its checksum."""
     problems: list[str] = field(default_factory=list)

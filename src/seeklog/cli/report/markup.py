@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Iterable
+from typing import Final
 
 from seeklog.cli.show.neutral import neutral
 
-_VOID = frozenset({"meta", "link", "br", "rect", "line", "path", "circle", "polyline"})
+_VOID: Final = frozenset({"meta", "link", "br", "rect", "line", "path", "circle", "polyline"})
 
 
 class Markup(str):
@@ -16,15 +16,19 @@ class Markup(str):
     __slots__ = ()
 
 
-def safe(content: object) -> Markup:
-    """Return something as markup: text is escaped, and neither hides nor turns around what stands beside it."""
-    return content if isinstance(content, Markup) else Markup(html.escape(neutral(str(content)), quote=True))
+def safe(content: object, *, between: str = "") -> Markup:
+    """Return content as markup. Text is escaped and cannot change how its surroundings read; lists are joined."""
+    if isinstance(content, Markup):
+        return content
+    if isinstance(content, list | tuple):
+        return Markup(between.join(map(safe, content)))
+    return Markup(html.escape(neutral(str(content)), quote=True))
 
 
 def tag(name: str, /, *content: object, **attributes: object) -> Markup:
-    """Return one element. Of an attribute's name an underscore at the end is dropped, others are hyphens.
+    """Return one element. A trailing underscore of an attribute's name is dropped, others become hyphens.
 
-    Attributes that are None or False are left out; numbers are rounded to what an eye can see.
+    Attributes that are None or False are left out; floats are rounded to what an eye can see.
     """
     words = "".join(
         f' {word.rstrip("_").replace("_", "-")}="{_value(value)}"'
@@ -33,17 +37,7 @@ def tag(name: str, /, *content: object, **attributes: object) -> Markup:
     )
     if name in _VOID and not content:
         return Markup(f"<{name}{words}/>")
-    return Markup(f"<{name}{words}>{joined(content)}</{name}>")
-
-
-def joined(parts: Iterable[object]) -> Markup:
-    """Return parts one behind the other."""
-    return Markup("".join(map(safe, parts)))
-
-
-def lines_of(parts: Iterable[object]) -> Markup:
-    """Return parts one below the other, as a tooltip shows them."""
-    return Markup("\n".join(map(safe, parts)))
+    return Markup(f"<{name}{words}>{safe(content)}</{name}>")
 
 
 def _value(value: object) -> str:

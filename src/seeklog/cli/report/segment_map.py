@@ -9,44 +9,68 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
 
-from seeklog.cli.report.facts import PartitionFacts, SegmentFacts
-from seeklog.cli.report.markup import Markup, joined, lines_of, tag
+from seeklog.cli.report.facts import PartitionFacts, SegmentFacts, union
+from seeklog.cli.report.markup import Markup, safe, tag
 from seeklog.cli.show import amounts
 
 WIDTH = 1000.0
 HEIGHT = 46.0
 BAR_TOP, BAR_HEIGHT = 8.0, 22.0
 INDEX_TOP, INDEX_HEIGHT = 33.0, 8.0
-# Narrower ones are drawn as one with their neighbours: nobody could point at them.
-NARROWEST: Final = 3.0
+# A narrower segment is drawn as one with its neighbours: nobody could point at it.
+MIN_WIDTH: Final = 3.0
 # Index points nearer to each other than this are one line to the eye.
-POINT_ROOM: Final = 2.0
-MARKS: Final = {"log start": "start", "recovery point": "recovery", "high watermark": "hw", "log end": "leo"}
+MIN_POINT_DISTANCE: Final = 2.0
+MAX_DAMAGES: Final = 5
 
 
-def draw(partition: PartitionFacts, *, most_bytes: int, utc: bool) -> Markup:
+def draw(partition: PartitionFacts, *, max_bytes: int, utc: bool) -> Markup:
     """Draw a partition on the scale of the largest one of its topic."""
     segments = partition.segments
-    ends = list(accumulate((segment.size for segment in segments), initial=0))
-    scale = WIDTH / max(1, most_bytes)
+    scale = WIDTH / max(1, max_bytes)
+    starts = list(accumulate((segment.size for segment in segments), initial=0))
     bars = [
-        _bar(segments[first:stop], ends[first] * scale, ends[stop] * scale, utc=utc)
+        _bar(segments[first:stop], starts[first] * scale, starts[stop] * scale, utc=utc)
         for first, stop in _groups(segments, scale)
     ]
-    total = ends[-1]
+    located = list(zip(segments, starts, strict=False))
+    points = sorted((start + position) * scale for each, start in located for position in each.index_positions)
+    damage = [
+        tag(
+            "rect",
+            tag("title", f"damage in segment {segment.base_offset}, byte {position:,}"),
+            x=max(0.0, (start + position) * scale - 1.5),
+            y=BAR_TOP - 4,
+            width=3.0,
+            height=BAR_HEIGHT + 8,
+            class_="damage",
+        )
+        for segment, start in located
+        for position in segment.damage
+        if position >= 0
+    ]
+    edges = []
+    for kind, (number, position) in partition.places.items():
+        x = min(WIDTH - 0.5, max(0.5, (starts[number] + position) * scale))
+        edges.append(tag("line", x1=x, x2=x, y1=2.0, y2=HEIGHT - 3, class_=f"edge {kind}"))
     return tag(
         "svg",
         tag("rect", x=0.0, y=BAR_TOP, width=WIDTH, height=BAR_HEIGHT, class_="lane"),
-        joined(bars),
-        _index_points(segments, ends, scale),
-        _damage(segments, ends, scale),
-        _marks(partition, ends, scale),
+        bars,
+        _index_points(points),
+        damage,
+        edges,
         viewBox=f"0 0 {WIDTH:g} {HEIGHT:g}",
         preserveAspectRatio="none",
         class_="map",
         role="img",
-        aria_label=f"partition {partition.partition}: {len(segments)} segments, {amounts.size(total)}",
+        aria_label=f"partition {partition.partition}: {len(segments)} segments, {amounts.size(starts[-1])}",
     )
+
+
+def is_crowded(segments: Sequence[SegmentFacts], *, max_bytes: int) -> bool:
+    """Return whether some segments are drawn as one."""
+    return any(stop - first > 1 for first, stop in _groups(segments, WIDTH / max(1, max_bytes)))
 
 
 def _groups(segments: Sequence[SegmentFacts], scale: float) -> list[tuple[int, int]]:
@@ -54,107 +78,49 @@ def _groups(segments: Sequence[SegmentFacts], scale: float) -> list[tuple[int, i
     groups: list[tuple[int, int]] = []
     first, width = 0, 0.0
     for number, segment in enumerate(segments):
-        alone = segment.is_active or bool(segment.damage)
-        if alone and number > first:
+        is_alone = segment.is_active or bool(segment.damage)
+        if is_alone and number > first:
             groups.append((first, number))
             first, width = number, 0.0
         width += segment.size * scale
-        if alone or width >= NARROWEST:
+        if is_alone or width >= MIN_WIDTH:
             groups.append((first, number + 1))
             first, width = number + 1, 0.0
-    if first < len(segments):
-        groups.append((first, len(segments)))
-    return groups
+    return [*groups, (first, len(segments))] if first < len(segments) else groups
 
 
 def _bar(segments: Sequence[SegmentFacts], start: float, end: float, *, utc: bool) -> Markup:
-    gap = 1.0 if end - start > NARROWEST else 0.0
-    kinds = ["bar"]
-    if segments[-1].is_active:
-        kinds.append("active")
-    elif all(segment.is_sealed for segment in segments):
-        kinds.append("sealed")
-    if any(segment.damage or segment.problem for segment in segments):
-        kinds.append("hurt")
+    first, last = segments[0], segments[-1]
+    state = "active" if last.is_active else "sealed" if all(each.is_sealed for each in segments) else "not sealed"
+    size = sum(each.size for each in segments)
+    records, batches = sum(each.records for each in segments), sum(each.batches for each in segments)
+    lines = [
+        f"{f'segment {first.base_offset}' if len(segments) == 1 else f'{len(segments)} segments'} ({state})",
+        f"offsets {first.base_offset:,} to {last.next_offset - 1:,}" if size else "empty",
+        f"{records:,} records in {batches:,} batches, {amounts.size(size)}",
+        f"{sum(each.index_entries for each in segments):,} index entries",
+    ]
+    if times := union(each.times for each in segments):
+        lines.append(" to ".join(str(amounts.moment(time, utc=utc)) for time in times))
+    damages = [position for each in segments for position in each.damage]
+    lines += [f"damage at byte {at:,}" if at >= 0 else "a damaged side file" for at in damages[:MAX_DAMAGES]]
+    is_damaged = damages or any(each.problem for each in segments)
+    kinds = ["bar", *([state] if state != "not sealed" else []), *(["hurt"] if is_damaged else [])]
     return tag(
         "rect",
-        tag("title", lines_of(_told(segments, utc=utc))),
+        tag("title", safe(lines, between="\n")),
         x=start,
         y=BAR_TOP,
-        width=max(0.8, end - start - gap),
+        width=max(0.8, end - start - (1.0 if end - start > MIN_WIDTH else 0.0)),
         height=BAR_HEIGHT,
         class_=" ".join(kinds),
     )
 
 
-def _told(segments: Sequence[SegmentFacts], *, utc: bool) -> list[str]:
-    first, last = segments[0], segments[-1]
-    size = sum(segment.size for segment in segments)
-    records = sum(segment.records for segment in segments)
-    state = "active" if last.is_active else "sealed" if all(each.is_sealed for each in segments) else "not sealed"
-    named = f"segment {first.base_offset}" if len(segments) == 1 else f"{len(segments)} segments"
-    lines = [
-        f"{named} ({state})",
-        f"offsets {first.base_offset:,} to {last.next_offset - 1:,}" if size else "empty",
-        f"{records:,} records in {sum(each.batches for each in segments):,} batches, {amounts.size(size)}",
-        f"{sum(each.index_entries for each in segments):,} index entries",
-    ]
-    firsts = [each.first_ms for each in segments if each.first_ms is not None]
-    lasts = [each.last_ms for each in segments if each.last_ms is not None]
-    if firsts and lasts:
-        lines.append(f"{amounts.moment(min(firsts), utc=utc)} to {amounts.moment(max(lasts), utc=utc)}")
-    return (
-        lines
-        + [f"damage at byte {at:,}" if at >= 0 else "a damaged side file" for each in segments for at in each.damage][
-            :5
-        ]
-    )
-
-
-def _index_points(segments: Sequence[SegmentFacts], ends: Sequence[int], scale: float) -> Markup:
-    places = sorted(
-        (start + position) * scale
-        for segment, start in zip(segments, ends, strict=False)
-        for position in segment.index_positions
-    )
+def _index_points(places: Sequence[float]) -> Markup:
     kept: list[float] = []
     for place in places:
-        if not kept or place - kept[-1] >= POINT_ROOM:
+        if not kept or place - kept[-1] >= MIN_POINT_DISTANCE:
             kept.append(place)
-    if not kept:
-        return Markup("")
-    return tag("path", d="".join(f"M{x:.1f},{INDEX_TOP:g}v{INDEX_HEIGHT:g}" for x in kept), class_="points")
-
-
-def _damage(segments: Sequence[SegmentFacts], ends: Sequence[int], scale: float) -> Markup:
-    return joined(
-        tag(
-            "rect",
-            tag("title", f"damage in segment {segment.base_offset}, byte {at:,}"),
-            x=max(0.0, (start + at) * scale - 1.5),
-            y=BAR_TOP - 4,
-            width=3.0,
-            height=BAR_HEIGHT + 8,
-            class_="damage",
-        )
-        for segment, start in zip(segments, ends, strict=False)
-        for at in segment.damage
-        if at >= 0
-    )
-
-
-def _marks(partition: PartitionFacts, ends: Sequence[int], scale: float) -> Markup:
-    lines = []
-    for name, kind in MARKS.items():
-        place = partition.places.get(name)
-        if place is None or not partition.segments:
-            continue
-        number, position = place
-        x = min(WIDTH - 0.5, max(0.5, (ends[max(0, number)] + position) * scale))
-        lines.append((x, tag("line", x1=x, x2=x, y1=2.0, y2=HEIGHT - 3, class_=f"edge {kind}")))
-    return joined(line for _, line in lines)
-
-
-def is_crowded(segments: Sequence[SegmentFacts], *, most_bytes: int) -> bool:
-    """Tell whether some segments are drawn as one."""
-    return any(stop - first > 1 for first, stop in _groups(segments, WIDTH / max(1, most_bytes)))
+    path = "".join(f"M{x:.1f},{INDEX_TOP:g}v{INDEX_HEIGHT:g}" for x in kept)
+    return tag("path", d=path, class_="points") if kept else Markup()

@@ -18,7 +18,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import OsFiles
 from seeklog.log import Segment, Shared
-from seeklog.log.check import Damage, Salvage, read_batches, whole_ranges
+from seeklog.log.check import Damage, Salvage, read_batches
 from seeklog.record.batch import DECOMPRESSED_LIMIT, BatchHeader, decode_records
 from seeklog.record.codec import decompress
 from seeklog.record.control import decode_end_marker
@@ -110,13 +110,11 @@ def dissect_log(path: str, wish: Wish) -> Iterator[Part]:
     totals = _Totals()
     try:
         salvage = Salvage(segment, INT64_MAX, segment.shared.new_state)
-        places: list[tuple[int, Any]] = [(start, (start, stop)) for start, stop in whole_ranges(salvage)]
-        places += [(damage.position, damage) for damage in salvage.damages]
-        for _, found in sorted(places, key=lambda place: place[0]):
-            if isinstance(found, Damage):
-                yield from _between(segment, found, totals)
+        for place in salvage.places():
+            if isinstance(place, Damage):
+                yield from _between(segment, place, totals)
             else:
-                yield from _batches(segment, found[0], found[1], wish, totals)
+                yield from _batches(segment, place[0], place[1], wish, totals)
         if salvage.is_given_up:
             yield {"what": "note", "detail": "too much is damaged; what lies behind is not looked at"}
     finally:

@@ -15,7 +15,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError
 from seeklog.files import OsFiles
 from seeklog.log import OFFSET_ENTRY, TIME_ENTRY, Segment, Shared, open_key_index
-from seeklog.log.check import BatchMap, Salvage, offset_problems, state_of_every_batch, time_problems
+from seeklog.log.check import OFFSETS, TIMES, BatchMap, Salvage, index_problems, state_of_every_batch
 from seeklog.log.side import (
     HEAD_SIZE,
     SUM_SIZE,
@@ -111,8 +111,8 @@ def _proofs(path: str, base_offset: int, table: bytes, *, is_of_times: bool) -> 
         # A fresh file of a broker's has room for entries, all zeros, and no entry.
         if not table.strip(b"\0"):
             return {}
-        find = time_problems if is_of_times else offset_problems
-        return {problem.entry: problem.reason for problem in find(segment, table, batches)}
+        problems = index_problems(segment, TIMES if is_of_times else OFFSETS, table, batches)
+        return {problem.entry: problem.reason for problem in problems}
     finally:
         shared.clear()
 

@@ -56,7 +56,8 @@ def repair(
     given. Restore the files from a copy instead, if there is one: what a repair gives up is lost, and readers go on
     over it. The bytes are kept beside the log, in files called .damaged, and seeklog-losses lists what was lost.
 
-    Offset, length, magic, epoch and CRC of a batch are put right where something proves what they were.
+    Nothing is guessed: a batch with a damaged header is set aside as a whole. A segment whose batches are whole, and
+    which is not the one that was sealed, stays as it is.
     """
     from seeklog.cli.targets import find_targets
 
@@ -106,11 +107,6 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
     if plan.has_damaged_checkpoint:
         detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may come back"
         yield row("make anew", file=names.CHECKPOINT, detail=detail)
-    for segment in plan.segments:
-        name = names.segment_name(segment.base_offset, names.LOG)
-        for patch in segment.patches:
-            size = len(patch.data)
-            yield row("put right", file=name, position=patch.position, size_bytes=size, detail=patch.what)
     for each in plan.quarantines:
         yield row(
             "set aside",
@@ -127,9 +123,8 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
         kept = sum(stop - start for start, stop in segment.pieces)
         name = names.segment_name(segment.base_offset, names.LOG)
         yield row("write anew", file=name, size_bytes=kept, detail="what is whole, with its indexes and seal")
-    for base_offset in plan.resealed:
-        name = names.segment_name(base_offset, names.SEAL)
-        yield row("make anew", file=name, detail="indexes and seal of a segment whose log is whole")
+    for base_offset, reason in plan.resealed.items():
+        yield row("make anew", file=names.segment_name(base_offset, names.SEAL), detail=reason)
     if plan.roll_at is not None:
         detail = "an empty segment, so that no offset that was promised is given twice"
         yield row("go on", file=names.segment_name(plan.roll_at, names.LOG), offsets=str(plan.roll_at), detail=detail)
@@ -149,12 +144,9 @@ def _summary(plans: list[tuple[Target, RepairPlan]], *, would: bool) -> str:
     size = amounts.size(sum(plan.quarantined_bytes for _, plan in plans))
     lost = sum(plan.lost_offsets for _, plan in plans)
     back = sum(returning.record_count for _, plan in plans for returning in plan.returning)
-    right = sum(len(plan.patches) for _, plan in plans)
     parts = [f"{'would mend' if would else 'mended'} {neutral(', '.join(target.name for target, _ in plans[:3]))}"]
     parts[0] += f" and {count - 3} more" if count > 3 else ""
     parts.append(f"{segments} segment{'s' if segments != 1 else ''} made anew, {size} set aside")
-    if right:
-        parts.append(f"{right} field{'s' if right != 1 else ''} put right")
     parts.append(f"{lost} offset{'s' if lost != 1 else ''} given up")
     if back:
         parts.append(f"{back} records brought back")

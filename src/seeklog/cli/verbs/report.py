@@ -27,7 +27,7 @@ from seeklog.log.check import Severity
 )
 @click.option(
     "--records",
-    "records_most",
+    "max_records",
     type=click.IntRange(0),
     default=2_000_000,
     show_default=True,
@@ -40,7 +40,7 @@ def report(
     topics: tuple[str, ...],
     output: str,
     is_quick: bool,
-    records_most: int,
+    max_records: int,
     utc: bool,
 ) -> None:
     """Write a page about a store: its segments, throughput, sizes, keys, compression, disorder, lag and damage.
@@ -48,32 +48,30 @@ def report(
     The page is one HTML file that loads nothing. Without TOPIC it is about all topics, or about the twenty largest.
     Nothing in the store changes; somebody may write to it meanwhile. Damage is drawn, and ends it with 3.
     """
-    from seeklog.cli.report.gather import gather, work_of
-    from seeklog.cli.report.output import replace_file
+    from seeklog.cli.report.gather import gather
     from seeklog.cli.report.page import page
+    from seeklog.cli.show.outfile import whole_file
 
     _check_output(output, directory)
-    with opening.open_to_read(directory) as store:
-        total = work_of(store, topics, check=not is_quick, records_most=records_most)
-        with terminal.progress("reading", total=total, unit="bytes") as progress:
-            facts = gather(
-                store, name=directory, topics=topics, check=not is_quick, records_most=records_most, progress=progress
-            )
+    with opening.open_to_read(directory) as store, terminal.progress("reading", unit="bytes") as progress:
+        facts = gather(
+            store, name=directory, topics=topics, check=not is_quick, max_records=max_records, progress=progress
+        )
     text = page(facts, utc=utc).encode()
     if output == "-":
         terminal.write_bytes(text)
     else:
-        replace_file(output, text)
+        with whole_file(output, replaces=True) as file:
+            file.write(text)
     size = sum(topic.size for topic in facts.topics)
     records = sum(topic.records for topic in facts.topics)
-    count = len(facts.topics)
     terminal.say(
-        f"{output}: {count} topic{'s' if count != 1 else ''}, {records:,} records, {amounts.size(size)} "
+        f"{output}: {amounts.counted(len(facts.topics), 'topic')}, {records:,} records, {amounts.size(size)} "
         f"in {amounts.span(progress.seconds)}"
     )
     damage = sum(finding.severity is Severity.ERROR for topic in facts.topics for finding in topic.findings)
     if damage:
-        places = f"{damage:,} damaged place{'s' if damage > 1 else ''}"
+        places = amounts.counted(damage, "damaged place")
         raise Damaged(f"{places} found, red on the page; for the bytes: seeklog verify {directory}")
 
 

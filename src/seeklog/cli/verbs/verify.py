@@ -40,7 +40,8 @@ def verify(
     DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition; topics and
     partitions behind it choose among its own. A file is checked with the others of its segment.
 
-    Exits with 3 if anything is damaged: each finding names the file and the byte, what it means and what to do next.
+    Exits with 3 if anything is damaged: each finding names the file and, if it is known, the byte, what it
+    means and what to do next.
     """
     from seeklog.cli.targets import find_targets
 
@@ -104,7 +105,7 @@ def _check_settled(
 def _check(
     target: Target, plan: Plan, *, is_deep: bool, advance: Callable[[int], None]
 ) -> tuple[list[Finding], list[Inspection]]:
-    from seeklog.log.check import conclude, inspect_records, inspect_segment, inspect_sides
+    from seeklog.log.check import conclude, inspect_records, inspect_segment, inspect_snapshots
 
     inspected = []
     for subject in plan.subjects:
@@ -115,7 +116,7 @@ def _check(
         inspected.append(inspection)
     found = conclude(plan, inspected, files=target.files)
     if is_deep and target.segment is None:
-        found += inspect_sides(plan, files=target.files)
+        found += inspect_snapshots(plan, files=target.files)
     return found, inspected
 
 

@@ -1,34 +1,41 @@
-"""Whether the files of a partition are what was written, and mending those that are not. The only door to it."""
+"""Whether the files of a partition are what was written, and mending those that are not: the door to these tools."""
 
-from seeklog.log.check.deep_inspection import inspect_records, inspect_sides, read_batches, whole_ranges
 from seeklog.log.check.finding import Finding, Kind, Severity
+from seeklog.log.check.index_entries import (
+    OFFSETS,
+    TIMES,
+    BatchMap,
+    IndexProblem,
+    index_problems,
+    state_of_every_batch,
+)
 from seeklog.log.check.inspection import (
     Inspection,
     Plan,
-    Subject,
     conclude,
     has_changed,
+    inspect_records,
     inspect_segment,
+    inspect_snapshots,
     plan_inspection,
 )
 from seeklog.log.check.portrait import DamagedBytes, Portrait, SegmentPortrait, take_portrait
 from seeklog.log.check.reindex import (
-    BatchMap,
-    IndexProblem,
     Renewed,
-    offset_problems,
     rebuild_index,
     recover_or_rebuild,
     renew_index,
     sizes_of,
-    state_of_every_batch,
-    time_problems,
     validate_index,
 )
-from seeklog.log.check.repair_work import RepairPlan, plan_repair, repair
-from seeklog.log.check.salvage import Damage, Salvage
+from seeklog.log.check.repair_plan import RepairPlan, plan_repair
+from seeklog.log.check.repair_work import repair
+from seeklog.log.check.salvage import Damage, Salvage, read_batches
+from seeklog.log.check.subject import Subject
 
 __all__ = [
+    "OFFSETS",
+    "TIMES",
     "BatchMap",
     "Damage",
     "DamagedBytes",
@@ -46,10 +53,10 @@ __all__ = [
     "Subject",
     "conclude",
     "has_changed",
+    "index_problems",
     "inspect_records",
     "inspect_segment",
-    "inspect_sides",
-    "offset_problems",
+    "inspect_snapshots",
     "plan_inspection",
     "plan_repair",
     "read_batches",
@@ -60,7 +67,5 @@ __all__ = [
     "sizes_of",
     "state_of_every_batch",
     "take_portrait",
-    "time_problems",
     "validate_index",
-    "whole_ranges",
 ]

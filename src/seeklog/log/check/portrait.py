@@ -18,7 +18,8 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, SeeklogError
 from seeklog.files import Files, OsFiles
 from seeklog.log.check.finding import Finding, Severity
-from seeklog.log.check.inspection import Inspection, Plan, Subject, conclude, inspect_segment, plan_inspection
+from seeklog.log.check.inspection import Inspection, Plan, conclude, inspect_segment, plan_inspection
+from seeklog.log.check.subject import Subject
 from seeklog.log.headers import first_timestamp_ms, scan_headers
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
@@ -173,8 +174,7 @@ def _blank(plan: Plan, segments: list[SegmentPortrait], listing: list[str], file
 def _segment(subject: Subject, shared: Shared, listing: list[str], inspection: Inspection | None) -> SegmentPortrait:
     files, is_active = shared.files, subject.is_last
     seal = None if is_active else read_seal(files, subject.directory, subject.base_offset)
-    segment = Segment(shared, subject.base_offset, size=subject.size, next_offset=INT64_MAX, seal=None)
-    segment.path = subject.path
+    segment = subject.segment_in(shared)
     census = _Census(segment, is_all=seal is None)
     beside = {}
     for suffix in _SIDE_FILES:

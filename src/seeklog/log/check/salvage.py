@@ -1,34 +1,32 @@
-"""A segment's batches, scanned to the end of the file with a new start behind every damage.
+"""A segment's batches, scanned to the end of the file with a new start after every damage.
 
-Recovery stops at the first damage, because nothing behind it may be believed. This scan is for those who want to know
+Recovery stops at the first damage, because nothing after it may be believed. This scan is for those who want to know
 how much there is: it says what is wrong at each place, and goes on with the next whole batch.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.errors import CorruptionError, UnsupportedMagic
+from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.log.check.finding import Kind
-from seeklog.log.segment import SCAN_CHUNK, Segment, whole_batch_size
+from seeklog.log.segment import SCAN_CHUNK, Segment, scan_into
 from seeklog.log.side.checkpoint import SavedState
 from seeklog.log.side.pages import PageSums
-from seeklog.record.batch import BatchHeader, read_header
+from seeklog.record.batch import Batch, BatchHeader, read_header
 from seeklog.record.crc import crc32c
-from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.layout import ATTRIBUTES, HEADER_SIZE, MAGIC
 from seeklog.record.segment_state import SegmentState
 
-# More damages of one segment are not told one by one: whoever has a hundred knows what to do.
-DAMAGES_MOST = 100
+# More damages of one segment are not reported one by one: whoever has a hundred knows what to do.
+MAX_DAMAGES = 100
 # How often a segment is read over, at most, to find out which of the places where a batch may begin is one. Bytes that
-# claim to be large batches, one behind the other, would otherwise be checked each to its end.
-EFFORT_MOST = 16
-# A batch begins with base offset (8), length (4) and leader epoch (4); then comes the magic, which is 2.
-_MAGIC_AT = 16
-_MAGIC = b"\x02"
-_CRC_COVERS_FROM = 21
+# claim to be large batches, one after the other, would otherwise be checked each to its end.
+MAX_EFFORT = 16
+_MAGIC_2 = b"\x02"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,7 +51,7 @@ class Salvage:
     """The scan of one segment: its damages, and the state that all of its whole batches add up to.
 
     `new_state` gives the state of an empty segment. From `contiguous_from` on, a gap between batches is a damage.
-    `end_offset` is the offset behind the last batch, where it is known from elsewhere.
+    `end_offset` is the offset after the last batch, where it is known from elsewhere.
     """
 
     def __init__(
@@ -71,7 +69,7 @@ class Salvage:
         self.damages: list[Damage] = []
         self.is_given_up = False
         """Whether there were too many damages to go on to the end, or too many places to look at."""
-        self._effort = EFFORT_MOST * segment.size
+        self._effort = MAX_EFFORT * segment.size
         self._new_state = new_state
         self.state = new_state(segment.base_offset)
         while True:
@@ -82,26 +80,17 @@ class Salvage:
             self.damages.append(damage)
             if damage.resumed_at is None or damage.resumed_offset is None or self.is_given_up:
                 return
-            if len(self.damages) == DAMAGES_MOST:
+            if len(self.damages) == MAX_DAMAGES:
                 self.is_given_up = True
                 return
             self.state = self._resumed(damage.resumed_at, damage.resumed_offset)
 
     def _scan(self, contiguous_from: int) -> None:
         """Pass the bytes through the state: to the end, to damage, or to where the file ends before it should."""
-        state, segment = self.state, self.segment
-        wanted = SCAN_CHUNK
-        while state.size < segment.size and state.problem is None:
-            data = segment.read(wanted, state.size)
-            taken = state.scan(data, contiguous_from)
-            if taken:
-                wanted = SCAN_CHUNK
+        with contextlib.suppress(LostRecords):
+            for _, data, size in scan_into(self.state, self.segment, contiguous_from=contiguous_from):
                 if self._sums is not None:
-                    self._sums.add(data, taken)
-            elif state.size + len(data) >= segment.size or len(data) < wanted:
-                return
-            else:
-                wanted = whole_batch_size(data)
+                    self._sums.add(data, size)
 
     def _resumed(self, position: int, next_offset: int) -> SegmentState:
         """Return the state with which the scan goes on at another place; counts and tables go on, too."""
@@ -133,17 +122,17 @@ class Salvage:
             return damage
         elif header is not None and self._has_wrong_crc(position, header):
             damage.kind = Kind.CRC
-        self._resume_behind(damage, header)
+        self._resume_after(damage, header)
         return damage
 
     def _explain_offsets(self, damage: Damage, header: BatchHeader) -> None:
         """Say what is wrong about a whole batch: its own offsets, or those of others."""
-        behind = damage.position + header.size
-        offset_behind = damage.offset + header.last_offset_delta + 1
-        if self._goes_on(behind, offset_behind):
+        position = damage.position + header.size
+        next_offset = damage.offset + header.last_offset_delta + 1
+        if self._goes_on(position, next_offset):
             damage.kind = Kind.OFFSET
             damage.reason = f"base offset {header.base_offset}, but the batches around it leave {damage.offset} to it"
-            damage.resumed_at, damage.resumed_offset = behind, offset_behind
+            damage.resumed_at, damage.resumed_offset = position, next_offset
             return
         if header.base_offset > damage.offset:
             damage.kind = Kind.GAP
@@ -160,8 +149,8 @@ class Salvage:
         following = self._header_at(position)
         return following is not None and following.base_offset == offset and self._is_whole(position, following)
 
-    def _resume_behind(self, damage: Damage, header: BatchHeader | None) -> None:
-        """Find the next whole batch: where the damaged one claims to end, or anywhere behind its beginning."""
+    def _resume_after(self, damage: Damage, header: BatchHeader | None) -> None:
+        """Find the next whole batch: where the damaged one claims to end, or anywhere after its beginning."""
         claimed = [damage.position + header.size] if header is not None else []
         for position in (*claimed, *self._candidates(damage.position + 1)):
             found = self._header_at(position)
@@ -173,7 +162,7 @@ class Salvage:
                 return
             if self._is_whole(position, found):
                 damage.resumed_at, damage.resumed_offset = position, found.base_offset
-                # A log that ended here would have nothing behind.
+                # A log that ended here would have nothing after it.
                 damage.kind = Kind.HEADER if damage.kind is Kind.TRUNCATED else damage.kind
                 return
         damage.is_blank = self._is_blank_from(damage.position)
@@ -194,29 +183,46 @@ class Salvage:
         return self._new_state(self.segment.base_offset).scan(data, INT64_MAX) == header.size
 
     def _has_wrong_crc(self, position: int, header: BatchHeader) -> bool:
-        return crc32c(self.segment.read(header.size, position)[_CRC_COVERS_FROM:]) != header.crc
+        return crc32c(self.segment.read(header.size, position)[ATTRIBUTES:]) != header.crc
 
     def _candidates(self, start: int) -> Iterator[int]:
         """Yield where a batch may begin: a magic byte, and before it an offset and a length that can be."""
         lowest, highest = self.segment.base_offset, self.segment.base_offset + INT32_MAX
         for at in range(start, self.segment.size, SCAN_CHUNK):
-            data = self.segment.read(SCAN_CHUNK + _MAGIC_AT, at)
-            hit = data.find(_MAGIC, _MAGIC_AT)
+            data = self.segment.read(SCAN_CHUNK + MAGIC, at)
+            hit = data.find(_MAGIC_2, MAGIC)
             while hit >= 0:
-                begin = hit - _MAGIC_AT
+                begin = hit - MAGIC
                 base_offset = int.from_bytes(data[begin : begin + 8], "big", signed=True)
                 length = int.from_bytes(data[begin + 8 : begin + 12], "big", signed=True)
                 if lowest <= base_offset <= highest and 0 < length <= self.segment.size - at - begin:
                     yield at + begin
-                hit = data.find(_MAGIC, hit + 1)
+                hit = data.find(_MAGIC_2, hit + 1)
 
     def _is_blank_from(self, start: int) -> bool:
-        for at in range(start, self.segment.size, SCAN_CHUNK):
-            if self.segment.read(SCAN_CHUNK, at).strip(b"\0"):
-                return False
-        return True
+        chunks = (self.segment.read(SCAN_CHUNK, at) for at in range(start, self.segment.size, SCAN_CHUNK))
+        return not any(chunk.strip(b"\0") for chunk in chunks)
 
     # ------------------------------------------------------------ asking
+
+    def places(self) -> Iterator[tuple[int, int] | Damage]:
+        """Yield what stands in the file, in order: whole batches, as [start, stop) in bytes, and damages."""
+        position = 0
+        for damage in self.damages:
+            if damage.position > position:
+                yield position, damage.position
+            yield damage
+            if damage.resumed_at is None:
+                return
+            position = damage.resumed_at
+        if self.state.size > position:
+            yield position, self.state.size
+
+    def batches(self) -> Iterator[tuple[int, Batch]]:
+        """Yield (position, batch) of every whole batch."""
+        for place in self.places():
+            if not isinstance(place, Damage):
+                yield from read_batches(self.segment, *place)
 
     def has_read(self, position: int) -> bool:
         """Tell whether a batch that starts at `position` would have been seen."""
@@ -234,3 +240,17 @@ class Salvage:
     def _end(self, damage: Damage, end: int, resumed: int | None) -> int:
         is_last = damage is self.damages[-1]
         return end if resumed is None or (is_last and self.is_given_up) else resumed
+
+
+def read_batches(segment: Segment, start: int, stop: int) -> Iterator[tuple[int, Batch]]:
+    """Yield (position, batch) of batches that are known to be whole."""
+    position, origin, data = start, start, b""
+    while position < stop:
+        at = position - origin
+        if len(data) - at < HEADER_SIZE:
+            origin, at, data = position, 0, segment.read(SCAN_CHUNK, position)
+        header = read_header(data, at)
+        if header.size > len(data) - at:
+            origin, at, data = position, 0, segment.read(max(SCAN_CHUNK, header.size), position)
+        yield position, Batch(header, data[at : at + header.size])
+        position += header.size

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Final
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
-from seeklog.files import FULL
+from seeklog.files import is_full
 from seeklog.log.clean import swap
 from seeklog.log.partition import Partition, Truncated
 from seeklog.log.reading import ADVICE, locate, located
@@ -390,7 +390,7 @@ class _Run:
         except BaseException as error:
             if not isinstance(error, LogFailed):
                 swap.drop_cleaned(self._shared)
-            if isinstance(error, OSError) and error.errno in FULL:
+            if is_full(error):
                 raise DiskFull(
                     f"{self._partition.directory}: no room to compact the segment of offset {facts[0].base_offset}, "
                     "which takes as much as it keeps; nothing of it was changed"

@@ -29,9 +29,11 @@ SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACT
 
 
 def write_sides(
-    shared: Shared, state: SegmentState, seal: Seal, *, page_table: bytes = b"", aborted: bytes = b""
+    shared: Shared, state: SegmentState, seal: Seal | None, *, page_table: bytes = b"", aborted: bytes = b""
 ) -> None:
     """Write what goes beside a finished `.log.cleaned`, and sync it. `aborted` is the index of aborted transactions.
+
+    The last segment of a log has no seal, and none of a broker's has one.
 
     Where there was such an index an empty one is written, too: after a crash nothing else tells the old from the new,
     and an entry without its marker would have consumers skip what is committed later.
@@ -39,8 +41,9 @@ def write_sides(
     tables = {
         names.OFFSET_INDEX: bytes(state.offset_table),
         names.TIME_INDEX: bytes(state.time_table),
-        names.SEAL: encode_seal(seal, page_table),
     }
+    if seal is not None:
+        tables[names.SEAL] = encode_seal(seal, page_table)
     if aborted or names.segment_name(state.base_offset, names.TRANSACTION_INDEX) in shared.files.list(shared.directory):
         tables[names.TRANSACTION_INDEX] = aborted
     for suffix, data in tables.items():

@@ -11,7 +11,7 @@ from typing import Final
 
 from seeklog import names
 from seeklog.errors import CorruptionError
-from seeklog.files import FULL, Files, replace_file
+from seeklog.files import Files, is_full, replace_file
 from seeklog.record.framed import decode_framed, encode_framed
 
 logger = logging.getLogger("seeklog")
@@ -60,7 +60,7 @@ def trim_losses(files: Files, directory: str, *, end: int) -> None:
     try:
         replace_file(files, directory, names.LOSSES, encode_framed(_FIRST_LINE, kept))
     except OSError as error:
-        if error.errno not in FULL:
+        if not is_full(error):
             raise
         logger.warning("%s: no room for a shorter list of lost offsets: %s", directory, error)
 

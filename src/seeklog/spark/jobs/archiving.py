@@ -6,7 +6,6 @@ all of it has arrived. What `Store.archive` promises holds here, too.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -14,22 +13,12 @@ from typing import Any, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from seeklog.archive.copying import (
-    LOOKS_MOST,
-    Copy,
-    Plan,
-    Rules,
-    SourceChanged,
-    Verify,
-    alone,
-    begin_archive,
-    copy_segment,
-    finish_archive,
-    plan_archive,
-)
+from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import SegmentEntry
+from seeklog.archive.planning import Copy, Plan, Rules, Verify
 from seeklog.archive.reading import Origin
-from seeklog.errors import NotAccessible
+from seeklog.archive.source import SourceChanged
 from seeklog.files import translated
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
@@ -67,19 +56,12 @@ def archive(
     depot = open_depot(to.location, storage_options=to.storage_options)
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
-        store.check_archive_target(depot.location)
-        sources = store.archivable(topics)
-        with translated(f"{store.location} cannot be archived to {depot.location}"), alone(depot):
-            for _ in range(LOOKS_MOST):
-                with contextlib.suppress(SourceChanged):
-                    plan = begin_archive(plan_archive(store.files, store.location, sources, depot, to.rules), depot)
-                    entries = _copied(spark, plan, store.origin, to, path, is_shown=progress)
-                    return finish_archive(plan, entries, depot)
-    raise NotAccessible(f"{source} changes faster than it can be copied; archive again")
+        copy_all = partial(_copied, spark, store.origin, to, source, is_shown=progress)
+        return archive_source(store.archivable(topics), depot, to.rules, copy_all)
 
 
 def _copied(
-    spark: SparkSession, plan: Plan, source: Origin, to: _Target, path: str | os.PathLike[str], *, is_shown: bool
+    spark: SparkSession, source: Origin, to: _Target, path: str, plan: Plan, *, is_shown: bool
 ) -> list[SegmentEntry]:
     """Copy what a plan says, and return the entries in its order."""
     packs = pack(list(enumerate(plan.copies)), _size)

@@ -12,8 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.archive.reading import Origin, StoredFiles, open_archive
 from seeklog.config import LogConfig
-from seeklog.errors import NotAccessible
-from seeklog.files import Files, absolute, translated
+from seeklog.files import Files, absolute, translate, translated
 from seeklog.log.check import (
     Finding,
     Inspection,
@@ -83,7 +82,7 @@ def _plan(root: str, place: Place, files: Files) -> Plan:
             return Plan(directory=place.directory, checkpoint=None, subjects=())
         detail = "the directory of the partition is missing"
     except OSError as error:
-        detail = str(NotAccessible(f"the directory cannot be read: {error}"))
+        detail = str(translate(error, "the directory cannot be read"))
     missing = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
     return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(missing,))
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from seeklog.errors import NotAccessible
-from seeklog.files import Files, translated
+from seeklog.files import Files, translate, translated
 from seeklog.log import View, pinned_view, scan_arrow
 from seeklog.record.arrow import ALL_COLUMNS, import_pyarrow
 from seeklog.spark.read.offsets import report_loss
@@ -67,7 +66,7 @@ def _scan_piece(
         except FileNotFoundError as error:
             place = next((place for place, each in enumerate(view.segments) if each.path == error.filename), None)
             if place is None:
-                raise NotAccessible(f"{error.filename} cannot be read: {error.strerror}") from error
+                raise translate(error, f"{error.filename} cannot be read") from error
             missing = view.segments[place]
             report(
                 "COULD_NOT_READ_OFFSET_RANGE",

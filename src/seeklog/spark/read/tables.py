@@ -24,8 +24,8 @@ from pyspark.sql.types import StructType
 
 from seeklog import names
 from seeklog.archive.reading import Origin
-from seeklog.errors import GroupNotFound, NotAccessible, SeeklogError
-from seeklog.files import Files
+from seeklog.errors import GroupNotFound, SeeklogError
+from seeklog.files import Files, translate
 from seeklog.log import (
     Census,
     Pin,
@@ -83,10 +83,9 @@ class TableReader(DataSourceReader):
                 arrays = [pa.array(columns[place], field.type) for place, field in chosen]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except OSError as error:
-            hint = "; it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
-            raise NotAccessible(
-                f"a file of the store at {partition.origin.root} cannot be read: {error}{hint}"
-            ) from error
+            advice = "it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
+            fact = f"a file of the store at {partition.origin.root} cannot be read"
+            raise translate(error, fact, advice=advice) from error
 
 
 class TableSplit(InputPartition):

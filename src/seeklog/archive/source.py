@@ -1,0 +1,194 @@
+"""The source of an archiving: which segments of it will not change, and their bytes, checked on the way.
+
+Nothing is locked or changed, and another process may write the source meanwhile. A segment that retention deletes, or
+that compaction replaces, raises `SourceChanged`: its partition is planned again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from seeklog import names
+from seeklog.archive.reading import ArchivedFiles
+from seeklog.clock import Clock
+from seeklog.config import INT64_MAX, LogConfig
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, NotAccessible
+from seeklog.files import Files, ReadOnlyFiles
+from seeklog.log import ADVICE, Segment, Shared, list_beside_writer, scan_into
+from seeklog.log.side import Checkpoint, PageSums, read_seal
+from seeklog.record.segment_state import SegmentState
+from seeklog.topics.catalog import Topic
+
+# Putting a compacted segment in its place takes no longer than this, even on a busy disk.
+SWAP_WAIT_S: Final = 2.0
+SWAP_PAUSE_S: Final = 0.02
+
+
+class SourceTopic(NamedTuple):
+    """A topic to archive: its configuration, and what the checkpoints in the root say of its partitions."""
+
+    topic: Topic
+    config: LogConfig
+    inherited: Mapping[int, Checkpoint | None]
+
+
+class Source(NamedTuple):
+    """What an archiving copies: topics of the store at `root`."""
+
+    files: Files
+    root: str
+    topics: Sequence[SourceTopic]
+    clock: Clock
+
+
+class SourceChanged(Exception):
+    """A segment was deleted or replaced since its partition was planned."""
+
+
+# ---------------------------------------------------------------- which segments
+
+
+def list_sealed(
+    shared: Shared, checkpoint: Checkpoint | None, clock: Clock, *, archived_end: int
+) -> tuple[list[str], list[Segment]]:
+    """Return the names in a partition's directory, and the segments that will not change, of one moment.
+
+    While compaction puts a segment in its place, that segment is not settled, though those after it are. The segments
+    before it are no state that the log ever had: a key whose newer record comes later may be gone from them. Where
+    nobody compacts, a crash may have taken a seal: then the segments before will do, unless the archive has more.
+    """
+    deadline = clock.monotonic() + SWAP_WAIT_S
+    while True:
+        listing, segments = list_beside_writer(shared)
+        sealed, unsettled = _settled(shared, segments, checkpoint)
+        if unsettled is None:
+            return listing, sealed
+        is_compacted = shared.config.compacts or unsettled.path.endswith(names.SWAP)
+        if not is_compacted and archived_end <= (sealed[-1].next_offset if sealed else 0):
+            return listing, sealed
+        if clock.monotonic() >= deadline:
+            raise NotAccessible(
+                f"{unsettled.path} is being put in the place of others, or has lost its seal. If no writer is at work "
+                "there, a crash has ended one: let a writer open the partition once, which mends it (seeklog compact), "
+                "and archive again. Nothing was changed"
+            )
+        clock.sleep(SWAP_PAUSE_S)
+
+
+def _settled(
+    shared: Shared, segments: list[Segment], checkpoint: Checkpoint | None
+) -> tuple[list[Segment], Segment | None]:
+    """Return the segments that will not change, and the first one after them that is about to.
+
+    That one is being replaced, or has no seal although a later segment has one.
+    """
+    start = checkpoint.log_start_offset if checkpoint is not None else 0
+    while len(segments) > 1 and segments[1].base_offset <= start:
+        segments.pop(0)
+    is_ours = checkpoint is not None and not checkpoint.foreign
+    settled: list[Segment] = []
+    rolled: Segment | None = None
+    for segment in segments:
+        if segment.path.endswith(names.SWAP):
+            return settled, segment
+        seal = read_seal(shared.files, shared.directory, segment.base_offset)
+        is_last = segment is segments[-1]
+        if rolled is not None:
+            if seal is not None and not is_last:
+                return settled, rolled
+            continue
+        # A segment is sealed with the sync after it was rolled. What lies at a URL is not written any more, and all
+        # that a manifest names is as it will be.
+        is_open = (is_ours or is_last) and seal is None and not isinstance(shared.files, ArchivedFiles)
+        if is_open or (is_last and not isinstance(shared.files, ReadOnlyFiles)):
+            rolled = segment
+            continue
+        if settled and _is_hole(settled[-1], segment, checkpoint):
+            break
+        if seal is not None:
+            segment.attach(seal)
+            segment.end_before(seal.next_offset)
+        elif is_last and checkpoint is not None:
+            segment.end_before(checkpoint.recovery_point)
+        settled.append(segment)
+    return settled, None
+
+
+def _is_hole(before: Segment, segment: Segment, checkpoint: Checkpoint | None) -> bool:
+    """Tell whether a crash took the records between two segments: the next recovery cuts off the later one.
+
+    Raises `LostRecords` if the missing records had been synced.
+    """
+    end, base_offset = before.next_offset, segment.base_offset
+    if end == base_offset or not before.contiguous or checkpoint is None or (end, base_offset) in checkpoint.gaps:
+        return False
+    if end < checkpoint.recovery_point:
+        raise LostRecords(
+            f"offsets {end} to {base_offset - 1} are missing before this segment; nothing was archived",
+            path=segment.path,
+            advice=ADVICE,
+        )
+    return True
+
+
+# ---------------------------------------------------------------- their bytes
+
+
+def log_parts(segment: Segment, state: SegmentState, sums: PageSums) -> Iterator[bytes]:
+    """Yield a segment's bytes as their batches are checked; damage is raised before its bytes are yielded."""
+    contiguous_from = segment.base_offset if segment.contiguous else INT64_MAX
+    with source_file(segment.path):
+        try:
+            for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
+                if segment.pages is not None:
+                    sums.add(data, size)
+                yield data[:size]
+        except CorruptionError:
+            check_unchanged(segment)
+            raise
+    _check_whole(segment, state)
+
+
+def check_unchanged(segment: Segment) -> None:
+    """Raise `SourceChanged` for a segment that was replaced, or is about to be: it is not damaged."""
+    files, directory = segment.shared.files, segment.shared.directory
+    with source_file(segment.path):
+        is_same = (
+            names.segment_name(segment.base_offset, names.LOG + names.SWAP) not in files.list(directory)
+            and files.file_size(segment.path) == segment.size
+            and read_seal(files, directory, segment.base_offset) == segment.seal
+        )
+    if not is_same:
+        raise SourceChanged(f"{segment.path} was replaced")
+
+
+@contextlib.contextmanager
+def source_file(path: str) -> Iterator[None]:
+    """Raise `SourceChanged` for a file of the source that is gone. One may be missing in the archive, too."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise SourceChanged(f"{path} is gone") from error
+
+
+def _check_whole(segment: Segment, state: SegmentState) -> None:
+    """Refuse a segment that is damaged, cut short, or not the one that its seal proves."""
+    seal = segment.seal
+    is_sealed = seal is not None and (seal.size, seal.log_crc) == (state.size, state.crc)
+    if not is_sealed:
+        check_unchanged(segment)
+    if state.problem is not None:
+        raise state.problem.located(segment.path)
+    if state.size != segment.size:
+        raise LostRecords(
+            f"the last batch is not whole: {state.size} of {segment.size} bytes are. Nothing of it was archived",
+            path=segment.path,
+            position=state.size,
+        )
+    if seal is not None and not is_sealed:
+        raise CorruptBatch(
+            f"its CRC is {state.crc:08x}, and it was sealed with {seal.log_crc:08x}. Nothing of it was archived",
+            path=segment.path,
+        )

@@ -1,0 +1,147 @@
+"""Holding the index files of a segment against its log.
+
+The scan has made the indexes anew. Where a file is the same, every entry of it is proved at once. Only where it is not,
+because a broker or another configuration wrote it, or because it is damaged, are its entries looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from itertools import islice
+
+from seeklog import names
+from seeklog.log.check.finding import Finding, Kind, Severity
+from seeklog.log.check.index_entries import (
+    OFFSETS,
+    TIMES,
+    BatchMap,
+    IndexFile,
+    IndexProblem,
+    index_problems,
+    key_index_problem,
+    state_of_every_batch,
+)
+from seeklog.log.check.salvage import Salvage
+from seeklog.log.check.subject import Subject
+from seeklog.log.index import read_entries
+from seeklog.log.side.checkpoint import SavedState
+from seeklog.log.side.seal import Seal
+from seeklog.record.crc import crc32c
+
+# More wrong entries of one index are not reported one by one.
+MAX_ENTRIES = 100
+_KINDS = {OFFSETS: (Kind.INDEX, Kind.INDEX_MISSING), TIMES: (Kind.TIME_INDEX, Kind.TIME_INDEX_MISSING)}
+
+
+class IndexCheck:
+    """The check of one segment's indexes. `has_lost_end`: batches that entries may name are missing at the end."""
+
+    def __init__(
+        self, subject: Subject, salvage: Salvage, seal: Seal | None, contiguous_from: int, *, has_lost_end: bool
+    ) -> None:
+        self._subject = subject
+        self._salvage = salvage
+        self._segment = salvage.segment
+        self._seal = seal
+        self._contiguous_from = contiguous_from
+        self._has_lost_end = has_lost_end
+        self._batches: BatchMap | None = None
+
+    def findings(self) -> Iterator[Finding]:
+        """Yield what is wrong with the two sparse indexes, and with a key index of ours."""
+        state = self._salvage.state
+        noted: Seal | SavedState | None = self._seal
+        if noted is None and not self._is_growing():
+            noted = self._subject.saved
+        crcs = (noted.offset_index_crc, noted.time_index_crc) if noted is not None else (None, None)
+        yield from self._check(OFFSETS, bytes(state.offset_table), crcs[0])
+        yield from self._check(TIMES, bytes(state.time_table), crcs[1])
+        # One that is left from before a broker's visit is used by no reader.
+        if self._subject.is_ours and not self._is_growing():
+            problem = key_index_problem(self._segment, state, is_whole=not self._salvage.damages)
+            if problem is not None:
+                severity = Severity.ERROR if problem.is_damage else Severity.WARNING
+                yield self._subject.finding(Kind.KEY_INDEX, severity, problem.reason, path=problem.path)
+
+    def _is_growing(self) -> bool:
+        # Asked after a file was read: a writer may have come since the scan.
+        return self._subject.is_growing(self._segment)
+
+    def _check(self, file: IndexFile, expected: bytes, crc: int | None) -> Iterator[Finding]:
+        subject = self._subject
+        path = subject.path_of(file.suffix)
+        kind, missing = _KINDS[file]
+        try:
+            table = self._read(path, file)
+        except FileNotFoundError:
+            # A new segment, and one that a broker's cleaner has rewritten, gets its log first.
+            if not self._is_growing() and not self._is_renamed_next(path):
+                detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
+                yield subject.finding(missing, Severity.WARNING, detail, path=path)
+            return
+        is_as_written = crc is None or crc32c(table) == crc
+        if not self._salvage.damages and is_as_written and self._is_proved(table, expected):
+            return
+        problems = self._problems(file, table)
+        is_sound = True
+        for problem in islice(problems, MAX_ENTRIES):
+            is_sound = False
+            position = None if problem.entry is None else problem.entry * file.entry.size
+            detail = problem.reason if problem.entry is None else f"entry {problem.entry}: {problem.reason}"
+            yield subject.finding(kind, Severity.ERROR, detail, path=path, position=position)
+        more = sum(1 for _ in problems)
+        if more:
+            yield subject.finding(kind, Severity.ERROR, f"{more} more entries are wrong", path=path)
+        if is_sound and not is_as_written:
+            detail = f"{len(table)} bytes, which are not all that were written"
+            yield subject.finding(kind, Severity.ERROR, detail, path=path, position=len(table))
+
+    def _is_renamed_next(self, path: str) -> bool:
+        if not self._subject.is_ours:
+            with contextlib.suppress(OSError):
+                self._segment.shared.files.status(path + names.SWAP)
+                return True
+        return False
+
+    def _read(self, path: str, file: IndexFile) -> bytes:
+        files = self._segment.shared.files
+        if self._seal is None and self._subject.is_last:
+            return read_entries(files, path, file.entry)
+        table = files.read_file(path)
+        if self._seal is not None:
+            return table
+        return table[: -(-len(table.rstrip(b"\0")) // file.entry.size) * file.entry.size]
+
+    def _is_proved(self, table: bytes, expected: bytes) -> bool:
+        if table == expected:
+            return True
+        # Entries of the last segment are written a few at a time, and go on to be.
+        common = min(len(table), len(expected))
+        return (
+            self._subject.is_last
+            and table[:common] == expected[:common]
+            and (len(table) == common or self._is_growing())
+        )
+
+    def _problems(self, file: IndexFile, table: bytes) -> Iterator[IndexProblem]:
+        """Yield the problems, but for entries of batches that could not be read: damaged, lost, or not yet there."""
+        if self._batches is None:
+            end_offset = self._subject.end_offset
+            every = Salvage(self._segment, self._contiguous_from, state_of_every_batch, end_offset=end_offset)
+            self._batches = BatchMap(every.state)
+        is_short = self._has_lost_end or self._is_growing()
+        end = self._salvage.state.next_offset
+        reported: int | None = None
+        for problem in index_problems(self._segment, file, table, self._batches):
+            if problem.entry is not None:
+                if problem.entry == reported:
+                    continue
+                reported = problem.entry
+                first, second = file.entry.unpack_from(table, problem.entry * file.entry.size)
+                offset = self._subject.base_offset + (first if file is OFFSETS else second)
+                if (is_short and offset >= end) or not self._salvage.has_read_offset(offset):
+                    continue
+                if file is OFFSETS and not self._salvage.has_read(second):
+                    continue
+            yield problem

@@ -1,0 +1,232 @@
+"""Holding the files of one segment against each other, and against what was planned and promised."""
+
+from __future__ import annotations
+
+from seeklog import names
+from seeklog.log.check.finding import Finding, Kind, Severity
+from seeklog.log.check.index_check import IndexCheck
+from seeklog.log.check.salvage import MAX_DAMAGES, Damage, Salvage
+from seeklog.log.check.subject import Subject
+from seeklog.log.segment import Shared, seal_of
+from seeklog.log.side.pages import PageSums, first_difference
+from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
+from seeklog.log.side.seal import SIZE as SEAL_SIZE
+from seeklog.log.side.seal import Seal, decode_seal, read_table
+
+
+class SegmentCheck:
+    """The check of one segment: that of its log when this is made, that of its indexes when they are asked for.
+
+    What is wrong is added to `findings`. An `OSError` passes through.
+    """
+
+    def __init__(self, subject: Subject, shared: Shared, findings: list[Finding]) -> None:
+        self.subject = subject
+        self.findings = findings
+        self._files = shared.files
+        self.segment = segment = subject.segment_in(shared)
+        segment.is_exact = subject.is_ours and subject.contiguous_from <= subject.base_offset
+        self.seal = self._read_seal()
+        if self.seal is not None:
+            segment.attach(self.seal)
+            segment.read_unproved()
+        self._page_table, sums = self._read_page_table()
+        self.contiguous_from = subject.base_offset if segment.contiguous else subject.contiguous_from
+        """From here on a gap is damage."""
+        self.salvage = Salvage(
+            segment, self.contiguous_from, shared.new_state, end_offset=subject.end_offset, sums=sums
+        )
+        self.state = self.salvage.state
+        self._check_batches()
+        self._has_lost_end = self._check_end()
+        if not self.salvage.damages:
+            self.state.finish_times()
+            self._check_sealed(sums)
+            self._check_closed()
+            if not self._has_lost_end:
+                self._note_gaps()
+
+    def check_indexes(self) -> None:
+        """Hold the indexes against the log. Those of a compaction that is not yet complete do not count."""
+        if not self.subject.is_swap:
+            contiguous_from, is_short = self.contiguous_from, self._has_lost_end
+            indexes = IndexCheck(self.subject, self.salvage, self.seal, contiguous_from, has_lost_end=is_short)
+            self.findings += indexes.findings()
+
+    def _report(
+        self,
+        kind: Kind,
+        severity: Severity,
+        detail: str,
+        *,
+        suffix: str | None = None,
+        position: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        """Add a finding, in the log unless the suffix of another file is given."""
+        path = "" if suffix is None else self.subject.path_of(suffix)
+        self.findings.append(self.subject.finding(kind, severity, detail, path=path, position=position, offset=offset))
+
+    # ------------------------------------------------------------ batches
+
+    def _check_batches(self) -> None:
+        for damage in self.salvage.damages:
+            if not self._is_being_written(damage):
+                self._report_damage(damage)
+        if self.salvage.is_given_up:
+            last = self.salvage.damages[-1]
+            is_many = len(self.salvage.damages) == MAX_DAMAGES
+            what = f"{MAX_DAMAGES} damages" if is_many else "too much looks like the beginning of a batch and is none"
+            detail = f"{what}; what lies behind is not looked at"
+            self._report(last.kind, Severity.ERROR, detail, position=last.position)
+
+    def _is_tail(self, damage: Damage) -> bool:
+        return self.subject.is_last and damage.resumed_at is None
+
+    def _is_unfinished(self, damage: Damage) -> bool:
+        """Tell whether a damage looks like the end of a write, or like room that was made for one."""
+        return self._is_tail(damage) and (damage.kind is Kind.TRUNCATED or damage.is_blank)
+
+    def _is_lost(self, damage: Damage) -> bool:
+        """Tell whether records were promised there. Where nothing says, only the very end is taken for unpromised."""
+        if self.subject.recovery_point is None:
+            return not self._is_tail(damage)
+        return self.subject.is_promised(damage.offset)
+
+    def _is_being_written(self, damage: Damage) -> bool:
+        return self._is_unfinished(damage) and not self._is_lost(damage) and self.subject.is_growing(self.segment)
+
+    def _report_damage(self, damage: Damage) -> None:
+        severity, kind = Severity.ERROR, damage.kind
+        detail = [damage.reason]
+        if kind is Kind.FORMAT and self.subject.is_ours:
+            kind = Kind.HEADER  # seeklog writes no other
+        if kind is Kind.FORMAT:
+            severity = Severity.WARNING
+        elif not self._is_lost(damage):
+            severity = Severity.NOTE if self._is_unfinished(damage) else Severity.WARNING
+            detail.append("it was never promised durable, and is cut when the log is next opened for writing")
+        if damage.is_blank:
+            detail.append("nothing but zeros follows")
+        resumed = damage.resumed_offset
+        if resumed is not None and damage.offset < resumed and kind in (Kind.CRC, Kind.HEADER):
+            detail.append(f"offsets {damage.offset} to {resumed - 1} cannot be read")
+        batches = self.state.batch_count - damage.batches_before
+        records = self.state.record_count - damage.records_before
+        if batches:
+            detail.append(f"{batches} whole batches with {records} records follow, from byte {damage.resumed_at} on")
+        self._report(kind, severity, "; ".join(detail), position=damage.position, offset=damage.offset)
+
+    def _check_end(self) -> bool:
+        """Hold the end of the segment against what was promised, sealed, and begun after it; tell what is lost."""
+        if self.salvage.is_given_up or any(damage.resumed_at is None for damage in self.salvage.damages):
+            return False  # the damage says it
+        subject, seal, end, following = self.subject, self.seal, self.state.next_offset, self.subject.next_base_offset
+        kind = Kind.TRUNCATED
+        if seal is not None and subject.size < seal.size:
+            detail = f"the file has {subject.size} bytes, its seal says {seal.size}: offsets from {end} on are lost"
+        elif following is None and subject.is_promised(end):
+            detail = f"whole batches end at offset {end}, but offsets below {subject.recovery_point} were synced"
+        elif following is not None and end > following:
+            kind = Kind.OVERLAP
+            detail = f"the segment ends with offset {end - 1}, but the next one starts at {following}"
+        elif following is not None and end < following and self.is_gap_damage(end):
+            kind = Kind.GAP
+            detail = f"offsets {end} to {following - 1} are missing behind this segment"
+        else:
+            return False
+        self._report(kind, Severity.ERROR, detail, position=self.state.size, offset=end)
+        return True
+
+    def is_gap_damage(self, end: int) -> bool:
+        """Tell whether offsets from `end` on, up to the next segment, are missing where that is not lawful."""
+        return end != self.subject.gap_from and (self.segment.contiguous or end >= self.subject.contiguous_from)
+
+    def _note_gaps(self) -> None:
+        """Note offsets without records where that is lawful."""
+        subject = self.subject
+        end = self.state.next_offset if subject.next_base_offset is None else subject.next_base_offset
+        if subject.gap_from is not None:
+            detail = f"offsets {subject.gap_from} to {end - 1} are missing behind, as the archive's manifest declares"
+            self._report(Kind.GAP, Severity.NOTE, detail, offset=subject.gap_from)
+            end = subject.gap_from
+        total = end - subject.base_offset
+        missing = total - self.state.record_count
+        if subject.contiguous_from > subject.base_offset and missing > 0:
+            detail = f"{missing} of {total} offsets have no record, as compaction or a repair leaves them"
+            self._report(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset)
+
+    # ------------------------------------------------------------ the seal
+
+    def _read_seal(self) -> Seal | None:
+        subject = self.subject
+        if subject.next_base_offset is None or not subject.is_ours or subject.is_swap:
+            return None
+        try:
+            data = self._files.read_file(subject.path_of(names.SEAL))
+        except FileNotFoundError:
+            # The sync that seals a segment covers records of the next one, too: it may have been rolled just now.
+            if subject.is_promised(subject.next_base_offset):
+                detail = "a segment that was synced has no seal; it gets one when the log is next opened for writing"
+                self._report(Kind.SEAL_MISSING, Severity.WARNING, detail, suffix=names.SEAL)
+            return None
+        seal = decode_seal(data)
+        if seal is not None and seal.base_offset == subject.base_offset:
+            return seal
+        detail = f"{len(data)} bytes that are no seal: one has at least {SEAL_SIZE}, with a CRC of the others"
+        if seal is not None:
+            detail = f"the seal of another segment, which starts at offset {seal.base_offset}"
+        self._report(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=0)
+        return None
+
+    def _read_page_table(self) -> tuple[bytes, PageSums | None]:
+        """Return the table of page checksums, and what is to sum up the pages that are there; None: there is none."""
+        if self.seal is None or self.seal.pages is None:
+            return b"", None
+        table = read_table(self._files, self.subject.directory, self.subject.base_offset, self.seal.pages)
+        if table is None:
+            detail = "the table of page checksums behind its head is damaged, or cut off"
+            self._report(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=SEAL_HEAD_SIZE)
+            return b"", None
+        return table, PageSums(self.seal.pages.page_size)
+
+    def _check_sealed(self, sums: PageSums | None) -> None:
+        """Hold the seal against the log, which is sound by itself. The indexes are held against it apart."""
+        seal = self.seal
+        if seal is None or self.subject.size < seal.size:
+            return
+        made = seal_of(self.state, sealed_at_ms=seal.sealed_at_ms, may_have_gaps=not seal.contiguous)
+        different = [
+            f"{word.replace('_', ' ')} {getattr(seal, word)}, but the log has {getattr(made, word)}"
+            for word in ("size", "next_offset", "record_count", "batch_count", "max_timestamp_ms", "contiguous")
+            if getattr(seal, word) != getattr(made, word)
+        ]
+        wrong = None
+        if sums is not None and seal.pages is not None:
+            wrong = first_difference(self._page_table, sums.table, page_size=seal.pages.page_size)
+        if different:
+            self._report(Kind.SEAL, Severity.ERROR, "; ".join(different), suffix=names.SEAL, position=0)
+        elif seal.log_crc != made.log_crc:
+            self._report_uncovered(seal.log_crc, noted_by="its seal says", page=wrong)
+        elif wrong is not None:
+            detail = (
+                f"the log is the one that was sealed, but the seal has another checksum of its page at byte {wrong}"
+            )
+            self._report(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL)
+
+    def _check_closed(self) -> None:
+        """Hold the last segment against what a clean close has noted of it."""
+        saved = self.subject.saved
+        if saved is None or (saved.size, saved.log_crc) == (self.state.size, self.state.crc):
+            return
+        if not self.subject.is_growing(self.segment):
+            self._report_uncovered(saved.log_crc, noted_by="it was closed with", page=None)
+
+    def _report_uncovered(self, crc: int, *, noted_by: str, page: int | None) -> None:
+        """Report a change that no batch's own CRC sees, and the page that it lies in, if there are page checksums."""
+        where = "" if page is None else f", in the page that starts at byte {page}"
+        detail = (
+            f"the log has CRC {self.state.crc:#010x}, {noted_by} {crc:#010x}: a byte that no batch's own CRC covers, "
+            f"such as one of a leader epoch, is not what was written{where}"
+        )
+        self._report(Kind.SEAL, Severity.ERROR, detail, position=page)

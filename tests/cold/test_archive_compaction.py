@@ -1,0 +1,190 @@
+"""Archives of logs that are compacted before, while and after they are copied."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import seeklog
+from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, fill, manifest_of
+from log.workbench import FakeClock, Meanwhile, segment_bases
+from seeklog import Store, TopicPartition, names
+from seeklog.errors import NotAccessible
+from seeklog.log.check.finding import Severity
+from seeklog.log.check.inspection import inspect_partition
+from store.workbench import open_store, snapshot
+
+
+def compacted(root: Path, *, keep: int) -> None:
+    """Do to a closed topic what compaction does: one segment in the place of the first two, with some of their records.
+
+    Its records are those whose offsets `keep` divides.
+    """
+    directory = root / "orders-0"
+    first, second, third = segment_bases(directory)[:3]
+    with seeklog.LogReader(directory) as log:
+        kept = [batch for batch in log.read_batches(first, max_bytes=10**9) if batch.header.base_offset < third]
+    data = b"".join(bytes(batch.raw) for number, batch in enumerate(kept) if number % keep == 0)
+    for base in (first, second):
+        for path in directory.glob(f"{base:020d}.*"):
+            path.unlink()
+    (directory / f"{first:020d}.log").write_bytes(data)
+    (directory / names.CHECKPOINT).unlink()
+    for path in directory.glob("*.seal"):
+        path.unlink()
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store, store._table.writing(TopicPartition("orders", 0)):
+        pass
+
+
+@pytest.fixture
+def compact_root(root: Path) -> Path:
+    with open_store(root, segment_bytes=SEGMENT_BYTES) as store:
+        store.create_topic("orders", partitions=1, config={"cleanup.policy": "compact"})
+        fill(store, 1_000)
+    return root
+
+
+def test_a_segment_that_compaction_replaced_is_stored_beside_the_old_one_until_the_next_time(
+    compact_root: Path, tmp_path: Path
+) -> None:
+    """Goal: who opened the archive before still reads all of it; who opens it after reads what the source has."""
+    archive = tmp_path / "archive"
+    with open_store(compact_root, segment_bytes=SEGMENT_BYTES) as store:
+        store.archive(archive)
+    original = {path.name: path.read_bytes() for path in (archive / "orders-0").glob("*.log")}
+    with seeklog.open(archive, read_only=True) as early:
+        first = list(early.log("orders", 0).scan())
+    with seeklog.open(archive, read_only=True) as early:
+        compacted(compact_root, keep=2)
+        with open_store(compact_root, segment_bytes=SEGMENT_BYTES) as store:
+            done = store.archive(archive)
+            assert done.copied_segments >= 1
+            assert list(early.log("orders", 0).scan()) == first
+            with seeklog.open(archive, read_only=True) as late:
+                check_same(late, store)
+            assert all((archive / "orders-0" / name).read_bytes() == data for name, data in original.items())
+        compacted(compact_root, keep=3)
+        with open_store(compact_root, segment_bytes=SEGMENT_BYTES) as store:
+            assert store.archive(archive).removed_files > 0
+            with seeklog.open(archive, read_only=True) as late:
+                check_same(late, store)
+                found = inspect_partition(f"{late.location}/orders-0", files=late._files)
+                assert [one for one in found if one.severity is not Severity.NOTE] == []
+    assert not (archive / "orders-0" / f"{0:020d}.log").exists()
+    named = set(manifest_of(archive).paths()) | set(manifest_of(archive).replaced)
+    assert {f"orders-0/{name}" for name in os.listdir(archive / "orders-0")} == named
+
+
+@pytest.mark.id("archive-beside-compaction")
+def test_a_segment_that_is_compacted_while_it_is_copied_is_looked_at_again(compact_root: Path, tmp_path: Path) -> None:
+    """Goal: the index of the new segment is no damage of the old one's, also for who cannot make it again.
+
+    The archiver knows another distance between entries than the writer had.
+    """
+    with (
+        open_store(compact_root, segment_bytes=SEGMENT_BYTES) as writer,
+        open_store(compact_root, read_only=True, index_interval_bytes=10_000) as onlooker,
+    ):
+
+        class Compacting(CountingDepot):
+            def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
+                super().put(path, parts, is_new=is_new)
+                if path.endswith(f"{0:020d}.log"):
+                    writer.compact("orders")
+
+        archive_to(Compacting(tmp_path / "archive"), onlooker)
+        with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+            assert cold.log("orders", 0).last() is not None
+            check_same(cold, writer)
+
+
+class PatientClock(FakeClock):
+    """A clock that stands still: whoever waits by it waits until what is waited for has happened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_slept = threading.Event()
+
+    def sleep(self, seconds: float) -> None:
+        self.has_slept.set()
+
+
+@pytest.mark.id("archive-waits-for-a-swap")
+def test_what_is_archived_while_compaction_swaps_a_segment_waits_for_it(compact_root: Path, tmp_path: Path) -> None:
+    """Goal: neither is a part of the log archived, nor is an archive that is ahead of that part taken for another's."""
+    archive = tmp_path / "archive"
+    disk = Meanwhile()
+    clock, was_there = PatientClock(), []
+    with (
+        open_store(compact_root, segment_bytes=SEGMENT_BYTES, files=disk) as writer,
+        open_store(compact_root, read_only=True, clock=clock) as onlooker,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        onlooker.archive(archive)
+        under_way = []
+
+        def archive_now() -> None:
+            was_there.extend(path.name for path in (compact_root / "orders-0").glob("*.log.swap"))
+            under_way.append(threads.submit(onlooker.archive, archive))
+            assert clock.has_slept.wait(60)
+
+        disk.before("rename", f"{0:020d}.log", archive_now)
+        writer.compact("orders")
+        assert was_there == [f"{0:020d}.log.swap"]
+        under_way[0].result(60)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, writer)
+
+
+@pytest.mark.id("archive-finishes-compaction")
+def test_a_compaction_that_a_crash_ended_is_finished_by_a_writer_when_it_archives(
+    compact_root: Path, tmp_path: Path
+) -> None:
+    archive, partition = tmp_path / "archive", compact_root / "orders-0"
+    with open_store(compact_root, read_only=True) as onlooker:
+        onlooker.archive(archive)
+    disk, dead = Meanwhile(), tmp_path / "dead"
+    disk.before("rename", f"{0:020d}.log", lambda: shutil.copytree(compact_root, dead))
+    with open_store(compact_root, segment_bytes=SEGMENT_BYTES, files=disk) as writer:
+        writer.compact("orders")
+    shutil.rmtree(compact_root)
+    dead.rename(compact_root)
+    assert [path.name for path in partition.glob("*.log.swap")] == [f"{0:020d}.log.swap"]
+    before = snapshot(archive)
+    with open_store(compact_root, read_only=True) as onlooker:
+        with pytest.raises(NotAccessible, match=r"\.log\.swap is being put in the place of others.*a writer open"):
+            onlooker.archive(archive)
+        assert snapshot(archive) == before
+    with open_store(compact_root, segment_bytes=SEGMENT_BYTES, background=False) as store:
+        store.archive(archive)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, store)
+
+
+def test_where_a_crash_took_a_seal_what_stands_before_it_is_archived(store: Store, root: Path, tmp_path: Path) -> None:
+    second = segment_bases(root / "orders-0")[1]
+    (root / "orders-0" / names.segment_name(second, names.SEAL)).unlink()
+    store.archive(tmp_path / "archive")
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        assert [record.offset for record in cold.log("orders", 0).scan()] == list(range(second))
+
+
+@pytest.mark.parametrize("is_compacted", [False, True])
+def test_where_a_seal_is_gone_an_archive_neither_shrinks_nor_gets_a_part_of_a_compacted_log(
+    store: Store, root: Path, tmp_path: Path, is_compacted: bool
+) -> None:
+    if is_compacted:
+        store.alter_topic("orders", {"cleanup.policy": "compact"})
+    else:
+        store.archive(tmp_path / "archive")
+    (root / "orders-0" / names.segment_name(segment_bases(root / "orders-0")[1], names.SEAL)).unlink()
+    before = snapshot(tmp_path / "archive") if not is_compacted else {}
+    with pytest.raises(NotAccessible, match="has lost its seal"):
+        store.archive(tmp_path / "archive")
+    assert not before or snapshot(tmp_path / "archive") == before

@@ -1,0 +1,193 @@
+"""Archivings that fail, are killed or meet each other."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import seeklog
+from cold.workbench import CountingDepot, archive_to, check_same, fill, sealed_end
+from log.workbench import Meanwhile, QuickFiles
+from seeklog import Store, names
+from seeklog.errors import ArchiveMismatch, NotAccessible, NotALog
+from seeklog.files.depot import DirectoryDepot
+from store.workbench import snapshot
+
+
+@pytest.mark.id("archive-fails-at-any-file")
+def test_an_archiving_that_fails_at_any_file_is_completed_by_the_next(store: Store, root: Path, tmp_path: Path) -> None:
+    """Goal: whatever was copied, the manifest names only what is whole; nothing whole is copied twice."""
+    complete = CountingDepot(tmp_path / "complete")
+    archive_to(complete, store)
+    for fail_at in range(len(complete.puts)):
+        archive = tmp_path / f"archive {fail_at}"
+        with pytest.raises(NotAccessible, match="went away"):
+            archive_to(CountingDepot(archive, fail_at=fail_at), store)
+        if fail_at:
+            with pytest.raises(NotALog):
+                seeklog.open(archive, read_only=True)
+        depot = CountingDepot(archive)
+        archive_to(depot, store)
+        assert snapshot(archive) == snapshot(tmp_path / "complete")
+        segments = [path for path in depot.puts if names.parse_segment_name(path.rpartition("/")[2])]
+        assert len(segments) == len(
+            [path for path in complete.puts[max(fail_at, 1) :] if ".log" in path or "0." in path]
+        )
+        shutil.rmtree(archive)
+
+
+def test_half_a_file_that_a_kill_left_under_its_name_is_written_anew(store: Store, tmp_path: Path) -> None:
+    """Goal: as it happens on file systems behind a URL that show a file while it grows."""
+    archive = tmp_path / "archive"
+    with pytest.raises(NotAccessible, match="went away"):
+        archive_to(CountingDepot(archive, fail_at=2), store)
+    log = archive / "orders-0" / f"{0:020d}.log"
+    log.write_bytes(log.read_bytes()[:777])
+    archive_to(CountingDepot(archive), store)
+    with seeklog.open(archive, read_only=True) as cold:
+        check_same(cold, store)
+
+
+@pytest.mark.id("archive-foreign-file")
+@pytest.mark.parametrize("data", [b"something else", b"x" * 100_000])
+def test_another_file_under_a_segments_name_is_not_overwritten(store: Store, tmp_path: Path, data: bytes) -> None:
+    archive = tmp_path / "archive"
+    with pytest.raises(NotAccessible, match="went away"):
+        archive_to(CountingDepot(archive, fail_at=2), store)
+    log = archive / "orders-0" / f"{0:020d}.log"
+    log.write_bytes(data)
+    with pytest.raises(ArchiveMismatch, match="is another file"):
+        store.archive(archive)
+    assert log.read_bytes() == data
+
+
+CHILD = """
+import os, signal, sys
+import seeklog
+from seeklog.files import depot
+
+after, root, target = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+count = 0
+passing = depot.DirectoryDepot.put
+
+def put(self, path, parts, *, is_new=False):
+    def dying():
+        global count
+        for part in parts:
+            count += 1
+            if count == after:
+                os.kill(os.getpid(), signal.SIGKILL)
+            yield part
+    passing(self, path, dying())
+
+depot.DirectoryDepot.put = put
+with seeklog.open(root, read_only=True) as store:
+    store.archive(target)
+"""
+
+
+def killed_after(parts: int, root: Path, archive: Path) -> int:
+    """Archive in a process that is killed when it has so many parts of files in its hands; return how it ended."""
+    arguments = [sys.executable, "-c", CHILD, str(parts), str(root), str(archive)]
+    return subprocess.run(arguments, check=False).returncode
+
+
+@pytest.mark.id("archive-killed")
+def test_an_archiving_that_is_killed_is_completed_by_the_next(store: Store, root: Path, tmp_path: Path) -> None:
+    for after in (1, 2, 3, 9, 14):
+        archive = tmp_path / f"archive {after}"
+        assert killed_after(after, root, archive) == -signal.SIGKILL
+        if after > 1:
+            with pytest.raises(NotALog):
+                seeklog.open(archive, read_only=True)
+        store.archive(archive)
+        with seeklog.open(archive, read_only=True) as cold:
+            check_same(cold, store)
+        assert list(archive.rglob("*.tmp")) == []
+
+
+@pytest.mark.id("archive-growth-killed")
+def test_a_kill_while_an_archive_grows_leaves_the_one_that_was(store: Store, root: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    store.archive(archive)
+    end = sealed_end(root)
+    fill(store, 600)
+    assert killed_after(3, root, archive) == -signal.SIGKILL
+    with seeklog.open(archive, read_only=True) as cold:
+        assert cold.log("orders", 0).high_watermark == end
+        assert len(list(cold.log("orders", 0).scan())) == end
+    store.archive(archive)
+    with seeklog.open(archive, read_only=True) as cold:
+        check_same(cold, store)
+
+
+@pytest.fixture
+def twice(tmp_path: Path) -> DirectoryDepot:
+    """A directory to which two attempts of one task copy."""
+    return DirectoryDepot(str(tmp_path / "archive"), files=QuickFiles())
+
+
+@pytest.mark.id("archive-attempt-overtaken")
+def test_an_attempt_that_another_overtakes_does_not_write_into_its_file(twice: DirectoryDepot) -> None:
+    def late() -> Iterator[bytes]:
+        yield b"late"
+        twice.put("orders-0/x.log", [b"in time, and read back"])
+        yield b"and goes on"
+        raise OSError(5, "killed at last")
+
+    with pytest.raises(OSError, match="killed at last"):
+        twice.put("orders-0/x.log", late())
+    assert b"".join(twice.read("orders-0/x.log")) == b"in time, and read back"
+    assert os.listdir(f"{twice.location}/orders-0") == ["x.log"]
+
+
+def test_an_attempt_that_ends_while_another_writes_takes_nothing_away_from_it(twice: DirectoryDepot) -> None:
+    def failing() -> Iterator[bytes]:
+        yield b"x"
+        raise OSError(5, "the network went away")
+
+    def slow() -> Iterator[bytes]:
+        yield b"first, "
+        with pytest.raises(OSError, match="went away"):
+            twice.put("orders-0/x.log", failing())
+        yield b"second"
+
+    twice.put("orders-0/x.log", slow())
+    assert b"".join(twice.read("orders-0/x.log")) == b"first, second"
+
+
+def test_a_file_that_gets_its_name_while_a_directory_is_listed_is_no_error(tmp_path: Path) -> None:
+    files = Meanwhile()
+    (tmp_path / "orders-0").mkdir()
+    for name in ("a.log", "b.log.tmp"):
+        (tmp_path / "orders-0" / name).write_bytes(b"abc")
+    files.before("file_size", "a.log", lambda: (tmp_path / "orders-0/b.log.tmp").rename(tmp_path / "orders-0/b.log"))
+
+    assert DirectoryDepot(str(tmp_path), files=files).sizes("orders-0")["a.log"] == 3
+    assert files.is_over
+
+
+def test_a_new_file_does_not_take_the_place_of_one_that_came_first(twice: DirectoryDepot) -> None:
+    twice.put("orders-0/x.log", [b"first"], is_new=True)
+    with pytest.raises(FileExistsError):
+        twice.put("orders-0/x.log", [b"other"], is_new=True)
+    assert snapshot(Path(twice.location, "orders-0")) == {"x.log": b"first"}
+
+
+@pytest.mark.id("archive-leftovers")
+def test_what_killed_attempts_left_is_removed_and_other_names_are_not(store: Store, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    store.archive(archive)
+    before = snapshot(archive)
+    for left in (archive / names.ARCHIVE, archive / "orders-0" / f"{0:020d}.log"):
+        Path(names.temporary_name(str(left), "0123456789abcdef" * 2)).write_bytes(b"half")
+    (archive / "orders-0" / "mine.tmp").write_bytes(b"mine")
+    store.archive(archive)
+    assert snapshot(archive) == {**before, "orders-0/mine.tmp": b"mine"}

@@ -1,0 +1,272 @@
+"""What an archive refuses: other topics, other logs, damage, and a manifest that cannot be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import seeklog
+from cold.workbench import SEGMENT_BYTES, CountingDepot, archive_to, check_same, fill, manifest_of
+from log.workbench import START_MS, segment_bases
+from seeklog import Record, Store, TopicPartition, names
+from seeklog.archive.archiving import begin_archive, finish_archive
+from seeklog.archive.copying import copy_segment
+from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
+from seeklog.archive.planning import Rules, plan_archive
+from seeklog.errors import ArchiveMismatch, CorruptionError, LostRecords, NotALog, UsageError
+from store.workbench import append, open_store, snapshot
+
+# ---------------------------------------------------------------- what is refused
+
+
+def test_a_topic_made_anew_under_its_name_is_refused(store: Store, tmp_path: Path) -> None:
+    store.archive(tmp_path / "archive")
+    store.delete_topic("orders")
+    store.create_topic("orders", partitions=2)
+    fill(store, 1_000)
+    before = snapshot(tmp_path / "archive")
+    with pytest.raises(ArchiveMismatch, match="recreated"):
+        store.archive(tmp_path / "archive")
+    assert snapshot(tmp_path / "archive") == before
+
+
+@pytest.mark.id("archive-of-a-recreated-topic")
+def test_a_topic_made_anew_while_it_is_archived_is_refused(store: Store, root: Path, tmp_path: Path) -> None:
+    """Goal: no archive holds partitions of two topics, or of one under the other's id."""
+    store.create_topic("first", partitions=1)
+    fill(store, 1_000, topic="first")
+    store.close()
+    anew: list[str] = []
+
+    def make_anew(copied: int, total: int) -> None:
+        if not anew:
+            with open_store(root, segment_bytes=SEGMENT_BYTES) as other:
+                other.delete_topic("orders")
+                other.create_topic("orders", partitions=2)
+                for _ in range(200):
+                    append(other, "orders", [b"new" * 30] * 10)
+                anew.append(other.describe_topic("orders").topic_id)
+
+    with open_store(root, read_only=True) as reader:
+        with pytest.raises(ArchiveMismatch, match="recreated while it was archived"):
+            reader.archive(tmp_path / "archive", progress=make_anew)
+        reader._topics.refresh()
+        reader.archive(tmp_path / "archive")
+    assert manifest_of(tmp_path / "archive").topics["orders"].topic_id == anew[0]
+
+
+@pytest.mark.id("archive-of-a-rewritten-log")
+def test_a_log_that_was_cut_and_written_otherwise_is_refused(store: Store, tmp_path: Path) -> None:
+    store.archive(tmp_path / "archive")
+    before = snapshot(tmp_path / "archive")
+    with store._table.writing(TopicPartition("orders", 0)) as log:
+        log.truncate_to(500)
+    with pytest.raises(ArchiveMismatch, match="its log was cut"):
+        store.archive(tmp_path / "archive")
+    with store._table.writing(TopicPartition("orders", 0)) as log:
+        for number in range(500, 1500, 10):
+            log.append_many([Record(b"other %094d" % number, timestamp_ms=START_MS)] * 10)
+        log.flush()
+    with pytest.raises(ArchiveMismatch, match=r"is not the one that the source has|inside of another segment"):
+        store.archive(tmp_path / "archive")
+    assert snapshot(tmp_path / "archive") == before
+
+
+def test_a_place_that_holds_other_things_is_refused(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "letter.txt").write_text("dear")
+    with pytest.raises(ArchiveMismatch, match=r"no archive and not empty: it holds 'letter\.txt'"):
+        store.archive(tmp_path / "home")
+    with pytest.raises(UsageError, match="lies in the store itself"):
+        store.archive(store.path / "archive")
+    with open_store(tmp_path / "other") as other:
+        other.create_topic("t")
+    with pytest.raises(ArchiveMismatch, match="not empty"):
+        store.archive(tmp_path / "other")
+    assert os.listdir(tmp_path / "home") == ["letter.txt"]
+
+
+def test_an_unknown_way_to_verify_is_refused(store: Store, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="verify is one of"):
+        store.archive(tmp_path / "archive", verify="not at all")  # type: ignore[arg-type]
+    assert not (tmp_path / "archive").exists()
+
+
+def test_damage_at_the_source_is_named_and_not_archived(store: Store, root: Path, tmp_path: Path) -> None:
+    path = root / "orders-0" / f"{segment_bases(root / 'orders-0')[1]:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[1_000] ^= 4
+    path.write_bytes(data)
+    with pytest.raises(CorruptionError, match=path.name):
+        store.archive(tmp_path / "archive")
+    with pytest.raises(NotALog, match="only been begun"):
+        seeklog.open(tmp_path / "archive", read_only=True)
+    data[1_000] ^= 4
+    path.write_bytes(data)
+    store.archive(tmp_path / "archive")
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        check_same(cold, store)
+
+
+def test_a_damaged_index_at_the_source_is_made_anew_in_the_archive(store: Store, root: Path, tmp_path: Path) -> None:
+    path = root / "orders-0" / f"{0:020d}.index"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-8] + b"\xff" * 8)
+    store.archive(tmp_path / "archive")
+    assert (tmp_path / "archive" / "orders-0" / path.name).read_bytes() == whole
+
+
+def test_a_copy_that_arrives_damaged_is_noticed(store: Store, tmp_path: Path) -> None:
+    class Flipping(CountingDepot):
+        def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
+            super().put(path, parts)
+            if path.endswith(".timeindex"):
+                file = Path(self.location, path)
+                file.write_bytes(file.read_bytes()[:-1] + b"\x55")
+
+    with pytest.raises(CorruptionError, match=r"timeindex: what was copied there has the CRC"):
+        archive_to(Flipping(tmp_path / "archive"), store)
+    with pytest.raises(NotALog):
+        seeklog.open(tmp_path / "archive", read_only=True)
+    archive_to(Flipping(tmp_path / "other"), store, verify="size")
+    # It has not kept the name of the good one, which the next archiving puts there.
+    store.archive(tmp_path / "archive")
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        check_same(cold, store)
+
+
+@pytest.mark.id("archive-files-missing")
+def test_files_that_the_manifest_names_and_that_are_not_there_are_refused_or_copied_again(
+    store: Store, tmp_path: Path
+) -> None:
+    archive = tmp_path / "archive"
+    store.archive(archive)
+    whole = snapshot(archive)
+    gone, short = sorted((archive / "orders-0").glob("*.log"))[:2]
+    gone.unlink()
+    short.write_bytes(short.read_bytes()[:-5])
+    before = snapshot(archive)
+    with pytest.raises(CorruptionError, match=f"{gone.name}.*is not there; archive with repair=True"):
+        store.archive(archive)
+    assert snapshot(archive) == before
+    with seeklog.open(archive, read_only=True) as cold:
+        with pytest.raises(LostRecords, match="is gone"):
+            list(cold.log("orders", 0).scan())
+        with pytest.raises(LostRecords, match="ends after"):
+            list(cold.log("orders", 0).scan(segment_bases(store.path / "orders-0")[1]))
+    store.archive(archive, repair=True)
+    assert snapshot(archive) == whole
+
+
+def test_repair_cannot_bring_back_what_the_source_has_no_more(store: Store, tmp_path: Path) -> None:
+    store.archive(tmp_path / "archive")
+    (tmp_path / "archive" / "orders-0" / f"{0:020d}.log").unlink()
+    with store._table.writing(TopicPartition("orders", 0)) as log:
+        log.delete_before(500)
+    with pytest.raises(CorruptionError, match="is not there"):
+        store.archive(tmp_path / "archive", repair=True)
+
+
+def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_path: Path) -> None:
+    archive = tmp_path / "archive"
+    depot = CountingDepot(archive)
+    rules = Rules()
+    plan = plan_archive(store.archivable(), depot, rules)
+    plan = begin_archive(plan, depot)
+    entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
+    store.archive(archive)
+    with pytest.raises(ArchiveMismatch, match="somebody else has archived"):
+        finish_archive(plan, entries, depot)
+    with seeklog.open(archive, read_only=True) as cold:
+        check_same(cold, store)
+
+
+# ---------------------------------------------------------------- a manifest that is not what it should be
+
+
+def test_every_byte_of_a_manifest_counts(store: Store, tmp_path: Path) -> None:
+    """Goal: a flipped bit is an error, or changes nothing that is read."""
+    store.archive(tmp_path / "archive")
+    path = tmp_path / "archive" / names.ARCHIVE
+    whole = path.read_bytes()
+    manifest = decode_manifest(whole, path="")
+    for position in range(0, len(whole), 7):
+        data = bytearray(whole)
+        data[position] ^= 1 << (position % 7)
+        with contextlib.suppress(CorruptionError):
+            assert decode_manifest(bytes(data), path="m") == manifest
+    for cut in range(0, len(whole) - 1, 101):
+        with pytest.raises(CorruptionError):
+            decode_manifest(whole[:cut], path="m")
+
+
+def _signed(change: Any) -> Any:
+    """Return what changes a manifest's content and makes its CRC fit."""
+
+    def changed(document: dict[str, Any]) -> dict[str, Any]:
+        change(document["content"])
+        text = json.dumps(document["content"], sort_keys=True, separators=(",", ":"))
+        return {**document, "crc32c": f"{seeklog.record.crc.crc32c(text.encode()):08x}"}
+
+    return changed
+
+
+def _segment(content: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = content["topics"][0]["partitions"][0]["segments"][0]
+    return found
+
+
+@pytest.mark.id("archive-manifest-invalid")
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda document: {**document, "version": 2}, "version 2"),
+        (lambda document: {**document, "format": "zip"}, "format"),
+        (lambda document: {**document, "crc32c": "00000000"}, "fails its CRC"),
+        (lambda document: [document], "does not parse"),
+        (_signed(lambda content: content["topics"][0].update(topic="../up")), "cannot name a topic"),
+        (_signed(lambda content: content["topics"][0].update(config={"no.such.word": 1})), "no.such.word"),
+        (_signed(lambda content: _segment(content).update(stem="../../etc/passwd")), "does not name the segment"),
+        (_signed(lambda content: _segment(content).update(base_offset=-1)), "no number"),
+        (_signed(lambda content: _segment(content).update(next_offset=10**6)), "lie over each other"),
+        (_signed(lambda content: _segment(content)["files"].pop(".log")), "not those of one"),
+        (
+            _signed(lambda content: _segment(content)["files"].update({"/../x": {"size": 1, "crc32c": "0"}})),
+            "not those",
+        ),
+        (_signed(lambda content: content.update(replaced=["../../x.log"])), "no file of a segment"),
+        (
+            _signed(lambda content: content["topics"][0]["partitions"][0].update(files={"x": {"size": 1}})),
+            "no file of a partition",
+        ),
+        (_signed(lambda content: content.pop("topics")), "topics"),
+    ],
+)
+def test_a_manifest_that_cannot_be_is_refused_by_readers_and_archivers(
+    store: Store, tmp_path: Path, change: Any, told: str
+) -> None:
+    archive = tmp_path / "archive"
+    store.archive(archive)
+    path = archive / names.ARCHIVE
+    path.write_text(json.dumps(change(json.loads(path.read_bytes()))))
+    before = snapshot(archive)
+    with pytest.raises(CorruptionError, match=told):
+        seeklog.open(archive, read_only=True)
+    with pytest.raises(CorruptionError, match=told):
+        store.archive(archive)
+    assert snapshot(archive) == before
+
+
+def test_an_empty_archive_has_no_topic(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("orders", partitions=1)
+        assert store.archive(tmp_path / "archive").copied_segments == 0
+    with seeklog.open(tmp_path / "archive", read_only=True) as cold:
+        assert cold.describe_topic("orders").partitions == ()
+    assert encode_manifest(Manifest()) != encode_manifest(Manifest(is_complete=False))
