@@ -504,7 +504,7 @@ def test_without_fail_on_data_loss_what_is_left_is_read(overtaken: dict[str, Dat
     assert [place.offset for place in places(overtaken["false"])] == [row.id for row in overtaken["left"].collect()]
 
 
-def test_a_topic_that_was_made_anew_since_the_plan_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_that_was_recreated_since_the_plan_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [30]})
     strict = load(spark, path, subscribe="t")
     lenient = load(spark, path, subscribe="t", failOnDataLoss=False)

@@ -275,7 +275,7 @@ def damage(lake: Path, how: str, store: Path) -> None:
             (lake / file.path).unlink()
         case "a file was cut":
             (lake / file.path).write_bytes((lake / file.path).read_bytes()[:-1])
-        case "the topic was made anew":
+        case "the topic was recreated":
             with open_store(store) as opened:
                 opened.delete_topic("orders")
                 opened.create_topic("orders", partitions=2)
@@ -295,7 +295,7 @@ def damage(lake: Path, how: str, store: Path) -> None:
         ("no manifest", ArchiveMismatch, "no manifest at _seeklog/manifest: restore the manifest"),
         ("a file is gone", ArchiveMismatch, "is in the manifest and cannot be read"),
         ("a file was cut", ArchiveMismatch, "in the manifest: restore it"),
-        ("the topic was made anew", ArchiveMismatch, "topic orders was deleted and recreated"),
+        ("the topic was recreated", ArchiveMismatch, "topic orders was deleted and recreated"),
         ("the log was cut", ArchiveMismatch, "orders-0 ends at offset 0, and the lake has it up to"),
     ],
 )

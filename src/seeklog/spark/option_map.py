@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import InvalidConfig
 from seeklog.names import is_url
 from seeklog.times import parse_span_ms
+
+Value = TypeVar("Value")
 
 NO_BROKER: Final = "there is no broker to ask"
 BROKER_OPTIONS: Final[Mapping[str, str]] = {
@@ -84,47 +86,45 @@ class OptionMap:
             raise wrong(name, value, "some text")
         return value.strip()
 
+    def _parsed(self, name: str, parse: Callable[[str], Value | None], allowed: str) -> Value | None:
+        """Return what `parse` makes of a text; for a text that is not `allowed` it returns None."""
+        value = self.text(name)
+        parsed = None if value is None else parse(value)
+        if parsed is None and value is not None:
+            raise wrong(name, value, allowed)
+        return parsed
+
     def flag(self, name: str, *, default: bool) -> bool:
         return self.choice(name, ("true", "false"), default=str(default).lower()) == "true"
 
     def number(self, name: str, *, minimum: int = 1, maximum: int = INT64_MAX) -> int | None:
         """Return a whole number."""
-        value = self.text(name)
-        if value is None:
-            return None
-        if not _WHOLE.match(value) or not minimum <= int(value) <= maximum:
-            bounds = f"from {minimum} on" if maximum == INT64_MAX else f"from {minimum} to {maximum}"
-            raise wrong(name, value, f"a whole number {bounds}")
-        return int(value)
+
+        def parse(text: str) -> int | None:
+            return int(text) if _WHOLE.match(text) and minimum <= int(text) <= maximum else None
+
+        bounds = f"from {minimum} on" if maximum == INT64_MAX else f"from {minimum} to {maximum}"
+        return self._parsed(name, parse, f"a whole number {bounds}")
 
     def size_bytes(self, name: str, *, minimum: int = 1) -> int | None:
         """Return an amount of bytes: a number, or one with k, m, g or t (of 1024)."""
-        value = self.text(name)
-        if value is None:
-            return None
-        match = _AMOUNT.match(value)
-        size = int(match[1]) * _SIZES.get(match[2].lower(), 0) if match else 0
-        if not minimum <= size <= INT64_MAX:
-            raise wrong(name, value, f"an amount of bytes of at least {minimum}, such as 134217728 or 128m")
-        return size
+
+        def parse(text: str) -> int | None:
+            match = _AMOUNT.match(text)
+            size = int(match[1]) * _SIZES.get(match[2].lower(), 0) if match else 0
+            return size if minimum <= size <= INT64_MAX else None
+
+        return self._parsed(name, parse, f"an amount of bytes of at least {minimum}, such as 134217728 or 128m")
 
     def duration_ms(self, name: str) -> int | None:
         """Return a time span in milliseconds."""
-        value = self.text(name)
-        span = None if value is None else parse_span_ms(value)
-        if span is None and value is not None:
-            raise wrong(name, value, "a time span, such as 500ms, 30s, 15m, 2 hours or 7 days")
-        return span
+        return self._parsed(name, parse_span_ms, "a time span, such as 500ms, 30s, 15m, 2 hours or 7 days")
 
     def choice(self, name: str, allowed: Iterable[str], *, default: str) -> str:
         """Return one of a few values, spelt as in `allowed`."""
-        value = self.text(name)
-        if value is None:
-            return default
         spelt = {each.lower(): each for each in allowed}
-        if value.lower() not in spelt:
-            raise wrong(name, value, " or ".join(spelt.values()))
-        return spelt[value.lower()]
+        found = self._parsed(name, lambda text: spelt.get(text.lower()), " or ".join(spelt.values()))
+        return default if found is None else found
 
     def names(self, name: str) -> tuple[str, ...] | None:
         """Return names between commas; a name that is given twice is refused."""
@@ -141,8 +141,7 @@ class OptionMap:
 
     def json(self, name: str, *, shape: str) -> Any:
         """Return the value of an option's JSON; `shape` shows how it should look."""
-        value = self.text(name)
-        return None if value is None else parse_json(name, value, shape=shape)
+        return self._parsed(name, _parse_json, f"JSON such as {shape}")
 
 
 def wrong(name: str, value: object, allowed: str) -> InvalidConfig:
@@ -156,19 +155,22 @@ def shown(value: object) -> str:
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
-def parse_json(name: str, value: str, *, shape: str) -> Any:
-    """Return the value of JSON; a key that stands twice in one object is refused, as its first value would be lost."""
+def _parse_json(text: str) -> Any:
+    """Return the value of JSON, or None if it is invalid.
+
+    A key that stands twice in one object is invalid, as its first value would be lost.
+    """
+
+    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            raise ValueError("a key stands twice")
+        return found
+
     try:
-        return json.loads(value, object_pairs_hook=_without_doubles)
+        return json.loads(text, object_pairs_hook=without_doubles)
     except (ValueError, RecursionError):
-        raise wrong(name, value, f"JSON such as {shape}") from None
-
-
-def _without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key stands twice")
-    return found
+        return None
 
 
 def timestamp_ms(name: str, value: object) -> int:
@@ -236,10 +238,7 @@ def storage_options(options: OptionMap, path: str) -> dict[str, Any]:
     value = options.text("storageOptions")
     if value is None:
         return {}
-    try:
-        found = json.loads(value, object_pairs_hook=_without_doubles)
-    except (ValueError, RecursionError):
-        found = None
+    found = _parse_json(value)
     if not isinstance(found, dict):
         raise InvalidConfig('option storageOptions must be a JSON object such as {"endpoint_url": "https://host"}')
     if not is_url(path):

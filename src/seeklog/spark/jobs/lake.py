@@ -23,8 +23,7 @@ from seeklog.spark.lake.directory import LakeDirectory, writing_to
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.lake.parquet import Order, write_piece
 from seeklog.spark.option_map import local_path
-from seeklog.spark.read.offsets import Bounds, Range, find_bounds
-from seeklog.spark.read.options import Choice
+from seeklog.spark.read.offsets import Bounds, Range, bounds_of
 from seeklog.spark.read.plan import Piece, plan_splits
 from seeklog.spark.read.schema import parse_schema
 from seeklog.store import Store, open_store
@@ -124,7 +123,7 @@ def plan_shares(store: Store, manifest: Manifest, topics: Sequence[str]) -> list
     A topic that is not the one the lake has, or whose log ends before what the lake has, raises `ArchiveMismatch`.
     """
     shares = []
-    bounds = find_bounds(store, Choice(topics=tuple(topics))) if topics else {}
+    bounds = bounds_of(store, topics)
     check_against(manifest.partitions, bounds)
     for at, here in bounds.items():
         known = manifest.partitions.get(at)

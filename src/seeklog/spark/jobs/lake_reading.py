@@ -23,8 +23,8 @@ from seeklog.spark.jobs.partitions import choose_topics
 from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
 from seeklog.spark.option_map import local_path, milliseconds_of
-from seeklog.spark.read.offsets import Bounds, find_bounds
-from seeklog.spark.read.options import Choice, parse_columns
+from seeklog.spark.read.offsets import Bounds, bounds_of
+from seeklog.spark.read.options import parse_columns
 from seeklog.spark.read.position import encode_offsets
 from seeklog.spark.read.schema import RECORD_SCHEMA, pick
 from seeklog.store import open_store
@@ -95,7 +95,7 @@ def _live_bounds(path: str | None, manifest: Manifest, topics: Iterable[str] | N
                     f"topic {topic!r} is in the lake and not in the store at {path}; read it with path=None, "
                     "which is the lake alone"
                 )
-        return find_bounds(store, Choice(topics=tuple(chosen))) if chosen else {}
+        return bounds_of(store, chosen)
 
 
 def _check_loss(

@@ -31,8 +31,7 @@ from seeklog.spark.jobs.partitions import choose_topics
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.option_map import local_path
-from seeklog.spark.read.offsets import Bounds, find_bounds, full_ranges
-from seeklog.spark.read.options import Choice
+from seeklog.spark.read.offsets import Bounds, bounds_of, full_ranges
 from seeklog.spark.read.plan import Piece, Split, plan_splits
 from seeklog.spark.read.scan import floor_divided, scan_split
 from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, parse_schema, pick
@@ -151,8 +150,7 @@ def stats(
         raise UsageError("bucket_ms is at least 1, top_keys at least 0")
     root = local_path("path", os.fsdecode(path))
     with open_store(root, read_only=True, background=False) as store:
-        chosen = choose_topics(topics, store.topics())
-        bounds = find_bounds(store, Choice(topics=tuple(chosen))) if chosen else {}
+        bounds = bounds_of(store, choose_topics(topics, store.topics()))
         packs = [split.pieces for split in plan_splits(store, full_ranges(bounds))]
         starts = {at: here.log_start_offset for at, here in bounds.items()}
         counting = Counting(store.origin, starts, bucket_ms, records, keys and records)

@@ -6,6 +6,7 @@ Kafka source, and `DataLoss` has its conditions.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -56,33 +57,37 @@ class Range(NamedTuple):
         return self.stop - self.start
 
 
+def bounds_of(store: Store, topics: Iterable[str]) -> dict[TopicPartition, Bounds]:
+    """Return what can be read of topics, in order; one that is not there raises `TopicNotFound`."""
+    return {
+        TopicPartition(topic.name, each.partition): Bounds(each.log_start_offset, each.high_watermark, topic.topic_id)
+        for topic in map(store.describe_topic, topics)
+        for each in topic.partitions
+    }
+
+
 def find_bounds(store: Store, choice: Choice) -> dict[TopicPartition, Bounds]:
-    """Return the chosen partitions, in order, with what can be read of each.
+    """Return what can be read of the chosen partitions, in order.
 
     A topic or a partition that is named and is not there raises `TopicNotFound`; a pattern may match nothing.
     """
-    topics: Sequence[str] = choice.topics or sorted({at.topic for at in choice.partitions})
-    is_named = bool(topics)
-    if not is_named:
-        pattern = re.compile(choice.pattern or ".*")
-        topics = [name for name in store.topics() if pattern.fullmatch(name)]
-    found: dict[TopicPartition, Bounds] = {}
-    for name in topics:
-        try:
-            topic = store.describe_topic(name)
-        except TopicNotFound:
-            if is_named:
-                raise
-            continue  # deleted since its name was listed
-        for each in topic.partitions:
-            at = TopicPartition(topic.name, each.partition)
-            found[at] = Bounds(each.log_start_offset, each.high_watermark, topic.topic_id)
-    for at in choice.partitions:
-        if at not in found:
-            numbers = [other.partition for other in found if other.topic == at.topic]
-            listed = ", ".join(map(str, numbers[:10])) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
-            raise TopicNotFound(f"topic {at.topic!r} has no partition {at.partition}; it has {listed}")
-    return {at: found[at] for at in choice.partitions} if choice.partitions else found
+    if choice.topics:
+        return bounds_of(store, choice.topics)
+    if choice.partitions:
+        found = bounds_of(store, sorted({at.topic for at in choice.partitions}))
+        for at in choice.partitions:
+            if at not in found:
+                numbers = [str(other.partition) for other in found if other.topic == at.topic]
+                listed = ", ".join(numbers[:10]) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
+                raise TopicNotFound(f"topic {at.topic!r} has no partition {at.partition}; it has {listed}")
+        return {at: found[at] for at in choice.partitions}
+    pattern = re.compile(choice.pattern or ".*")
+    found = {}
+    for name in store.topics():
+        if pattern.fullmatch(name):
+            with contextlib.suppress(TopicNotFound):  # deleted since its name was listed
+                found |= bounds_of(store, [name])
+    return found
 
 
 def full_ranges(bounds: Mapping[TopicPartition, Bounds]) -> list[Range]:

@@ -71,9 +71,8 @@ class Piece(NamedTuple):
 class Split(InputPartition):
     """What one task reads: pieces of one or of many partitions. Small, and complete."""
 
-    def __init__(self, origin: Origin | str, pieces: Sequence[Piece], *, fail_on_data_loss: bool) -> None:
-        """Take pieces of the store that has its files at `origin`, or in a directory of that path."""
-        self.origin = Origin(root=origin) if isinstance(origin, str) else origin
+    def __init__(self, origin: Origin, pieces: Sequence[Piece], *, fail_on_data_loss: bool) -> None:
+        self.origin = origin
         self.pieces = tuple(pieces)
         self.fail_on_data_loss = fail_on_data_loss
 

@@ -34,6 +34,7 @@ from seeklog.spark.read.admission import Pace, Patience, shorter, within
 from seeklog.spark.read.offsets import (
     Bounds,
     Range,
+    bounds_of,
     end_offsets,
     find_bounds,
     offset_at_time,
@@ -41,7 +42,7 @@ from seeklog.spark.read.offsets import (
     start_offsets,
     time_of,
 )
-from seeklog.spark.read.options import Choice, ReadOptions, parse_stream_options
+from seeklog.spark.read.options import ReadOptions, parse_stream_options
 from seeklog.spark.read.plan import Layout, Split, plan_splits
 from seeklog.spark.read.position import Position, ranges_between
 from seeklog.spark.read.scan import scan_split
@@ -189,8 +190,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         def found() -> dict[TopicPartition, Bounds]:
             if choice.pattern:
                 return find_bounds(self._store, choice)
-            topics = sorted(named.intersection(self._store.topics(internal=True)))
-            return find_bounds(self._store, Choice(topics=tuple(topics))) if topics else {}
+            return bounds_of(self._store, sorted(named.intersection(self._store.topics(internal=True))))
 
         present = _while_topics_vanish(found)
         return {at: here for at, here in present.items() if not choice.partitions or at in choice.partitions}
