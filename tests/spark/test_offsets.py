@@ -241,6 +241,14 @@ def test_an_empty_topic_has_nothing_to_read(store: Store) -> None:
     assert batch_ranges(store, options) == []
 
 
+def test_what_a_batch_reads_carries_the_id_of_its_topic(store: Store) -> None:
+    """A plan compares it with the segments that it finds: the topic may have been recreated meanwhile."""
+    options = parse_read_options({"path": str(store.path), "subscribe": "a"})
+    ranges = batch_ranges(store, options)
+
+    assert {one.topic_id for one in ranges} == {store.describe_topic("a").topic_id}
+
+
 # ---------------------------------------------------------------- what is gone, or not there yet
 
 

@@ -59,8 +59,8 @@ def load_into(
     `value` it is the JSON of all columns that nothing else takes. `headers` are columns that become headers of their
     own names. Rows keep their order within a task of Spark's; a key keeps its partition as with every producer.
 
-    With `create_partitions` a topic that is missing is created, with so many and `config`. With an `import_id` the same
-    import, however often it is tried, is appended once. Types that do not fit raise `UsageError`.
+    With `create_partitions` a missing topic is created, with that many partitions and `config`. With an `import_id` the
+    same import, however often it is tried, is appended once. Types that do not fit raise `UsageError`.
     """
     check_topic_name(topic)
     if import_id is not None and not import_id.strip():

@@ -66,7 +66,7 @@ class Progress:
         return max(self._clock.monotonic() - self._began, 1e-3)
 
     def update(self, done_tasks: int) -> None:
-        """Show that so many tasks are done."""
+        """Show how many tasks are done."""
         now = self._clock.monotonic()
         if not self._is_shown or (not self._is_terminal and now - self._written < KEPT_LINE_EVERY_S):
             return

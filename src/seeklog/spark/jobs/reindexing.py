@@ -1,4 +1,4 @@
-"""`reindex`: the indexes of a store's segments made what their logs say, by Spark's tasks."""
+"""`reindex`: the indexes of a store's segments rebuilt where they differ from their logs, by Spark's tasks."""
 
 from __future__ import annotations
 
@@ -53,14 +53,14 @@ def reindex(
     config: LogConfig | Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> DataFrame:
-    """Make the indexes and seals of a store, a broker's data directory or one partition what the logs say.
+    """Make the indexes and seals of a store, a broker's data directory or one partition match the logs.
 
     The work is done when this returns: the DataFrame has a row for each segment, with what was done: `unchanged`,
     `rebuilt`, or `damaged`, which is left as it is; `refused` where a whole partition cannot be opened. Every
     partition is held while it is worked on. A partition that another process writes to raises `LogLocked` before
     anything is changed.
 
-    A key index is made what the log says where there is one; a log without gets one when a key is looked for.
+    A key index is rebuilt where there is one; a log without gets one when a key is looked for.
 
     Partitions of seeklog's are opened for writing, which recovers them, the indexes of the last segment included. Of
     those that only a broker has written nothing but indexes is changed. `config` holds for topics that say nothing

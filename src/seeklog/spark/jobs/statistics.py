@@ -39,9 +39,9 @@ from seeklog.store import open_store
 
 MINUTE_MS: Final = 60_000
 TOP_KEYS: Final = 10
-# Each producer has an id of its own; of more than these only so many are counted.
+# Each producer has an id of its own; above this number they are not counted.
 MAX_PRODUCERS: Final = 10_000
-# Keys are counted so many at once, for the sake of Arrow's table of them.
+# How many keys are counted at once: Arrow's table of them stays small.
 KEY_ROWS: Final = 1 << 19
 _PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _SIZES: Final = "struct<min: bigint, avg: double, max: bigint, p50: bigint, p95: bigint, p99: bigint>"

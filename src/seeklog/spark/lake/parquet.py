@@ -246,7 +246,7 @@ class _Writing:
         return tuple(self._done)
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove all files."""
         for one in self._open.values():
             one.sink.close()
         for path in self._paths:

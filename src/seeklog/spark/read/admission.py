@@ -10,7 +10,7 @@ from seeklog.spark.read.offsets import Range
 
 Key = TypeVar("Key", bound=Hashable)
 
-# A look takes a fifth of an idle stream's time at most, and new records are seen after a second at the latest.
+# Looks take at most a fifth of an idle stream's time, and new records are seen after a second at the latest.
 IDLE_FACTOR: Final = 4
 MAX_IDLE_S: Final = 1.0
 

@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def segment_bytes(self) -> int:
-        """How large the segments are that the piece touches."""
+        """The size of all segments that the piece touches."""
         return sum(segment.size for segment in self.pin.segments)
 
     def __str__(self) -> str:
@@ -103,7 +103,7 @@ class Layout:
         return max(0, self._position(wanted.stop) - self._position(wanted.start))
 
     def stop_after(self, wanted: Range, maximum: int) -> int:
-        """Return where a range ends if it is to take about so many bytes: at a batch boundary, one batch at least."""
+        """Return where a range of about `maximum` bytes ends: at a batch boundary, after one batch at least."""
         if self.size(wanted) <= maximum:
             return wanted.stop
         stop = self._boundary(self._position(wanted.start) + maximum, slack=0)
@@ -116,7 +116,7 @@ class Layout:
         cuts = (self._boundary(begin + size * number // count, slack=target // 8) for number in range(1, count))
         edges = sorted({wanted.start, wanted.stop, *(cut for cut in cuts if wanted.start < cut < wanted.stop)})
         if max_records is not None:
-            edges = [*_fine(edges, max_records), wanted.stop]
+            edges = [*_even_starts(edges, max_records), wanted.stop]
         stretch = size / wanted.length
         return [
             _Part(wanted._replace(start=start, stop=stop), OPEN_COST + int(stretch * (stop - start)))
@@ -232,7 +232,7 @@ def pack(items: Iterable[Item], cost_of: Callable[[Item], int], limit: int) -> l
 
 
 def read_identity(files: Files, directory: str) -> bytes:
-    """Return what tells a partition from a later one of the same name; nothing if it has no such file."""
+    """Return the metadata of a partition, which differs from that of a later one of the same name, or nothing."""
     try:
         return files.read_file(f"{directory}/{names.PARTITION_METADATA}")
     except FileNotFoundError:
@@ -251,8 +251,8 @@ def _target(total: int, split_bytes: int | None, min_partitions: int | None, cor
     return max(target, total // MAX_SPLITS, 1)
 
 
-def _fine(edges: Sequence[int], max_records: int) -> Iterator[int]:
-    """Yield where parts begin that span so many offsets at most: as even as can be."""
+def _even_starts(edges: Sequence[int], max_records: int) -> Iterator[int]:
+    """Yield the starts of parts of even length, of at most `max_records` offsets."""
     for start, stop in pairwise(edges):
         count = -(-(stop - start) // max_records)
         yield from (start + (stop - start) * number // count for number in range(count))

@@ -86,7 +86,7 @@ class _Finish:
     """Puts the columns that are the same for a whole piece beside those that were decoded."""
 
     def __init__(self, piece: Piece, schema: pyarrow.Schema, *, counts: bool) -> None:
-        """Offsets are decoded whether they are asked for or not if `counts` says that the caller needs them."""
+        """With `counts`, offsets are decoded even if `schema` does not have them."""
         self._pa = pa = import_pyarrow()
         self._schema = schema
         fields = [field for field in schema if field.name in ALL_COLUMNS]
