@@ -68,7 +68,7 @@ def _command_line() -> Iterator[str]:
     yield COMMAND_LINE
     yield from (f"| {code.value} | {when} |" for code, when in _EXITS.items())
     yield ""
-    for heading, entries in GROUPS:
+    for heading, entries in GROUPS.items():
         yield from (f"## {heading}", "")
         for entry in entries:
             yield from _verb(entry)

@@ -16,8 +16,8 @@ import pytest
 
 import seeklog
 from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Run, surroundings
-from seeklog.cli.sending import WINDOW, Sending
 from seeklog.cli.show.record_json import Draft
+from seeklog.cli.verbs.append import WINDOW, Sending
 from seeklog.clients.producer import SendFuture
 from seeklog.errors import SeeklogError
 
@@ -341,7 +341,7 @@ def test_ctrl_c_while_it_waits_for_what_was_sent_miscounts_nothing(
 
     monkeypatch.setattr(SendFuture, "exception", interrupted)
     with seeklog.open(store) as made, made.producer() as producer:
-        sending = Sending(producer, "refunds", partition=None, keep_partition=False, rate=None)
+        sending = Sending(lambda draft: producer.send("refunds", draft.value))
         for _ in range(2 * WINDOW - 1):
             sending.send(Draft(value=b"value"))
         with pytest.raises(KeyboardInterrupt):

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import posixpath
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from crash.recorder import NEW_DISK, PATH, Content, open_log, producer_problem, producers_of, read_everything
+from crash.recorder import (
+    NEW_DISK,
+    PATH,
+    Content,
+    open_log,
+    open_reader,
+    producer_problem,
+    producers_of,
+    read_everything,
+)
 from crash.sim import Disk, SimFiles
 from log.workbench import START_MS, FakeClock
 from seeklog import Log, LogConfig, Record, names
@@ -108,7 +117,7 @@ def ask(log: Log, *, expected: Answers | None = None) -> Answers:
 
 def ask_disk(disk: Disk, *, config: LogConfig = CONFIG, read_only: bool, expected: Answers | None = None) -> Answers:
     """Open a copy of a disk and ask it everything."""
-    with open_log(SimFiles(disk), config, read_only=read_only) as log:
+    with open_on(SimFiles(disk), config=config, read_only=read_only) as log:
         return ask(log, expected=expected)
 
 
@@ -169,9 +178,9 @@ def evidence(disk: Disk) -> dict[str, bytes]:
     return {posixpath.basename(path): disk.files[path] for path in files_with(disk, names.TORN)}
 
 
-def open_on(files: Files, *, config: LogConfig = CONFIG, read_only: bool = False) -> Log:
-    """Open the log for writing on any disk."""
-    return open_log(files, config, read_only=read_only)
+def open_on(files: Files, *, config: LogConfig = CONFIG, read_only: bool = False) -> Any:
+    """Open the log on any disk, to write or to read from."""
+    return open_reader(files, config) if read_only else open_log(files, config)
 
 
 def contents(records: Sequence[Record]) -> list[Content]:

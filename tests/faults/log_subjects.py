@@ -5,12 +5,22 @@ from __future__ import annotations
 import functools
 import posixpath
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from crash.recorder import PATH, open_log
+from crash.recorder import PATH
 from crash.sim import SimFiles
 from faults.damage import Harm, Verdict, changes, difference
-from faults.disks import Answers, ask, evidence, files_with, in_log, make_disk, make_unclean_disk, without_lock
+from faults.disks import (
+    Answers,
+    ask,
+    evidence,
+    files_with,
+    in_log,
+    make_disk,
+    make_unclean_disk,
+    open_on,
+    without_lock,
+)
 from faults.flips import flipped
 from faults.peer_flips import BATCH
 from log.workbench import FakeClock
@@ -57,8 +67,8 @@ class LogSubject:
             self._expected[read_only] = answers
         return self._expected[read_only]
 
-    def open(self, files: SimFiles, *, read_only: bool) -> Log:
-        return open_log(files, self.config, read_only=read_only)
+    def open(self, files: SimFiles, *, read_only: bool) -> Any:
+        return open_on(files, config=self.config, read_only=read_only)
 
     def ask(self, opened: Log, *, expected: Answers | None) -> Answers:
         return ask(opened, expected=expected)

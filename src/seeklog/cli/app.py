@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 _CONTEXT = {"help_option_names": ["-h", "--help"]}
-DIRECTORY = "directory"
 
 
 class Verb(click.Command):
@@ -35,9 +34,7 @@ class Verb(click.Command):
         self.params += _shared_options()
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        entry = VERBS.get(self.name or "")
-        if entry is not None:
-            formatter.write(f"Example: {entry.example}\n\n")
+        formatter.write(f"Example: {VERBS[self.name or ''].example}\n\n")
         super().format_help(ctx, formatter)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -53,26 +50,17 @@ class Verb(click.Command):
         """Put the directory of the surroundings before the other words, if none stands there."""
         words = [param for param in self.params if isinstance(param, click.Argument)]
         preset = settings.directory()
-        if preset is None or not words or words[0].name != DIRECTORY or "-h" in args or "--help" in args:
+        if preset is None or not words or words[0].name != "directory" or "-h" in args or "--help" in args:
             return args
-        given = _positional(self, ctx, args)
+        options = click.Command(None, params=[param for param in self.params if isinstance(param, click.Option)])
+        try:
+            given = options.make_parser(ctx).parse_args(args=list(args))[1]
+        except click.UsageError:
+            given = []  # it is told when the whole is parsed
         is_full = not any(word.nargs == -1 for word in words) and len(given) >= len(words)
-        if is_full or (given and _is_path(given[0])):
+        if is_full or (given and ("/" in given[0] or given[0] in (".", ".."))):
             return args
         return [preset, *args]
-
-
-def _positional(command: click.Command, ctx: click.Context, args: list[str]) -> list[str]:
-    """Return the words that are neither options nor their values."""
-    options = click.Command(None, params=[param for param in command.params if isinstance(param, click.Option)])
-    try:
-        return options.make_parser(ctx).parse_args(args=list(args))[1]
-    except click.UsageError:
-        return []  # it is told when the whole is parsed
-
-
-def _is_path(word: str) -> bool:
-    return "/" in word or word in (".", "..")
 
 
 def _shared_options() -> list[click.Parameter]:
@@ -129,20 +117,13 @@ class Verbs(click.Group):
             "A commit log in Kafka's own file format. DIR is a store: a directory of topics, a broker's data "
             "directory, or a URL of an archive; SEEKLOG_DIR stands in for it where it is left out."
         )
-        for heading, entries in GROUPS:
+        for heading, entries in GROUPS.items():
             with formatter.section(heading):
                 formatter.write_dl([(entry.name, entry.line) for entry in entries])
-        self.format_options_only(ctx, formatter)
-
-    def format_options_only(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        records = [record for param in self.get_params(ctx) if (record := param.get_help_record(ctx)) is not None]
-        with formatter.section("Options"):
-            formatter.write_dl(records)
+        click.Command.format_options(self, ctx, formatter)
 
 
-@click.group(
-    cls=Verbs, context_settings=_CONTEXT, invoke_without_command=False, no_args_is_help=True, params=_shared_options()
-)
+@click.group(cls=Verbs, context_settings=_CONTEXT, no_args_is_help=True, params=_shared_options())
 @click.version_option(seeklog.__version__, "--version", prog_name="seeklog")
 def app() -> None:
     pass
@@ -150,8 +131,7 @@ def app() -> None:
 
 def verb(function: Callable[..., Any]) -> Verb:
     """Make a verb of a function, which gets the `Terminal` first; its docstring is the help."""
-    name = function.__module__.rpartition(".")[2]
-    return click.command(name=name, cls=Verb)(click.pass_obj(function))
+    return click.command(name=function.__name__, cls=Verb)(click.pass_obj(function))
 
 
 def run(arguments: list[str]) -> int:
@@ -161,13 +141,16 @@ def run(arguments: list[str]) -> int:
     terminal = Terminal()
     logging.getLogger("seeklog").addHandler(terminal.log_handler())
     try:
-        settings.check()
+        settings.read()  # refuses a file that cannot be understood before anything is done
         code = app.main(arguments, prog_name="seeklog", standalone_mode=False, obj=terminal)
     except click.exceptions.NoArgsIsHelpError as error:
         terminal.tell(error.format_message())
         return Exit.USAGE
     except click.UsageError as error:
-        terminal.tell(f"seeklog: {neutral(error.format_message().rstrip('.'))}{_where_to_look(error)}")
+        command = error.ctx.command_path if error.ctx is not None else "seeklog"
+        text = error.format_message()
+        hint = "" if "did you mean" in text else f"; see {command} -h"
+        terminal.tell(f"seeklog: {neutral(text.rstrip('.'))}{hint}")
         return Exit.USAGE
     except click.ClickException as error:
         terminal.tell(f"seeklog: {neutral(error.format_message())}")
@@ -185,8 +168,3 @@ def run(arguments: list[str]) -> int:
         terminal.tell(f"seeklog: {neutral(line(error))}")
         return exit_code(error)
     return code if isinstance(code, int) else Exit.OK
-
-
-def _where_to_look(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx is not None else "seeklog"
-    return "" if "did you mean" in error.format_message() else f"; see {command} -h"

@@ -1,7 +1,4 @@
-"""The verbs in the order in which help shows them: a name, a line, an example.
-
-They stand here and not beside their code, so that `seeklog --help` need not load all of it.
-"""
+"""The verbs in the order of the help, kept apart from their code so that `seeklog --help` does not load it."""
 
 from __future__ import annotations
 
@@ -11,87 +8,61 @@ from typing import Final, NamedTuple
 class Entry(NamedTuple):
     name: str
     line: str
-    example: str
+    words: str
+    subject: str
+    """The module of `verbs` that holds it."""
+
+    @property
+    def example(self) -> str:
+        return f"seeklog {self.name} {self.words}".rstrip()
 
     @property
     def module(self) -> str:
-        return f"seeklog.cli.verbs.{self.name}"
+        return f"seeklog.cli.verbs.{self.subject}"
 
 
-GROUPS: Final[tuple[tuple[str, tuple[Entry, ...]], ...]] = (
-    (
-        "Topics",
-        (
-            Entry("ls", "list the topics of a store", "seeklog ls data"),
-            Entry("create", "make a topic", "seeklog create data orders -p 4 --set retention.ms=604800000"),
-            Entry(
-                "config", "show or change a topic's configuration", "seeklog config data orders --set segment.ms=60000"
-            ),
-            Entry("delete", "delete a topic with all of its records", "seeklog delete data orders --dry-run"),
-        ),
+GROUPS: Final[dict[str, tuple[Entry, ...]]] = {
+    "Topics": (
+        Entry("ls", "list the topics of a store", "data", "topics"),
+        Entry("create", "make a topic", "data orders -p 4 --set retention.ms=604800000", "topics"),
+        Entry("config", "show or change a topic's configuration", "data orders --set segment.ms=60000", "topics"),
+        Entry("delete", "delete a topic with all of its records", "data orders --dry-run", "topics"),
     ),
-    (
-        "Read",
-        (
-            Entry("cat", "read records", "seeklog cat data orders --from @-15m --where 'value.paise > 500'"),
-            Entry("tail", "read the newest records, and follow", "seeklog tail -f data orders"),
-            Entry("seek", "find an offset or a time, and tell how", "seeklog seek data orders @2026-01-02T03:04"),
-            Entry("key", "read the newest record of a key", "seeklog key data orders customer_7"),
-            Entry(
-                "export", "write records to Parquet, CSV or JSON lines", "seeklog export data orders -o orders.parquet"
-            ),
-            Entry(
-                "sql", "query topics with DuckDB", "seeklog sql data 'select count(*) from orders where partition = 0'"
-            ),
-        ),
+    "Read": (
+        Entry("cat", "read records", "data orders --from @-15m --where 'value.paise > 500'", "reading"),
+        Entry("tail", "read the newest records, and follow", "-f data orders", "reading"),
+        Entry("seek", "find an offset or a time, and tell how", "data orders @2026-01-02T03:04", "reading"),
+        Entry("key", "read the newest record of a key", "data orders customer_7", "reading"),
+        Entry("export", "write records to Parquet, CSV or JSON lines", "data orders -o orders.parquet", "export"),
+        Entry("sql", "query topics with DuckDB", "data 'select count(*) from orders where partition = 0'", "sql"),
     ),
-    (
-        "Write",
-        (Entry("append", "write records from a file or stdin", "seeklog append data orders payments.txt --key-sep :"),),
+    "Write": (Entry("append", "write records from a file or stdin", "data orders payments.txt --key-sep :", "append"),),
+    "Inspect and mend": (
+        Entry("info", "describe a store or a topic, or draw it", "data orders --map", "info"),
+        Entry("dump", "show what is in files, byte by byte", "data/orders-0 --records", "dump"),
+        Entry("verify", "check every byte that can be checked", "data", "verify"),
+        Entry("report", "write an HTML page about a store", "data -o report.html", "report"),
+        Entry("repair", "set damage aside and save what is whole", "data orders-0 --dry-run", "repair"),
+        Entry("reindex", "make indexes anew that are wrong", "data orders --dry-run", "reindex"),
     ),
-    (
-        "Inspect and mend",
-        (
-            Entry("info", "describe a store or a topic, or draw it", "seeklog info data orders --map"),
-            Entry("dump", "show what is in files, byte by byte", "seeklog dump data/orders-0 --records"),
-            Entry("verify", "check every byte that can be checked", "seeklog verify data"),
-            Entry("report", "write an HTML page about a store", "seeklog report data -o report.html"),
-            Entry("repair", "set damage aside and save what is whole", "seeklog repair data orders-0 --dry-run"),
-            Entry("reindex", "make indexes anew that are wrong", "seeklog reindex data orders --dry-run"),
-        ),
+    "Housekeeping": (
+        Entry("retain", "delete what is too old or too much", "data --dry-run", "housekeeping"),
+        Entry("compact", "keep the latest record of each key", "data customers", "housekeeping"),
+        Entry("truncate", "delete the oldest records, or the newest", "data orders --before @-7d", "housekeeping"),
+        Entry("handover", "give a store to a Kafka broker, or take it back", "data --to-kafka", "handover"),
+        Entry("archive", "copy sealed segments to a directory or a bucket", "data s3://bucket/store", "archive"),
     ),
-    (
-        "Housekeeping",
-        (
-            Entry("retain", "delete what is too old or too much", "seeklog retain data --dry-run"),
-            Entry("compact", "keep the latest record of each key", "seeklog compact data customers"),
-            Entry("truncate", "delete the oldest records, or the newest", "seeklog truncate data orders --before @-7d"),
-            Entry("handover", "give a store to a Kafka broker, or take it back", "seeklog handover data --to-kafka"),
-            Entry(
-                "archive", "copy sealed segments to a directory or a bucket", "seeklog archive data s3://bucket/store"
-            ),
-        ),
+    "Groups": (
+        Entry("groups", "list consumer groups, or show or delete one", "data billing", "groups"),
+        Entry("lag", "show how far groups are behind", "data", "groups"),
+        Entry("reset", "set where a group reads on", "data billing orders --to @-15m --dry-run", "groups"),
     ),
-    (
-        "Groups",
-        (
-            Entry("groups", "list consumer groups, or show or delete one", "seeklog groups data billing"),
-            Entry("lag", "show how far groups are behind", "seeklog lag data"),
-            Entry("reset", "set where a group reads on", "seeklog reset data billing orders --to @-15m --dry-run"),
-        ),
+    "Pipelines": (Entry("pipeline", "run a job of Spark's over a store", "stats data", "pipeline"),),
+    "More": (
+        Entry("demo", "show what seeklog does, in two minutes", "", "demo"),
+        Entry("bench", "measure this machine in some seconds", "", "bench"),
+        Entry("completion", "print what makes a shell complete words with Tab", "bash", "completion"),
     ),
-    (
-        "Pipelines",
-        (Entry("pipeline", "run a job of Spark's over a store", "seeklog pipeline stats data"),),
-    ),
-    (
-        "More",
-        (
-            Entry("demo", "show what seeklog does, in two minutes", "seeklog demo"),
-            Entry("bench", "measure this machine in some seconds", "seeklog bench"),
-            Entry("completion", "print what makes a shell complete words with Tab", "seeklog completion bash"),
-        ),
-    ),
-)
+}
 
-VERBS: Final = {entry.name: entry for _, entries in GROUPS for entry in entries}
+VERBS: Final = {entry.name: entry for entries in GROUPS.values() for entry in entries}

@@ -38,17 +38,6 @@ def complete(command: click.Command) -> int:
         return 1
 
 
-def script(command: click.Command, shell: str) -> str:
-    """Return what a shell runs at its start, so that Tab works."""
-    from click.shell_completion import get_completion_class
-
-    kind = get_completion_class(shell)
-    assert kind is not None
-    made = kind(command, {}, "seeklog", VARIABLE)
-    # Not `source()`, which starts a bash first to ask for its version.
-    return made.source_template % made.source_vars()
-
-
 def directories(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Let the shell complete a directory."""
     from click.shell_completion import CompletionItem

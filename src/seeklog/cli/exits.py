@@ -53,7 +53,10 @@ class Damaged(SeeklogError):
 
 # The first that an error is an instance of.
 _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Exit], ...] = (
-    ((TopicNotFound, GroupNotFound, OffsetOutOfRange, NoOffset, NotALog, NothingFound), Exit.NOT_FOUND),
+    (
+        (TopicNotFound, GroupNotFound, OffsetOutOfRange, NoOffset, NotALog, NothingFound, FileNotFoundError),
+        Exit.NOT_FOUND,
+    ),
     ((LogLocked, GroupInUse), Exit.LOCKED),
     ((CorruptionError, Damaged), Exit.DAMAGE),
     (UsageError, Exit.USAGE),
@@ -62,8 +65,6 @@ _CODES: tuple[tuple[type[Exception] | tuple[type[Exception], ...], Exit], ...] =
 
 def exit_code(error: Exception) -> Exit:
     """Return the exit code that tells what kind of error it was."""
-    if isinstance(error, FileNotFoundError):
-        return Exit.NOT_FOUND
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
 
 
@@ -80,6 +81,14 @@ _OUR_WORDS = (
     ("Run verify for the extent", "seeklog verify tells the extent"),
     ("describe_topic tells how it is configured", "seeklog config tells how it is configured"),
 )
+_MAKE_ROOM = "make room, then run it again"
+_CHANGE_USER = "run it as who owns the files, or name another directory"
+_ADVICE = {
+    errno.EACCES: _CHANGE_USER,
+    errno.EPERM: _CHANGE_USER,
+    errno.EROFS: _CHANGE_USER,
+    errno.ENOENT: "check the spelling",
+}
 
 
 def line(error: Exception) -> str:
@@ -92,7 +101,7 @@ def line(error: Exception) -> str:
     if isinstance(error, InvalidConfig):
         text = _with_kafkas_words(text)
     if isinstance(error, DiskFull) and "append again" not in text:
-        text += "; make room, then run it again"
+        text += f"; {_MAKE_ROOM}"
     return "; ".join([text or type(error).__name__, *getattr(error, "__notes__", ())])
 
 
@@ -119,11 +128,5 @@ def _of_the_system(error: OSError) -> str:
     from seeklog.files import is_full
 
     where = f"{os.fsdecode(error.filename)}: " if error.filename is not None else ""
-    what = error.strerror or str(error)
-    if is_full(error):
-        return f"{where}{what}; make room, then run it again"
-    if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return f"{where}{what}; run it as who owns the files, or name another directory"
-    if error.errno == errno.ENOENT:
-        return f"{where}{what}; check the spelling"
-    return f"{where}{what}"
+    advice = _MAKE_ROOM if is_full(error) else _ADVICE.get(error.errno or 0)
+    return f"{where}{error.strerror or error}" + (f"; {advice}" if advice else "")

@@ -5,58 +5,24 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from seeklog import names
-from seeklog.cli import completing
-from seeklog.errors import NotALog, SeeklogError, UsageError
+from seeklog.errors import NotALog, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from seeklog.store import Store
 
 
-def directory(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the argument DIR."""
-    return click.argument("directory", metavar="DIR", shell_complete=completing.directories)(function)
-
-
-def topic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the argument TOPIC."""
-    return click.argument("topic", metavar="TOPIC", shell_complete=completing.topics)(function)
-
-
-def optional_topic(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the argument TOPIC, which may be left out."""
-    return click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=completing.topics)(function)
-
-
-def group(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the argument GROUP."""
-    return click.argument("group", metavar="GROUP", shell_complete=completing.groups)(function)
-
-
-def optional_group(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the argument GROUP, which may be left out."""
-    return click.argument("group", metavar="[GROUP]", required=False, shell_complete=completing.groups)(function)
-
-
 def open_to_read(path: str) -> Store:
     """Open a store, an archive or a broker's directory to read; nothing on disk changes."""
-    from seeklog.store import open_store
-
-    try:
-        return open_store(path, read_only=True, background=False)
-    except SeeklogError as error:
-        _explain(path, error)
-        raise
+    return _open(path, read_only=True, background=False)
 
 
-def check_can_be_written(path: str) -> None:
-    """Refuse an archive before anybody is asked anything."""
-    if names.is_url(path):
-        raise UsageError(f"{path} is a URL, which is only read; name a directory")
+def open_to_plan(path: str) -> Store:
+    """Open a store to read, for a verb that will write to it: an archive is refused before the user is asked."""
+    check_can_be_written(path)
+    return open_to_read(path)
 
 
 def open_to_write(
@@ -66,25 +32,35 @@ def open_to_write(
 
     `config` holds for topics that say nothing else.
     """
-    from seeklog.store import open_store
-
     check_can_be_written(path)
     if not create and not os.path.isdir(path):
-        raise NotALog(f"there is no store at {path}; make one with: seeklog create {path} TOPIC")
+        raise _no_store(path)
+    return _open(path, background=background, config=config)
+
+
+def check_can_be_written(path: str) -> None:
+    """Refuse an archive, which is only read."""
+    if names.is_url(path):
+        raise UsageError(f"{path} is a URL, which is only read; name a directory")
+
+
+def _open(path: str, **words: Any) -> Store:
+    from seeklog.store import open_store
+
     try:
-        return open_store(path, background=background, config=config)
-    except SeeklogError as error:
-        _explain(path, error)
+        return open_store(path, **words)
+    except NotALog:
+        # Name what the path is instead, where that is known.
+        if names.is_url(path):
+            raise
+        if not os.path.exists(path):
+            raise _no_store(path) from None
+        parent, name = os.path.split(os.path.abspath(path))
+        found = names.parse_partition_name(name)
+        if os.path.isdir(path) and found is not None and any(name.endswith(names.LOG) for name in os.listdir(path)):
+            raise NotALog(f"{path} is partition {found.partition} of {found.topic}; name its store: {parent}") from None
         raise
 
 
-def _explain(path: str, error: SeeklogError) -> None:
-    """Say what the path is instead, where that can be told."""
-    if not isinstance(error, NotALog) or names.is_url(path):
-        return
-    if not os.path.exists(path):
-        raise NotALog(f"there is no store at {path}; make one with: seeklog create {path} TOPIC") from None
-    found = names.parse_partition_name(os.path.basename(os.path.abspath(path)))
-    if os.path.isdir(path) and found is not None and any(name.endswith(names.LOG) for name in os.listdir(path)):
-        parent = os.path.dirname(os.path.abspath(path))
-        raise NotALog(f"{path} is partition {found.partition} of {found.topic}; name its store: {parent}") from None
+def _no_store(path: str) -> NotALog:
+    return NotALog(f"there is no store at {path}; make one with: seeklog create {path} TOPIC")

@@ -12,7 +12,8 @@ import difflib
 import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from io import BufferedReader
+from typing import Final
 
 from seeklog.cli.show.record_json import Draft, Headers, decode_headers, decode_line, decode_partition, decode_timestamp
 from seeklog.errors import InvalidRecord, SeeklogError
@@ -30,21 +31,10 @@ class BadLine(SeeklogError):
     """Input that is no record; those before it are written, and nothing behind it is."""
 
     def __init__(self, number: int, reason: str) -> None:
-        self.number = number
-        self.reason = reason
         super().__init__(f"line {number}: {reason}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return BadLine, (self.number, self.reason)
 
-
-class Stream(Protocol):
-    """A file, or stdin."""
-
-    def read1(self, size: int = ..., /) -> bytes: ...
-
-
-def read_chunks(stream: Stream, *, read: Callable[[int], object]) -> Iterator[bytes]:
+def read_chunks(stream: BufferedReader, *, read: Callable[[int], object]) -> Iterator[bytes]:
     """Yield what a stream has, as soon as it has some; `read` is told how many bytes that was."""
     while chunk := stream.read1(CHUNK_BYTES):
         read(len(chunk))
@@ -81,16 +71,16 @@ def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[
 
 
 @dataclass(frozen=True, slots=True)
-class Plain:
-    """How a line that is itself the value is read."""
+class Reader:
+    """Reads records from lines, JSON or CSV, with the headers and the key that all of them get."""
 
     key: bytes | None = None
     key_separator: bytes | None = None
     empty_is_null: bool = False
     headers: Headers = ()
 
-    def drafts(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
-        """Yield a record a line. A line without the separator has no key."""
+    def read_lines(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
+        """Yield a record a line, which is the value. A line without the separator has no key."""
         key, separator, empty_is_null, headers = self.key, self.key_separator, self.empty_is_null, self.headers
         for number, line in lines:
             value: bytes | None = line
@@ -102,43 +92,39 @@ class Plain:
                 key = key or None
             yield number, Draft(value, key, headers)
 
+    def read_json(self, lines: Iterable[tuple[int, bytes]]) -> Iterator[Numbered]:
+        """Yield the records that lines of JSON say; empty lines are passed over."""
+        for number, line in lines:
+            if not line or line.isspace():
+                continue
+            try:
+                draft = decode_line(line)
+            except InvalidRecord as error:
+                raise BadLine(number, str(error)) from None
+            yield number, self._completed(draft)
 
-def json_drafts(
-    lines: Iterable[tuple[int, bytes]], *, empty_is_null: bool = False, headers: Headers = ()
-) -> Iterator[Numbered]:
-    """Yield the records that lines of JSON say; empty lines are passed over."""
-    for number, line in lines:
-        if not line or line.isspace():
-            continue
+    def read_csv(self, chunks: Iterable[bytes]) -> Iterator[Numbered]:
+        """Yield the records that rows of CSV say; the first row names the columns."""
+        csv.field_size_limit(LINE_BYTES_MOST)
+        rows = csv.reader(_text_lines(chunks), strict=True)
         try:
-            draft = decode_line(line)
-        except InvalidRecord as error:
-            raise BadLine(number, str(error)) from None
-        yield number, _completed(draft, empty_is_null, headers)
-
-
-def _completed(draft: Draft, empty_is_null: bool, headers: Headers) -> Draft:
-    if empty_is_null and draft.value == b"":
-        draft = draft._replace(value=None)
-    return draft._replace(headers=draft.headers + headers) if headers else draft
-
-
-def csv_drafts(chunks: Iterable[bytes], *, empty_is_null: bool = False, headers: Headers = ()) -> Iterator[Numbered]:
-    """Yield the records that rows of CSV say; the first row names the columns."""
-    csv.field_size_limit(LINE_BYTES_MOST)
-    rows = csv.reader(_text_lines(chunks), strict=True)
-    names: list[str] | None = None
-    try:
-        for row in rows:
-            if names is None:
-                names = [name.strip() for name in row]
-                _check_columns(names)
-            elif row:
-                if len(row) != len(names):
+            first = next(rows, None)
+            if first is None:
+                return
+            names = [name.strip() for name in first]
+            _check_columns(names)
+            for row in rows:
+                if len(row) not in (0, len(names)):
                     raise InvalidRecord(f"it has {len(row)} cells, and the first row names {len(names)} columns")
-                yield rows.line_num, _completed(_csv_draft(dict(zip(names, row, strict=True))), empty_is_null, headers)
-    except (InvalidRecord, csv.Error) as error:
-        raise BadLine(max(1, rows.line_num), str(error)) from None
+                if row:
+                    yield rows.line_num, self._completed(_csv_draft(dict(zip(names, row, strict=True))))
+        except (InvalidRecord, csv.Error) as error:
+            raise BadLine(max(1, rows.line_num), str(error)) from None
+
+    def _completed(self, draft: Draft) -> Draft:
+        if self.empty_is_null and draft.value == b"":
+            draft = draft._replace(value=None)
+        return draft._replace(headers=draft.headers + self.headers) if self.headers else draft
 
 
 def _text_lines(chunks: Iterable[bytes]) -> Iterator[str]:

@@ -10,21 +10,23 @@ from __future__ import annotations
 import heapq
 import itertools
 import re
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
 import click
 
-from seeklog.cli.option_types import parse_pair
-from seeklog.cli.partitions import chosen, partitions_option
+from seeklog import names
+from seeklog.cli import options
+from seeklog.cli.exits import NothingFound
 from seeklog.cli.times import Place, parse_place
-from seeklog.cli.where import compile_where
-from seeklog.errors import OffsetOutOfRange, UsageError
+from seeklog.errors import OffsetOutOfRange, TopicNotFound, UsageError
+from seeklog.names import TopicPartition
 from seeklog.record.record import Record
 from seeklog.store import Range
 
 if TYPE_CHECKING:
+    from seeklog.config import LogConfig
     from seeklog.log import LogReader
     from seeklog.store import Store
 
@@ -35,61 +37,100 @@ CHUNK_RECORDS: Final = 1000
 Wanted = Callable[[Record], bool]
 
 
-def range_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options `--partition`, `--from` and `--to`."""
-    function = click.option(
-        "--to", "stops", multiple=True, metavar="PLACE", help="Where to end, before what is there; by default the end."
-    )(function)
-    function = click.option(
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Where to read: the words of `--partition`, `--from` and `--to`."""
+
+    partitions: Sequence[int] = ()
+    starts: Sequence[str] = ()
+    stops: Sequence[str] = ()
+
+    def check(self, *, utc: bool) -> None:
+        """Refuse words that are not places, before `find` is called."""
+        self._places(utc)
+
+    def find(self, store: Store, topic: str, *, utc: bool) -> list[Range]:
+        """Return the range to read in each partition."""
+        # Invalid words are refused before the store, which may be far away, is read.
+        first, last = self._places(utc)
+        numbers = chosen(store, topic, self.partitions)
+        first.check(numbers)
+        last.check(numbers)
+        logs = {partition: store.log(topic, partition) for partition in numbers}
+        begins = first.offsets(logs, topic)
+        ends = last.offsets(logs, topic, beyond_is_end=True)
+        return [Range(partition, log, begins[partition], ends[partition]) for partition, log in logs.items()]
+
+    def _places(self, utc: bool) -> tuple[_Places, _Places]:
+        return (
+            _Places(self.starts, option="--from", otherwise=Place("start"), utc=utc),
+            _Places(self.stops, option="--to", otherwise=Place("end"), utc=utc),
+        )
+
+
+ranges = options.together(
+    "ranges",
+    Ranges,
+    options.partitions,
+    click.option(
         "--from",
         "starts",
         multiple=True,
         metavar="PLACE",
         help="Where to begin: OFFSET, -N (before the end), start, end, @TIME; or P:PLACE for partition P alone.",
-    )(function)
-    return partitions_option(function)
+    ),
+    click.option(
+        "--to", "stops", multiple=True, metavar="PLACE", help="Where to end, before what is there; by default the end."
+    ),
+)
 
 
-def filter_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options that say what records must look like."""
-    for option in (
-        click.option(
-            "--where", "wheres", multiple=True, metavar="EXPR", help="Only records for which this holds: value.id = 7."
-        ),
-        click.option("--header", "headers", multiple=True, metavar="K=V", help="Only records with this header."),
-        click.option("--grep", "greps", multiple=True, metavar="REGEX", help="Only records whose value matches."),
-        click.option("--key", "key", metavar="TEXT", help="Only records with this key."),
-    ):
-        function = option(function)
-    return function
+def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
+    """Return the partitions of a topic that were asked for, all of them if none was."""
+    there = store.topic(topic).partitions
+    numbers = sorted(set(wanted)) or list(there)
+    for number in numbers:
+        if number not in there:
+            # Where a broker has shared them out among several disks they need not be all.
+            known = ", ".join(map(str, there[:12])) + (", …" if len(there) > 12 else "")
+            raise TopicNotFound(f"topic {topic!r} has no partition {number}, only {known}")
+    return numbers
 
 
-def check_places(*, starts: Sequence[str], stops: Sequence[str], utc: bool) -> None:
-    """Refuse words that are no places, for who looks for the ranges later."""
-    _Places(starts, option="--from", otherwise=Place("start"), utc=utc)
-    _Places(stops, option="--to", otherwise=Place("end"), utc=utc)
+def partitions_of(
+    store: Store, topic: str | None, *, internal: Iterable[str] = (), wants: Callable[[LogConfig], bool] | None = None
+) -> list[TopicPartition]:
+    """Return the partitions of a topic, or of all topics that `wants` accepts; of internal ones only those named."""
+    if topic is not None:
+        chosen = [topic]
+    else:
+        hidden = names.INTERNAL_TOPICS - set(internal)
+        there = [name for name in store.topics(internal=True) if name not in hidden]
+        chosen = [name for name in there if wants is None or wants(store.topic(name).config)]
+    return [TopicPartition(name, number) for name in chosen for number in store.topic(name).partitions]
 
 
-def find_ranges(
-    store: Store,
-    topic: str,
-    *,
-    partitions: Sequence[int] = (),
-    starts: Sequence[str] = (),
-    stops: Sequence[str] = (),
-    utc: bool = False,
-) -> list[Range]:
-    """Return what is to be read of each partition that was chosen."""
-    # Words that cannot be understood are told before a store that may be far away is looked at.
-    first = _Places(starts, option="--from", otherwise=Place("start"), utc=utc)
-    last = _Places(stops, option="--to", otherwise=Place("end"), utc=utc)
-    numbers = chosen(store, topic, partitions)
-    first.check(numbers)
-    last.check(numbers)
-    logs = {partition: store.log(topic, partition) for partition in numbers}
-    begins = first.offsets(logs, topic)
-    ends = last.offsets(logs, topic, beyond_is_end=True)
-    return [Range(partition, log, begins[partition], ends[partition]) for partition, log in logs.items()]
+def offsets_at(store: Store, topic: str, wanted: Iterable[int], place: Place) -> dict[int, int]:
+    """Return the offset of a place in each of the partitions that were asked for, in all of them if none was.
+
+    An offset means one record in one partition: where there are several, it takes one that is named.
+    """
+    numbers = chosen(store, topic, wanted)
+    if place.kind == "offset" and len(numbers) > 1:
+        raise UsageError(
+            f"{topic} has {len(numbers)} partitions, each with an offset {place.number} of its own; "
+            "say which with --partition, or give -N, start, end or @TIME"
+        )
+    found = {}
+    for number in numbers:
+        try:
+            found[number] = place.offset_in(store.log(topic, number))
+        except OffsetOutOfRange as error:
+            raise NothingFound(
+                f"{topic}-{number} has no offset {error.offset}; it has {error.log_start_offset} to "
+                f"{error.log_end_offset}, the next to come"
+            ) from error
+    return found
 
 
 class _Places:
@@ -97,18 +138,15 @@ class _Places:
 
     def __init__(self, words: Sequence[str], *, option: str, otherwise: Place, utc: bool) -> None:
         self._option = option
-        self._of: dict[int, Place] = {}
-        self._others = otherwise
-        has_others = False
+        self._of: dict[int | None, Place] = {}
         for word in words:
             one = _FOR_ONE.match(word)
             place = parse_place(one[2] if one else word, utc=utc)
-            if (int(one[1]) in self._of) if one else has_others:
+            partition = int(one[1]) if one else None
+            if partition in self._of:
                 raise UsageError(f"{option} {word} is given twice")
-            if one:
-                self._of[int(one[1])] = place
-            else:
-                self._others, has_others = place, True
+            self._of[partition] = place
+        self._others = self._of.pop(None, otherwise)
 
     def check(self, chosen: Iterable[int]) -> None:
         for partition in self._of.keys() - set(chosen):
@@ -125,54 +163,18 @@ class _Places:
                 found[partition] = error.log_end_offset if is_beyond else error.log_start_offset
                 if beyond_is_end and is_beyond:
                     continue
-                misses.append(_named(error, topic, partition))
+                missed = OffsetOutOfRange(
+                    error.offset,
+                    log_start_offset=error.log_start_offset,
+                    log_end_offset=error.log_end_offset,
+                    what=f"{topic}-{partition}: offset",
+                )
                 if partition in self._of:
-                    raise misses[-1] from None
+                    raise missed from None
+                misses.append(missed)
         if misses and len(misses) == len(logs):
             raise misses[0]
         return found
-
-
-def _named(error: OffsetOutOfRange, topic: str, partition: int) -> OffsetOutOfRange:
-    return OffsetOutOfRange(
-        error.offset,
-        log_start_offset=error.log_start_offset,
-        log_end_offset=error.log_end_offset,
-        what=f"{topic}-{partition}: offset",
-    )
-
-
-def compile_filter(
-    *, key: str | None, greps: Sequence[str], headers: Sequence[str], wheres: Sequence[str], utc: bool
-) -> Wanted | None:
-    """Return what tells whether a record is wanted, or None if all are."""
-    tests: list[Wanted] = []
-    if key is not None:
-        wanted_key = key.encode("utf-8", "surrogateescape")
-        tests.append(lambda record: record.key == wanted_key)
-    tests += [_has_header(text) for text in headers]
-    tests += [_matches(pattern) for pattern in greps]
-    tests += [compile_where(text, utc=utc) for text in wheres]
-    if len(tests) < 2:
-        return tests[0] if tests else None
-    return lambda record: all(test(record) for test in tests)
-
-
-def _has_header(text: str) -> Wanted:
-    name, value = parse_pair(text, option="--header")
-    pair = (name, value.encode("utf-8", "surrogateescape"))
-    return lambda record: pair in record.headers
-
-
-def _matches(pattern: str) -> Wanted:
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        where = "" if error.colno is None else f"column {error.colno}: "
-        raise UsageError(f"--grep {pattern!r}: {where}{error.msg}") from None
-    return lambda record: (
-        record.value is not None and expression.search(record.value.decode("utf-8", "replace")) is not None
-    )
 
 
 def scan(
@@ -215,9 +217,3 @@ def last_records(ranges: Sequence[Range], *, wanted: Wanted | None, limit: int) 
             kept = list(itertools.islice((one for one in backwards if wanted is None or wanted(one)), limit))
             found = list(heapq.merge(found, reversed(kept), key=lambda record: record.timestamp_ms or 0))
     return found[-limit:] if limit else []
-
-
-def resume_command(words: Sequence[str], positions: dict[int, int]) -> str:
-    """Return the command that reads on at these offsets, for a shell."""
-    places = [word for partition, offset in sorted(positions.items()) for word in ("--from", f"{partition}:{offset}")]
-    return shlex.join(["seeklog", *words, *places])

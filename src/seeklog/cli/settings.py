@@ -21,29 +21,19 @@ _KNOWN: dict[str, type] = {"dir": str, "utc": bool}
 
 def directory() -> str | None:
     """Return what DIR is where it is left out, if anything says so."""
-    found = os.environ.get("SEEKLOG_DIR") or _settings().get("dir")
-    return str(found) if found else None
+    return os.environ.get("SEEKLOG_DIR") or read().get("dir") or None
 
 
 def utc() -> bool:
     """Tell whether times are in UTC if an option says nothing."""
-    return bool(_settings().get("utc", False))
-
-
-def check() -> None:
-    """Refuse a file that cannot be understood before anything is done."""
-    _settings()
-
-
-def path() -> Path:
-    """Return where the settings stand, if there are any."""
-    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
-    return Path(home) / "seeklog.toml"
+    return bool(read().get("utc", False))
 
 
 @functools.cache
-def _settings() -> dict[str, Any]:
-    file = path()
+def read() -> dict[str, Any]:
+    """Return what the file says, nothing if there is none; `InvalidConfig` if it cannot be understood."""
+    home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+    file = Path(home) / "seeklog.toml"
     try:
         text = file.read_bytes()
     except OSError:

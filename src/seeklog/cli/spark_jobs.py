@@ -11,13 +11,13 @@ import importlib
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from seeklog.cli.exits import Damaged
-from seeklog.cli.option_types import parse_pair
+from seeklog.cli.options import parse_pair
 from seeklog.cli.show.amounts import count
 from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.rows import Column, write_rows
@@ -51,7 +51,7 @@ def session(terminal: Terminal) -> Iterator[SparkSession]:
 
     with tempfile.TemporaryFile() as said:
         try:
-            with _redirected(said.fileno(), is_wanted=not terminal.is_verbose):
+            with contextlib.nullcontext() if terminal.is_verbose else _redirected(said.fileno()):
                 spark = start("seeklog")
         except SeeklogError:
             raise
@@ -64,12 +64,12 @@ def session(terminal: Terminal) -> Iterator[SparkSession]:
     except Exception as error:
         if type(error).__module__.partition(".")[0] not in ("pyspark", "py4j"):
             raise
-        raise SparkFailed(in_short(error)) from error
+        raise SparkFailed(_in_short(error)) from error
     finally:
         spark.stop()
 
 
-def in_short(error: Exception) -> str:
+def _in_short(error: Exception) -> str:
     """Return the line that says what went wrong, out of what Spark says when a job fails."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     ours = (line.partition(": ")[2] for line in lines if line.startswith("seeklog.errors."))
@@ -77,11 +77,8 @@ def in_short(error: Exception) -> str:
 
 
 @contextlib.contextmanager
-def _redirected(target: int, *, is_wanted: bool) -> Iterator[None]:
+def _redirected(target: int) -> Iterator[None]:
     """Have what is written to the stderr of this process, and of those that it starts, go elsewhere."""
-    if not is_wanted:
-        yield
-        return
     sys.stderr.flush()
     kept = os.dup(2)
     os.dup2(target, 2)
@@ -90,14 +87,6 @@ def _redirected(target: int, *, is_wanted: bool) -> Iterator[None]:
     finally:
         os.dup2(kept, 2)
         os.close(kept)
-
-
-def write_frame(terminal: Terminal, frame: DataFrame, *, row_format: str | None, as_json: bool) -> list[dict[str, Any]]:
-    """Write the rows of a DataFrame, and return them."""
-    rows = [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in frame.collect()]
-    columns = [Column(name, shown=_shown, is_right=kind in _NUMBERS) for name, kind in frame.dtypes]
-    write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
-    return rows
 
 
 _NUMBERS = ("int", "bigint", "double")
@@ -131,107 +120,49 @@ def _shown(value: Any) -> str:
 # ---------------------------------------------------------------- the jobs
 
 
-def verify(
-    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
-) -> None:
-    with session(terminal) as spark:
-        from seeklog.spark import jobs
-
-        found = jobs.verify(spark, directory, topics=topics, progress=not terminal.is_quiet)
-        rows = write_frame(terminal, found, row_format=row_format, as_json=as_json)
-    hurt = sum(row["severity"] == "error" for row in rows)
-    if hurt:
-        raise Damaged(f"{hurt} errors; see what can be done: seeklog repair {directory} --dry-run")
-
-
-def reindex(
-    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
-) -> None:
-    with session(terminal) as spark:
-        from seeklog.spark import jobs
-
-        done = jobs.reindex(spark, directory, topics=topics, progress=not terminal.is_quiet)
-        rows = write_frame(terminal, done, row_format=row_format, as_json=as_json)
-    hurt = sum(row["done"] in ("damaged", "refused") for row in rows)
-    if hurt:
-        raise Damaged(f"{hurt} of {len(rows)} were left as they are; see seeklog verify {directory}")
-
-
-def compact(
-    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
-) -> None:
-    with session(terminal) as spark:
-        from seeklog.spark import jobs
-
-        done = jobs.compact(spark, directory, topics=topics, progress=not terminal.is_quiet)
-        rows = write_frame(terminal, done, row_format=row_format, as_json=as_json)
-    left = [row for row in rows if row["done"] in ("locked", "refused")]
-    if left:
-        raise SparkFailed(f"{len(left)} of {len(rows)} partitions were left as they are: {left[0]['detail']}")
-
-
-def stats(
-    terminal: Terminal, directory: str, topics: Sequence[str] | None, *, row_format: str | None, as_json: bool
-) -> None:
-    with session(terminal) as spark:
-        from seeklog.spark import jobs
-
-        found = jobs.stats(spark, directory, topics=topics, progress=not terminal.is_quiet)
-        write_frame(terminal, found, row_format=row_format, as_json=as_json)
-
-
-def to_lake(
+def run(
+    job: str,
     terminal: Terminal,
     directory: str,
     topics: Sequence[str] | None,
-    output: str,
     *,
     row_format: str | None,
-    as_json: bool,
+    output: str | None = None,
 ) -> None:
+    """Run the job of this name, write the rows that it returns, and raise what they say of damage."""
     with session(terminal) as spark:
         from seeklog.spark import jobs
 
-        done = jobs.to_lake(spark, directory, output, topics=topics, progress=not terminal.is_quiet)
-        write_frame(terminal, done, row_format=row_format, as_json=as_json)
+        work = getattr(jobs, job.replace("-", "_"))
+        target = () if output is None else (output,)
+        frame: DataFrame = work(spark, directory, *target, topics=topics, progress=not terminal.is_quiet)
+        if job == "archive":
+            return  # it tells what it did itself
+        rows = [{name: _plain(value) for name, value in row.asDict(recursive=True).items()} for row in frame.collect()]
+        columns = [Column(name, shown=_shown, is_right=kind in _NUMBERS) for name, kind in frame.dtypes]
+        write_rows(terminal, columns, rows, row_format=row_format)
+    if job == "verify":
+        hurt = sum(row["severity"] == "error" for row in rows)
+        if hurt:
+            raise Damaged(f"{hurt} errors; see what can be done: seeklog repair {directory} --dry-run")
+    elif job == "reindex":
+        hurt = sum(row["done"] in ("damaged", "refused") for row in rows)
+        if hurt:
+            raise Damaged(f"{hurt} of {len(rows)} were left as they are; see seeklog verify {directory}")
+    elif job == "compact":
+        left = [row for row in rows if row["done"] in ("locked", "refused")]
+        if left:
+            raise SparkFailed(f"{len(left)} of {len(rows)} partitions were left as they are: {left[0]['detail']}")
 
 
-def archive(terminal: Terminal, directory: str, topics: Sequence[str] | None, output: str) -> None:
-    with session(terminal) as spark:
-        from seeklog.spark import jobs
-
-        # It tells what it did itself.
-        jobs.archive(spark, directory, output, topics=topics, progress=not terminal.is_quiet)
-
-
-def load_into(
-    terminal: Terminal,
-    directory: str,
-    topic: str,
-    location: str,
-    *,
-    source: str,
-    options: Sequence[str],
-    partitions: int | None,
-    words: Mapping[str, str | None],
-) -> None:
+def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequence[str], **words: Any) -> None:
+    """Append what is somewhere else to a topic; `words` are those of the job."""
     given = dict(parse_pair(text, option="--option") for text in options)
     with session(terminal) as spark:
         from seeklog.spark import jobs
 
-        more: dict[str, Any] = {name: value for name, value in words.items() if value is not None}
-        done = jobs.load_into(
-            spark,
-            directory,
-            topic,
-            source=source,
-            location=location,
-            options=given,
-            create_partitions=partitions,
-            **more,
-        )
-    told = f"appended {count(done.records)} records to {topic}" if done.is_new else "it was imported before"
-    terminal.say(told)
+        done = jobs.load_into(spark, directory, topic, options=given, **words)
+    terminal.say(f"appended {count(done.records)} records to {topic}" if done.is_new else "it was imported before")
 
 
 # ---------------------------------------------------------------- the payments pipeline

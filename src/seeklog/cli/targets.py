@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.archive.reading import Origin, open_archive
@@ -31,37 +31,25 @@ class Target:
         place = self.place
         return place.topic if place.partition is None else f"{place.topic}-{place.partition}"
 
-    def shown(self, path: str) -> str:
-        """Return a path as short as it is clear: with its partition, without what is above."""
-        directory, _, name = path.rpartition("/")
-        return f"{os.path.basename(directory)}/{name}" if directory else path
 
-
-def find_targets(words: Sequence[str], *, config: LogConfig | None = None) -> list[Target]:
+def find_targets(words: Sequence[str]) -> list[Target]:
     """Return what the words name. Behind a store's directory, a word without a slash names a topic or partition of it.
 
     Nothing is opened or changed.
     """
-    config = config or LogConfig()
-    found: list[Target] = []
-    store: list[Target] | None = None
-    is_narrowed = False
-    for number, word in enumerate(words):
-        if store is not None and "/" not in word and not names.is_url(word) and (inside := _inside(store, word)):
-            found = [*(found if is_narrowed else found[: -len(store)]), *inside]
-            is_narrowed = True
-            continue
-        is_path = not number or "/" in word or names.is_url(word) or os.path.exists(word)
-        if not is_path and store is not None:
+    # What lies at each path, and what of it was named: all, if nothing was.
+    found: list[tuple[list[Target], list[Target]]] = []
+    for word in words:
+        there, named = found[-1] if found else ([], [])
+        store = there if there and there[0].root is not None else []
+        is_name = "/" not in word and not names.is_url(word)
+        if is_name and (inside := [target for target in store if word in (target.place.topic, target.name)]):
+            named += inside
+        elif is_name and store and not os.path.exists(word):
             raise TopicNotFound(f"there is no topic {word!r} in {store[0].root}{_nearest(store, word)}")
-        there = _at_path(word, config)
-        store, is_narrowed = (there, False) if there and there[0].root is not None else (None, False)
-        found += there
-    return found
-
-
-def _inside(store: Sequence[Target], word: str) -> list[Target]:
-    return [target for target in store if word in (target.place.topic, target.name)]
+        else:
+            found.append((_at_path(word), []))
+    return [target for there, named in found for target in named or there]
 
 
 def _nearest(store: Sequence[Target], word: str) -> str:
@@ -72,19 +60,19 @@ def _nearest(store: Sequence[Target], word: str) -> str:
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
 
-def _at_path(word: str, config: LogConfig) -> list[Target]:
+def _at_path(word: str) -> list[Target]:
     if not names.is_url(word):
         if os.path.isfile(word):
-            return [_of_file(word, config)]
+            return [_of_file(word)]
         if not os.path.exists(word):
             raise NotALog(f"there is nothing at {word}; name a store, a partition's directory or a segment's file")
     root = absolute(word)
     files = open_archive(Origin(root=root).files(), root)
-    territory = find_partitions(root, topics=None, config=config, files=files)
+    territory = find_partitions(root, topics=None, config=LogConfig(), files=files)
     return [Target(place=place, files=files, root=territory.root) for place in territory.places]
 
 
-def _of_file(path: str, config: LogConfig) -> Target:
+def _of_file(path: str) -> Target:
     directory, name = os.path.split(absolute(path))
     parsed = names.parse_segment_name(name)
     if parsed is None or parsed[1] not in (*names.SEGMENT_SUFFIXES, names.TRANSACTION_INDEX):
@@ -96,5 +84,5 @@ def _of_file(path: str, config: LogConfig) -> Target:
     if not os.path.exists(f"{directory}/{names.segment_name(base_offset, names.LOG)}"):
         raise NotALog(f"{path} belongs to a segment whose .log is not there; look into it with: seeklog dump {path}")
     files = OsFiles()
-    (place,) = find_partitions(directory, topics=None, config=config, files=files).places
-    return Target(place=replace(place), files=files, root=None, segment=base_offset)
+    (place,) = find_partitions(directory, topics=None, config=LogConfig(), files=files).places
+    return Target(place=place, files=files, root=None, segment=base_offset)

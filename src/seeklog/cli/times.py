@@ -11,15 +11,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
-import click
-
-from seeklog.cli import settings
 from seeklog.clock import Clock, SystemClock
+from seeklog.config import INT64_MAX
 from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.times import parse_span_ms
 
@@ -28,29 +25,23 @@ if TYPE_CHECKING:
 
 _WHOLE: Final = re.compile(r"\d{1,19}\Z", re.ASCII)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-INT64_MAX: Final = 2**63 - 1
-
-
-def utc_option(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the option `--utc`: times are read and shown in UTC."""
-    return click.option("--utc", is_flag=True, default=settings.utc, help="Times in UTC, not in local time.")(function)
+_DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 
 
 def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
     """Return the moment that a word behind `@` names, in milliseconds since 1970."""
-    clock = clock or SystemClock()
+    now_ms = (clock or SystemClock()).now_ms()
     word = text.strip()
-    now = _EPOCH + timedelta(milliseconds=clock.now_ms())
-    here = now if utc else now.astimezone()
-    midnight = here.replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=UTC if utc else None)
     if word.lower() == "now":
-        return clock.now_ms()
-    if word.lower() == "today":
-        return _since_1970(midnight)
-    if word.lower() == "yesterday":
-        return _since_1970(midnight - timedelta(days=1))
-    if word.startswith("-") and (span := parse_span_ms(word[1:])) is not None and not _WHOLE.match(word[1:]):
-        return max(0, clock.now_ms() - span)
+        return now_ms
+    if word.lower() in _DAYS_AGO:
+        now = _EPOCH + timedelta(milliseconds=now_ms)
+        # A time without a zone is local: so it is midnight here also on the days when the clocks change.
+        today = now.date() if utc else now.astimezone().date()
+        day = today - timedelta(days=_DAYS_AGO[word.lower()])
+        return _since_1970(datetime(day.year, day.month, day.day, tzinfo=UTC if utc else None))
+    if word.startswith("-") and (span := parse_span_ms(word[1:])) is not None:
+        return max(0, now_ms - span)
     if _WHOLE.match(word) and len(word) != len("20260102") and int(word) <= INT64_MAX:
         return int(word)
     try:
@@ -68,12 +59,10 @@ def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
 
 
 def _since_1970(moment: datetime) -> int:
-    # A time without a zone is local: so it is midnight here also on the days when the clocks change.
     try:
-        since = moment.astimezone(UTC) - _EPOCH
+        return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
     except (OverflowError, OSError):
         raise UsageError(f"{moment} is out of range") from None
-    return (since.days * 86_400 + since.seconds) * 1000 + since.microseconds // 1000
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ but a key or a header that reads as a number compares with one. A timestamp comp
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 import re
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, NoReturn
@@ -36,43 +38,49 @@ _TOKEN: Final = re.compile(
 )
 _NUMBER: Final = re.compile(r"-?\d{1,300}(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
 _FIELDS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
-_SIGNS: Final = {"==": "=", "<>": "!="}
-
-Value = Callable[["_Seen"], Any]
-Truth = Callable[["_Seen"], "bool | None"]
-
-
-class _Missing:
-    """What stands for the parsed value until somebody wants it."""
-
-
-_UNPARSED: Final = _Missing()
+_KEYWORDS: Final = ("and", "or", "not", "like", "in", "is")
+_CONSTANTS: Final = {"true": True, "false": False, "null": None}
+_TESTS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "=": operator.eq,
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<>": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_EQUALITY: Final = (operator.eq, operator.ne)
+# The families whose values have an order.
+_ORDERED: Final = (float, str, bool)
 
 
 class _Seen:
     """A record with its value parsed at most once."""
 
-    __slots__ = ("_parsed", "record")
-
     def __init__(self, record: Record) -> None:
         self.record = record
-        self._parsed: Any = _UNPARSED
 
-    @property
+    @functools.cached_property
     def parsed(self) -> Any:
         """The value as JSON; None if it is none."""
-        if self._parsed is _UNPARSED:
-            try:
-                self._parsed = json.loads(self.record.value) if self.record.value is not None else None
-            except (ValueError, RecursionError):
-                self._parsed = None
-        return self._parsed
+        try:
+            return json.loads(self.record.value) if self.record.value is not None else None
+        except (ValueError, RecursionError):
+            return None
+
+
+Value = Callable[[_Seen], Any]
+Truth = Callable[[_Seen], "bool | None"]
 
 
 class _Token(NamedTuple):
     kind: str
     text: str
     column: int
+
+
+_NO_LITERAL: Final = object()
 
 
 class _Operand(NamedTuple):
@@ -82,7 +90,7 @@ class _Operand(NamedTuple):
     is_text: bool = False
     """Text that reads as a number may be compared with one."""
     is_time: bool = False
-    literal: Any = _UNPARSED
+    literal: Any = _NO_LITERAL
 
 
 def compile_where(text: str, *, utc: bool = False, clock: Clock | None = None) -> Callable[[Record], bool]:
@@ -93,7 +101,7 @@ def compile_where(text: str, *, utc: bool = False, clock: Clock | None = None) -
 
 class _Parser:
     def __init__(self, text: str, *, utc: bool, clock: Clock | None) -> None:
-        self._tokens = list(_tokens(text))
+        self._tokens = _tokens(text)
         self._at = 0
         self._depth = 0
         self._utc = utc
@@ -109,14 +117,14 @@ class _Parser:
     def _next(self) -> _Token:
         return self._tokens[self._at]
 
-    def _take(self, *wanted: str) -> _Token | None:
-        """Step over the next token if it is one of these words or signs."""
+    def _take(self, *wanted: str) -> str | None:
+        """Step over the next token if it is one of these words or signs, and return it."""
         token = self._next
-        spelt = token.text.lower() if token.kind == "word" else token.text
-        if token.kind in ("word", "sign") and spelt in wanted:
-            self._at += 1
-            return token._replace(text=_SIGNS.get(spelt, spelt))
-        return None
+        spelt = token.text.lower()
+        if token.kind not in ("word", "sign") or spelt not in wanted:
+            return None
+        self._at += 1
+        return spelt
 
     def _expect(self, wanted: str) -> None:
         if self._take(wanted) is None:
@@ -124,28 +132,27 @@ class _Parser:
 
     def _refuse(self, wanted: str) -> NoReturn:
         token = self._next
-        found = "the end" if token.kind == "end" else token.text
-        raise UsageError(f"--where: column {token.column}: expected {wanted}, found {found}")
+        raise _mistake(token.column, f"expected {wanted}, found {token.text or 'the end'}")
 
     def _deeper(self, parse: Callable[[], Truth]) -> Truth:
         self._depth += 1
         if self._depth > DEPTH_MOST:
-            raise UsageError(f"--where: column {self._next.column}: nested more than {DEPTH_MOST} deep")
+            raise _mistake(self._next.column, f"nested more than {DEPTH_MOST} deep")
         truth = parse()
         self._depth -= 1
         return truth
 
     def _either(self) -> Truth:
-        parts = [self._all()]
-        while self._take("or"):
-            parts.append(self._all())
-        return parts[0] if len(parts) == 1 else _any_of(parts)
+        return self._parts("or", self._all, decisive=True)
 
     def _all(self) -> Truth:
-        parts = [self._negated()]
-        while self._take("and"):
-            parts.append(self._negated())
-        return parts[0] if len(parts) == 1 else _all_of(parts)
+        return self._parts("and", self._negated, decisive=False)
+
+    def _parts(self, between: str, parse: Callable[[], Truth], *, decisive: bool) -> Truth:
+        parts = [parse()]
+        while self._take(between):
+            parts.append(parse())
+        return _joined(parts, decisive=decisive)
 
     def _negated(self) -> Truth:
         if self._take("not"):
@@ -158,9 +165,10 @@ class _Parser:
 
     def _comparison(self) -> Truth:
         left = self._operand()
-        sign = self._take("=", "==", "!=", "<>", "<", "<=", ">", ">=")
+        column = self._next.column
+        sign = self._take(*_TESTS)
         if sign is not None:
-            return self._compared(left, sign, self._operand())
+            return self._compared(left, _TESTS[sign], self._operand(), column)
         if self._take("is"):
             wants_null = self._take("not") is None
             self._expect("null")
@@ -178,8 +186,9 @@ class _Parser:
         token = self._next
         pattern = self._operand().literal
         if not isinstance(pattern, str):
-            raise UsageError(f"--where: column {token.column}: expected a pattern such as 'a%', found {token.text}")
-        expression = re.compile("".join(_like_piece(letter) for letter in pattern), re.DOTALL)
+            raise _mistake(token.column, f"expected a pattern such as 'a%', found {token.text}")
+        wild = {"%": ".*", "_": "."}
+        expression = re.compile("".join(wild.get(letter) or re.escape(letter) for letter in pattern), re.DOTALL)
 
         def truth(seen: _Seen) -> bool | None:
             found = left.value(seen)
@@ -189,108 +198,103 @@ class _Parser:
 
     def _in(self, left: _Operand) -> Truth:
         self._expect("(")
-        parts = []
-        while True:
+        parts: list[Truth] = []
+        while not parts or self._take(","):
             column = self._next.column
             right = self._operand()
-            if right.literal is _UNPARSED:
-                raise UsageError(f"--where: column {column}: a list holds values, not names")
-            parts.append(self._compared(left, _Token("sign", "=", column), right))
-            if not self._take(","):
-                break
+            if right.literal is _NO_LITERAL:
+                raise _mistake(column, "a list holds values, not names")
+            parts.append(self._compared(left, operator.eq, right, column))
         self._expect(")")
-        return _any_of(parts)
+        return _joined(parts, decisive=True)
 
     def _operand(self) -> _Operand:
         token = self._next
-        if token.kind == "number":
-            self._at += 1
-            return _constant(float(token.text) if any(sign in token.text for sign in ".eE") else int(token.text))
-        if token.kind == "text":
-            self._at += 1
-            quote = token.text[0]
-            return _constant(token.text[1:-1].replace(quote * 2, quote))
         word = token.text.lower()
-        if token.kind != "word" or word in ("and", "or", "not", "like", "in", "is"):
+        if token.kind not in ("number", "text", "word") or word in _KEYWORDS:
             self._refuse("a name or a value")
         self._at += 1
-        if word in ("true", "false", "null"):
-            return _constant({"true": True, "false": False, "null": None}[word])
+        if token.kind == "number":
+            return _constant(_number(token.text))
+        if token.kind == "text":
+            quote = token.text[0]
+            return _constant(token.text[1:-1].replace(quote * 2, quote))
+        if word in _CONSTANTS:
+            return _constant(_CONSTANTS[word])
         if word == "header":
             word = "headers"
         if word not in _FIELDS:
-            raise UsageError(
-                f"--where: column {token.column}: there is no {token.text}; a record has {', '.join(_FIELDS)}, and "
-                "text stands in quotes"
-            )
+            there = f"there is no {token.text}; a record has {', '.join(_FIELDS)}"
+            raise _mistake(token.column, f"{there}, and text stands in quotes")
         return self._field(word)
 
     def _field(self, word: str) -> _Operand:
         path = self._path()
-        if word == "value":
-            return _Operand(lambda seen: _at(seen.parsed, path)) if path else _Operand(_value_text, is_text=True)
+        if word == "value" and path:
+            return _Operand(lambda seen: _at(seen.parsed, path))
         if word == "headers":
             if len(path) != 1 or not isinstance(path[0], str):
                 self._refuse("the name of one header, such as headers.source")
-            name = path[0]
-            return _Operand(lambda seen: _header(seen.record, name), is_text=True)
+            return _Operand(lambda seen: _header(seen.record, path[0]), is_text=True)
         if path:
-            raise UsageError(f"--where: column {self._next.column}: only value and headers have parts, not {word}")
-        if word == "key":
-            return _Operand(lambda seen: _decoded(seen.record.key), is_text=True)
+            raise _mistake(self._next.column, f"only value and headers have parts, not {word}")
+        if word in ("key", "value"):
+            get = operator.attrgetter(word)
+            return _Operand(lambda seen: _decoded(get(seen.record)), is_text=True)
         if word == "timestamp":
             return _Operand(_timestamp, is_time=True)
         return _Operand(lambda seen: getattr(seen.record, word))
 
-    def _path(self) -> tuple[str | int, ...]:
+    def _path(self) -> list[str | int]:
         path: list[str | int] = []
-        while True:
-            if self._take("."):
-                if self._next.kind != "word":
+        while separator := self._take(".", "["):
+            token = self._next
+            if separator == ".":
+                if token.kind != "word":
                     self._refuse("a name behind the dot; others stand in brackets, as in value['a-b']")
-                path.append(self._next.text)
+                path.append(token.text)
                 self._at += 1
-            elif self._take("["):
-                token = self._next
-                if token.kind == "text":
-                    path.append(str(self._operand().literal))
-                elif token.kind == "number" and token.text.lstrip("-").isdigit():
-                    path.append(int(token.text))
-                    self._at += 1
-                else:
-                    self._refuse("a number or a quoted name in the brackets")
-                self._expect("]")
-            else:
-                return tuple(path)
+                continue
+            if token.kind != "text" and not token.text.lstrip("-").isdigit():
+                self._refuse("a number or a quoted name in the brackets")
+            path.append(self._operand().literal)
+            self._expect("]")
+        return path
 
-    def _compared(self, left: _Operand, sign: _Token, right: _Operand) -> Truth:
-        left, right = self._as_time(left, right, sign), self._as_time(right, left, sign)
-        test = _TESTS[sign.text]
+    def _compared(self, left: _Operand, test: Callable[[Any, Any], Any], right: _Operand, column: int) -> Truth:
+        left, right = self._as_time(left, right, column), self._as_time(right, left, column)
         first, second = left.value, right.value
-        reads_numbers = (left.is_text and not isinstance(right.literal, str)) or (
-            right.is_text and not isinstance(left.literal, str)
-        )
+        # Text is read as a number where the other side is one.
+        reads_first = left.is_text and not isinstance(right.literal, str)
+        reads_second = right.is_text and not isinstance(left.literal, str)
 
         def truth(seen: _Seen) -> bool | None:
             one, other = first(seen), second(seen)
-            if reads_numbers:
-                one, other = _alike(one, other, left.is_text, right.is_text)
+            if reads_first and isinstance(one, str) and _family(other) is float:
+                one = _read_number(one)
+            elif reads_second and isinstance(other, str) and _family(one) is float:
+                other = _read_number(other)
             if one is None or other is None:
                 return None
-            if _family(one) is not _family(other):
+            family = _family(one)
+            if family is not _family(other) or (test not in _EQUALITY and family not in _ORDERED):
                 return None
-            return test(one, other)
+            return bool(test(one, other))
 
         return truth
 
-    def _as_time(self, operand: _Operand, other: _Operand, sign: _Token) -> _Operand:
+    def _as_time(self, operand: _Operand, other: _Operand, column: int) -> _Operand:
         """Return text that is compared with a timestamp as its milliseconds."""
         if not other.is_time or not isinstance(operand.literal, str):
             return operand
         try:
             return _constant(parse_time_ms(operand.literal.removeprefix("@"), utc=self._utc, clock=self._clock))
         except UsageError as error:
-            raise UsageError(f"--where: column {sign.column}: {error}") from None
+            raise _mistake(column, str(error)) from None
+
+
+def _mistake(column: int, what: str) -> UsageError:
+    return UsageError(f"--where: column {column}: {what}")
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -301,14 +305,12 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             rest = text[at:].lstrip()
-            column = len(text) - len(rest) + 1
             what = "a quote that is not closed" if rest[0] in "'\"" else repr(rest[:10])
-            raise UsageError(f"--where: column {column}: {what} is not understood")
+            raise _mistake(len(text) - len(rest) + 1, f"{what} is not understood")
         kind = str(match.lastgroup)
         tokens.append(_Token(kind, match[kind], match.start(kind) + 1))
         at = match.end()
-    tokens.append(_Token("end", "", len(text) + 1))
-    return tokens
+    return [*tokens, _Token("end", "", len(text) + 1)]
 
 
 def _constant(value: Any) -> _Operand:
@@ -319,21 +321,17 @@ def _decoded(data: bytes | None) -> str | None:
     return None if data is None else data.decode("utf-8", "backslashreplace")
 
 
-def _value_text(seen: _Seen) -> str | None:
-    return _decoded(seen.record.value)
-
-
 def _timestamp(seen: _Seen) -> int | None:
     found = seen.record.timestamp_ms
     return None if found is None or found < 0 else found
 
 
-def _header(record: Record, name: str) -> str | None:
+def _header(record: Record, name: str | int) -> str | None:
     """Return the last value of a header: what consumers take where it is given more than once."""
     return next((_decoded(value) for key, value in reversed(record.headers) if key == name), None)
 
 
-def _at(found: Any, path: tuple[str | int, ...]) -> Any:
+def _at(found: Any, path: list[str | int]) -> Any:
     for step in path:
         if isinstance(step, str):
             if not isinstance(found, dict):
@@ -346,77 +344,39 @@ def _at(found: Any, path: tuple[str | int, ...]) -> Any:
     return found
 
 
-def _like_piece(letter: str) -> str:
-    return ".*" if letter == "%" else "." if letter == "_" else re.escape(letter)
-
-
 def _family(value: Any) -> type:
     """Return what a value compares with: numbers with numbers, text with text."""
     return float if isinstance(value, int | float) and not isinstance(value, bool) else type(value)
 
 
-def _alike(one: Any, other: Any, one_is_text: bool, other_is_text: bool) -> tuple[Any, Any]:
-    """Read text as a number where the other side is one."""
-    if one_is_text and isinstance(one, str) and _family(other) is float:
-        return _number(one), other
-    if other_is_text and isinstance(other, str) and _family(one) is float:
-        return one, _number(other)
-    return one, other
-
-
-def _number(text: str) -> int | float | None:
-    if not _NUMBER.match(text):
-        return None
+def _number(text: str) -> int | float:
     return float(text) if any(sign in text for sign in ".eE") else int(text)
 
 
-def _equal(one: Any, other: Any) -> bool:
-    return bool(one == other)
-
-
-def _below(one: Any, other: Any) -> bool | None:
-    return bool(one < other) if isinstance(one, int | float | str) else None
-
-
-def _negated_or_none(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
-
-
-_TESTS: Final[dict[str, Callable[[Any, Any], bool | None]]] = {
-    "=": _equal,
-    "!=": lambda one, other: not _equal(one, other),
-    "<": _below,
-    ">": lambda one, other: _below(other, one),
-    "<=": lambda one, other: _negated_or_none(_below(other, one)),
-    ">=": lambda one, other: _negated_or_none(_below(one, other)),
-}
+def _read_number(text: str) -> int | float | None:
+    return _number(text) if _NUMBER.match(text) else None
 
 
 def _not(truth: Truth) -> Truth:
-    return lambda seen: _negated_or_none(truth(seen))
+    def negated(seen: _Seen) -> bool | None:
+        found = truth(seen)
+        return None if found is None else not found
+
+    return negated
 
 
-def _any_of(parts: list[Truth]) -> Truth:
+def _joined(parts: list[Truth], *, decisive: bool) -> Truth:
+    """Return `or` of the parts, which True decides, or `and`, which False does. Else it is unknown if a part is."""
+    if len(parts) == 1:
+        return parts[0]
+
     def truth(seen: _Seen) -> bool | None:
-        is_unknown = False
+        is_known = True
         for part in parts:
             found = part(seen)
-            if found:
-                return True
-            is_unknown = is_unknown or found is None
-        return None if is_unknown else False
-
-    return truth
-
-
-def _all_of(parts: list[Truth]) -> Truth:
-    def truth(seen: _Seen) -> bool | None:
-        is_unknown = False
-        for part in parts:
-            found = part(seen)
-            if found is False:
-                return False
-            is_unknown = is_unknown or found is None
-        return None if is_unknown else True
+            if found is decisive:
+                return decisive
+            is_known = is_known and found is not None
+        return not decisive if is_known else None
 
     return truth

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from seeklog.cli import opening
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import Column, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, chosen_format, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig, canonical_word
 from seeklog.errors import SeeklogError
@@ -21,34 +21,35 @@ if TYPE_CHECKING:
     from seeklog.cli.targets import Target
     from seeklog.store import Store
 
+
+_SIZE = size_column("size_bytes", "size")
 PARTITIONS = (
-    Column("topic"),
-    Column("partition", is_right=True),
+    *PARTITION,
     Column("segments", shown=lambda found: str(len(found)) if isinstance(found, list) else str(found), is_right=True),
-    Column("records", shown=amounts.count, is_right=True),
-    Column("size_bytes", "size", shown=amounts.size, is_right=True),
-    Column("log_start_offset", "log start", shown=amounts.count, is_right=True),
-    Column("high_watermark", "high watermark", shown=amounts.count, is_right=True),
-    Column("log_end_offset", "log end", shown=amounts.count, is_right=True),
-    Column("recovery_point", "recovery point", shown=amounts.count, is_right=True),
+    count_column("records"),
+    _SIZE,
+    count_column("log_start_offset", "log start"),
+    count_column("high_watermark", "high watermark"),
+    count_column("log_end_offset", "log end"),
+    count_column("recovery_point", "recovery point"),
     Column("leader_epoch", "epoch", is_right=True),
     Column("state"),
 )
 SEGMENTS = (
     Column("partition", is_right=True),
-    Column("base_offset", "base", shown=amounts.count, is_right=True),
-    Column("next_offset", "next", shown=amounts.count, is_right=True),
-    Column("records", shown=amounts.count, is_right=True),
-    Column("size_bytes", "size", shown=amounts.size, is_right=True),
+    count_column("base_offset", "base"),
+    count_column("next_offset", "next"),
+    count_column("records"),
+    _SIZE,
     Column("oldest"),
     Column("newest"),
     Column("state"),
-    Column("index_entries", "index", shown=amounts.count, is_right=True),
-    Column("time_index_entries", "times", shown=amounts.count, is_right=True),
+    count_column("index_entries", "index"),
+    count_column("time_index_entries", "times"),
     Column("files", "beside it", shown=lambda found: " ".join(suffix.lstrip(".") for suffix in found)),
 )
 CONFIG = (Column("word"), Column("value"), Column("from"))
-GROUPS = (Column("group"), Column("lag", shown=amounts.count, is_right=True), Column("members", is_right=True))
+GROUPS = (Column("group"), count_column("lag"), Column("members", is_right=True))
 
 
 def write_about(
@@ -59,60 +60,64 @@ def write_about(
     topic: str | None,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> None:
     """Write what is known of these partitions, which lie in one store."""
-    is_table = row_format == "table" or (row_format is None and not as_json and terminal.shows_tables)
+    chosen = chosen_format(terminal, row_format)
     with contextlib.ExitStack() as opened:
         store = None
         if targets and targets[0].root is not None:
             store = opened.enter_context(opening.open_to_read(directory))
         described = [
-            _topic(store, name, list(group), utc=utc, with_groups=topic is not None or not is_table)
+            _topic(store, name, list(group), utc=utc, with_groups=topic is not None or chosen != "table")
             for name, group in groupby(targets, key=lambda target: target.place.topic)
         ]
     partitions = [partition for each in described for partition in each["partitions"]]
-    if row_format == "csv":
+    if chosen == "csv":
         flat = [row | {"segments": len(row["segments"])} for row in partitions]
-        write_rows(terminal, PARTITIONS, flat, row_format="csv")
-    elif not is_table:
-        write_rows(terminal, PARTITIONS, described, row_format=row_format, as_json=as_json)
+        write_rows(terminal, PARTITIONS, flat, row_format=chosen)
+    elif chosen != "table":
+        write_rows(terminal, PARTITIONS, described, row_format=chosen)
+    elif topic is None and store is not None:
+        size = amounts.size(sum(row["size_bytes"] for row in partitions))
+        count = f"{len(described)} topic{'s' if len(described) != 1 else ''}"
+        terminal.write(f"{neutral(directory)}: {count}, {len(partitions)} partitions, {size}\n\n")
+        write_rows(terminal, PARTITIONS, partitions, row_format="table")
     else:
-        _write_tables(terminal, directory, described, partitions, is_detailed=topic is not None or store is None)
+        for each in described:
+            _write_topic(terminal, each)
 
 
 def _topic(store: Store | None, name: str, targets: list[Target], *, utc: bool, with_groups: bool) -> dict[str, Any]:
-    found: dict[str, Any] = {"topic": name, "topic_id": None}
+    topic_id: str | None = None
     configured: Mapping[str, Any] = {}
     if store is not None:
         with contextlib.suppress(SeeklogError):
             description = store.describe_topic(name)
-            found["topic_id"], configured = description.topic_id, description.configured
+            topic_id, configured = description.topic_id, description.configured
     partitions = [_partition(target, utc=utc) for target in targets]
-    found["partitions"] = partitions
-    found["records"] = sum(partition["records"] or 0 for partition in partitions)
-    found["size_bytes"] = sum(partition["size_bytes"] for partition in partitions)
-    found["config"] = list(_config(targets[0].place.config, configured))
-    found["groups"] = list(_groups(store, name)) if store is not None and with_groups else []
-    return found
+    return {
+        "topic": name,
+        "topic_id": topic_id,
+        "partitions": partitions,
+        "records": sum(partition["records"] or 0 for partition in partitions),
+        "size_bytes": sum(partition["size_bytes"] for partition in partitions),
+        "config": list(_config(targets[0].place.config, configured)),
+        "groups": list(_groups(store, name)) if store is not None and with_groups else [],
+    }
 
 
 def _partition(target: Target, *, utc: bool) -> dict[str, Any]:
-    base = {"topic": target.place.topic, "partition": target.place.partition}
+    place = target.place
+    base = {"topic": place.topic, "partition": place.partition}
     try:
-        portrait = take_portrait(
-            target.place.directory,
-            config=target.place.config,
-            inherited=target.place.inherited,
-            files=target.files,
-        )
+        portrait = take_portrait(place.directory, config=place.config, inherited=place.inherited, files=target.files)
     except OSError as error:
         nothing = dict.fromkeys(column.name for column in PARTITIONS[2:])
         return base | nothing | {"segments": [], "size_bytes": 0, "state": f"unreadable: {error}", "set_aside": []}
-    counts = [segment.record_count for segment in portrait.segments]
+    counts = [segment.record_count for segment in portrait.segments if segment.record_count is not None]
     return base | {
-        "segments": [_segment(segment, target, utc=utc) for segment in portrait.segments],
-        "records": None if None in counts else sum(count for count in counts if count is not None),
+        "segments": [_segment(segment, place.partition, utc=utc) for segment in portrait.segments],
+        "records": sum(counts) if len(counts) == len(portrait.segments) else None,
         "size_bytes": portrait.size_bytes,
         "log_start_offset": portrait.log_start_offset,
         "high_watermark": portrait.high_watermark,
@@ -132,9 +137,9 @@ def _state(portrait: Portrait) -> str:
     return "ok" if not portrait.torn_files else f"ok, {len(portrait.torn_files)} set aside"
 
 
-def _segment(segment: SegmentPortrait, target: Target, *, utc: bool) -> dict[str, Any]:
+def _segment(segment: SegmentPortrait, partition: int | None, *, utc: bool) -> dict[str, Any]:
     return {
-        "partition": target.place.partition,
+        "partition": partition,
         "base_offset": segment.base_offset,
         "next_offset": segment.next_offset,
         "records": segment.record_count,
@@ -142,7 +147,7 @@ def _segment(segment: SegmentPortrait, target: Target, *, utc: bool) -> dict[str
         "size_bytes": segment.size_bytes,
         "oldest": amounts.moment(segment.first_timestamp_ms, utc=utc),
         "newest": amounts.moment(segment.max_timestamp_ms, utc=utc),
-        "state": segment_state(segment),
+        "state": _segment_state(segment),
         "sealed_at": amounts.moment(segment.seal.sealed_at_ms, utc=utc) if segment.seal is not None else None,
         "index_entries": len(segment.index_points),
         "time_index_entries": segment.time_points,
@@ -150,8 +155,7 @@ def _segment(segment: SegmentPortrait, target: Target, *, utc: bool) -> dict[str
     }
 
 
-def segment_state(segment: SegmentPortrait) -> str:
-    """Return in a word what a segment is."""
+def _segment_state(segment: SegmentPortrait) -> str:
     if segment.is_active:
         return "active"
     if segment.seal is None:
@@ -161,7 +165,7 @@ def segment_state(segment: SegmentPortrait) -> str:
     return "compacted" if segment.clean_offset >= segment.next_offset else "partly compacted"
 
 
-def _config(config: LogConfig, configured: Mapping[str, Any]) -> Iterable[dict[str, Any]]:
+def _config(config: LogConfig, configured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     own = {canonical_word(word) for word in configured}
     for each in fields(LogConfig):
         word, value = canonical_word(each.name), getattr(config, each.name)
@@ -169,7 +173,7 @@ def _config(config: LogConfig, configured: Mapping[str, Any]) -> Iterable[dict[s
         yield {"word": word, "value": value, "from": source}
 
 
-def _groups(store: Store, topic: str) -> Iterable[dict[str, Any]]:
+def _groups(store: Store, topic: str) -> Iterator[dict[str, Any]]:
     with contextlib.suppress(SeeklogError):
         for group in store.groups():
             lags = [lag for lag in store.lag(group) if lag.topic == topic]
@@ -178,38 +182,24 @@ def _groups(store: Store, topic: str) -> Iterable[dict[str, Any]]:
                 yield {"group": group, "lag": sum(lag.lag for lag in lags), "members": len(members)}
 
 
-def _write_tables(
-    terminal: Terminal,
-    directory: str,
-    described: list[dict[str, Any]],
-    partitions: list[dict[str, Any]],
-    *,
-    is_detailed: bool,
-) -> None:
-    if not is_detailed:
-        size = amounts.size(sum(row["size_bytes"] for row in partitions))
-        count = f"{len(described)} topic{'s' if len(described) != 1 else ''}"
-        terminal.write(f"{neutral(directory)}: {count}, {len(partitions)} partitions, {size}\n\n")
-        write_rows(terminal, PARTITIONS, partitions, row_format="table")
-        return
-    for each in described:
-        topic_id = f", id {each['topic_id']}" if each["topic_id"] else ""
-        known = f"{len(each['partitions'])} partitions" if len(each["partitions"]) != 1 else "1 partition"
-        records = f"{amounts.count(each['records'])} record{'s' if each['records'] != 1 else ''}"
-        sizes = f"{records}, {amounts.size(each['size_bytes'])}"
-        terminal.write(f"{neutral(each['topic'])}: {known}, {sizes}{topic_id}\n\n")
-        write_rows(terminal, PARTITIONS[1:], each["partitions"], row_format="table")
-        segments = [segment for partition in each["partitions"] for segment in partition["segments"]]
-        if segments:
-            terminal.write("\n")
-            write_rows(terminal, SEGMENTS, segments, row_format="table")
-        kept = [
-            f"{row['file']} ({amounts.size(row['size_bytes'])})" for p in each["partitions"] for row in p["set_aside"]
-        ]
-        if kept:
-            terminal.write(f"\nset aside as evidence: {neutral(', '.join(kept))}\n")
+def _write_topic(terminal: Terminal, topic: dict[str, Any]) -> None:
+    partitions = topic["partitions"]
+    parts = [
+        f"{len(partitions)} partition{'s' if len(partitions) != 1 else ''}",
+        amounts.counted(topic["records"], "record"),
+        amounts.size(topic["size_bytes"]),
+        *([f"id {topic['topic_id']}"] if topic["topic_id"] else []),
+    ]
+    terminal.write(f"{neutral(topic['topic'])}: {', '.join(parts)}\n\n")
+    write_rows(terminal, PARTITIONS[1:], partitions, row_format="table")
+    if segments := [segment for partition in partitions for segment in partition["segments"]]:
         terminal.write("\n")
-        write_rows(terminal, CONFIG, each["config"], row_format="table")
-        if each["groups"]:
-            terminal.write("\n")
-            write_rows(terminal, GROUPS, each["groups"], row_format="table")
+        write_rows(terminal, SEGMENTS, segments, row_format="table")
+    if kept := [row for partition in partitions for row in partition["set_aside"]]:
+        files = ", ".join(f"{row['file']} ({amounts.size(row['size_bytes'])})" for row in kept)
+        terminal.write(f"\nset aside as evidence: {neutral(files)}\n")
+    terminal.write("\n")
+    write_rows(terminal, CONFIG, topic["config"], row_format="table")
+    if topic["groups"]:
+        terminal.write("\n")
+        write_rows(terminal, GROUPS, topic["groups"], row_format="table")

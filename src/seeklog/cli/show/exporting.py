@@ -22,11 +22,11 @@ Count = Callable[[int], object]
 def export_text(file: BufferedWriter, ranges: Sequence[Range], *, chosen: str, utc: bool, count: Count) -> None:
     """Write records as CSV or JSON lines, partition by partition."""
     writer = writer_of(chosen, utc=utc)
-    file.write(writer.begin())
+    file.write(writer.head)
     for records in scan(ranges):
         file.write(writer.encode(records))
         count(len(records))
-    file.write(writer.end())
+    file.write(writer.tail)
 
 
 def export_parquet(file: BufferedWriter, ranges: Sequence[Range], *, topic: str, count: Count) -> None:

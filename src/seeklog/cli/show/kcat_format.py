@@ -52,54 +52,37 @@ _LETTERS: Final[dict[str, Part]] = {
 
 
 def unescape(text: str, *, option: str) -> bytes:
-    """Return the bytes that an option's text with such escapes says; at least one."""
-    pieces: list[bytes] = []
-    for match in _PIECE.finditer(text):
-        if match["hex"] is not None:
-            pieces.append(bytes([int(match["hex"], 16)]))
-        elif match["escape"] is None:
-            pieces.append(match[0].encode("utf-8", "surrogateescape"))
-        elif match["escape"] in _ESCAPES:
-            pieces.append(_ESCAPES[match["escape"]])
-        else:
-            raise UsageError(f"{option} {text!r}: {match[0]} is none of \\n \\t \\r \\0 \\xHH \\\\")
+    """Return the bytes that an option's text with such escapes stands for; at least one."""
     if not text:
         raise UsageError(f"{option} is empty; name at least one character")
-    return b"".join(pieces)
+    return b"".join(_literal(match, f"{option} {text!r}: {match[0]}") for match in _PIECE.finditer(text))
 
 
 def compile_format(text: str, *, is_neutral: bool) -> Part:
     """Return what makes bytes of a record; with `is_neutral` what comes from the record cannot steer a terminal."""
-    template: list[bytes] = []
+    form = b""
     parts: list[Part] = []
     for match in _PIECE.finditer(text):
-        if match["letter"] is not None:
-            _add_letter(match, text, template, parts)
-        elif match["hex"] is not None:
-            template.append(_literal(bytes([int(match["hex"], 16)])))
-        elif match["escape"] is not None:
-            if match["escape"] not in _ESCAPES:
-                raise UsageError(f"-f: {match[0]} at column {match.start() + 1} is none of \\n \\t \\r \\0 \\xHH \\\\")
-            template.append(_literal(_ESCAPES[match["escape"]]))
+        letter, place = match["letter"], f"-f: {match[0]} at column {match.start() + 1}"
+        if letter is None:
+            form += _literal(match, place).replace(b"%", b"%%")
+        elif letter == "%":
+            form += b"%%"
+        elif letter in _LETTERS:
+            form += b"%b"
+            parts.append(_LETTERS[letter])
         else:
-            template.append(_literal(match[0].encode("utf-8", "surrogateescape")))
-    form = b"".join(template)
-    if not is_neutral:
-        return lambda record: form % tuple([part(record) for part in parts])
-    return lambda record: form % tuple([neutral_bytes(part(record)).encode() for part in parts])
+            raise UsageError(f"{place} is none of {' '.join(f'%{each}' for each in _LETTERS)} %%")
+    if is_neutral:
+        return lambda record: form % tuple([neutral_bytes(part(record)).encode() for part in parts])
+    return lambda record: form % tuple([part(record) for part in parts])
 
 
-def _add_letter(match: re.Match[str], text: str, template: list[bytes], parts: list[Part]) -> None:
-    letter = match["letter"]
-    if letter == "%":
-        template.append(b"%%")
-    elif letter in _LETTERS:
-        template.append(b"%b")
-        parts.append(_LETTERS[letter])
-    else:
-        known = " ".join(f"%{each}" for each in _LETTERS)
-        raise UsageError(f"-f: %{letter} at column {match.start() + 1} is none of {known} %%")
-
-
-def _literal(data: bytes) -> bytes:
-    return data.replace(b"%", b"%%")
+def _literal(match: re.Match[str], place: str) -> bytes:
+    if match["hex"] is not None:
+        return bytes.fromhex(match["hex"])
+    if match["escape"] is None:
+        return match[0].encode("utf-8", "surrogateescape")
+    if match["escape"] not in _ESCAPES:
+        raise UsageError(f"{place} is none of \\n \\t \\r \\0 \\xHH \\\\")
+    return _ESCAPES[match["escape"]]

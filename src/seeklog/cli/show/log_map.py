@@ -19,6 +19,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import accumulate, groupby, pairwise
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from seeklog.cli.show import amounts
@@ -28,10 +29,10 @@ from seeklog.log.check import DamagedBytes, Portrait, SegmentPortrait, Severity
 Style: TypeAlias = Literal["plain", "bold", "dim", "sealed", "compacted", "active", "damage", "mark"]
 Line: TypeAlias = list[tuple[str, Style]]
 
-WIDTH_LEAST: Final = 30
-# A box narrower than that shows nothing but its borders.
-BOX_LEAST: Final = 3
-DAMAGES_SHOWN: Final = 8
+MIN_WIDTH: Final = 30
+# A narrower box shows nothing but its borders.
+MIN_BOX: Final = 3
+MAX_DAMAGES: Final = 8
 _SEALED, _COMPACTED, _ACTIVE, _DAMAGED, _DELETED = "▓", "░", "▒", "✗", "╌"
 _DAY_MS: Final = 86_400_000
 _COLORS: Final[dict[Style, str]] = {
@@ -43,25 +44,7 @@ _COLORS: Final[dict[Style, str]] = {
     "damage": "1;31",
     "mark": "1;36",
 }
-_ASCII: Final = str.maketrans(
-    {
-        _SEALED: "#",
-        _COMPACTED: "-",
-        _ACTIVE: "=",
-        _DAMAGED: "X",
-        _DELETED: ".",
-        "│": "|",
-        "─": "-",
-        "┌": "+",
-        "┐": "+",
-        "└": "+",
-        "┘": "+",
-        "┬": "+",
-        "┴": "+",
-        "▼": "v",
-        "·": ".",
-    }
-)
+_ASCII: Final = str.maketrans(f"{_SEALED}{_COMPACTED}{_ACTIVE}{_DAMAGED}{_DELETED}│─┌┐└┘┬┴▼·", "#-=X.|-++++++v.")
 
 
 def speaks_unicode() -> bool:
@@ -88,16 +71,13 @@ class Ink:
 
 def draw_map(portrait: Portrait, *, name: str, width: int, by_offsets: bool, utc: bool) -> list[Line]:
     """Return the lines of the picture of one partition, at most `width` cells wide."""
-    width = max(WIDTH_LEAST, width)
+    width = max(MIN_WIDTH, width)
     scale = Scale(portrait, width - 1, by_offsets=by_offsets)
-    lines = [_title(portrait, name, width, utc=utc)]
-    lines += _marks(portrait, scale)
-    lines += _boxes(portrait, scale)
-    lines += _axes(portrait, scale, utc=utc)
-    lines += _damages(portrait, width)
-    lines += _set_aside(portrait, width)
-    lines += _legend(portrait, width)
-    return [[(" ", "plain"), *line] if number else line for number, line in enumerate(lines)]
+    lines: list[Line] = [[("no segment is there", "damage")]]
+    if portrait.segments:
+        lines = [*_marks(portrait, scale), *_boxes(portrait, scale), *_axes(portrait, scale, utc=utc)]
+    lines += [*_damages(portrait, width), *_set_aside(portrait, width), *_legend(portrait, width)]
+    return [_title(portrait, name, width, utc=utc), *([(" ", "plain"), *line] for line in lines)]
 
 
 # ---------------------------------------------------------------- where things stand
@@ -120,11 +100,11 @@ class Scale:
         weights = [
             max(0, each.next_offset - each.base_offset if by_offsets else each.size_bytes) for each in self._segments
         ]
-        self.spans = _share(weights, width - 1)
-        self.is_crowded = any(span.stop - span.start < BOX_LEAST for span in self.spans)
+        self.spans = _share(weights, width - 1, least=2)
+        self.is_crowded = any(span.stop - span.start < MIN_BOX for span in self.spans)
         if self.is_crowded:
             # Borders between all of them would leave no room: one box, and a mark where each begins.
-            self.spans = [Span(start + 1, stop + 1) for start, stop in _share_freely(weights, width - 2)]
+            self.spans = [Span(start + 1, stop + 1) for start, stop in _share(weights, width - 2, least=0)]
 
     def inner(self, number: int) -> Span:
         """Return the cells between the borders of a segment's box."""
@@ -134,21 +114,24 @@ class Scale:
     def at_byte(self, number: int, position: int) -> int:
         """Return the cell of a byte of a segment."""
         segment = self._segments[number]
-        if self._by_offsets:
-            return self.at_offset_in(number, offset_near(segment, position))
-        return self._cell(number, position, segment.size_bytes)
+        if not self._by_offsets:
+            return self._cell(number, position, segment.size_bytes)
+        ends = (0, segment.base_offset), (max(segment.size_bytes, 1), segment.next_offset)
+        points = [(where, offset) for offset, where in segment.index_points]
+        return self.at_offset_in(number, _interpolate([ends[0], *points, ends[1]], position))
 
     def at_offset_in(self, number: int, offset: int) -> int:
+        """Return the cell of an offset in a segment."""
         segment = self._segments[number]
         if self._by_offsets:
             return self._cell(number, offset - segment.base_offset, segment.next_offset - segment.base_offset)
-        return self._cell(number, position_near(segment, offset), segment.size_bytes)
+        ends = (segment.base_offset, 0), (segment.next_offset, segment.size_bytes)
+        position = _interpolate([ends[0], *segment.index_points, ends[1]], offset)
+        return self._cell(number, position, segment.size_bytes)
 
     def at_offset(self, offset: int) -> int:
         """Return the cell of an offset; the border, where it begins a segment or ends the log."""
-        if not self._segments:
-            return 0
-        number = max(0, bisect_right([each.base_offset for each in self._segments], offset) - 1)
+        number = max(0, bisect_right(self._segments, offset, key=lambda each: each.base_offset) - 1)
         segment = self._segments[number]
         if offset <= segment.base_offset:
             return max(0, self.spans[number].start - self.is_crowded)
@@ -164,164 +147,122 @@ class Scale:
         return min(start + int(share * (stop - start)), stop - 1)
 
 
-def _share(weights: list[int], cells: int) -> list[Span]:
-    """Share cells among boxes by weight, a border and a cell to each at least."""
-    if not weights:
-        return []
-    least = 2
-    free = max(0, cells - least * len(weights))
-    return _in_turn([least] * len(weights), weights, free) if free else [Span(0, 0)] * len(weights)
+def _share(weights: list[int], cells: int, *, least: int) -> list[Span]:
+    """Share cells by weight, so many to each at least; empty spans where there is no room for that."""
+    free, total = cells - least * len(weights), sum(weights) or 1
+    if free <= 0:
+        return [Span(0, 0)] * len(weights)
+    # By the sums and not one by one, so that rounding never adds up.
+    sums = accumulate(weights, initial=0)
+    edges = [least * number + before * free // total for number, before in enumerate(sums)]
+    edges[-1] = cells
+    return [Span(*edge) for edge in pairwise(edges)]
 
 
-def _share_freely(weights: list[int], cells: int) -> list[Span]:
-    return _in_turn([0] * len(weights), weights, cells)
-
-
-def _in_turn(least: list[int], weights: list[int], free: int) -> list[Span]:
-    total = sum(weights) or 1
-    spans, before, at = [], 0, 0
-    for minimum, weight in zip(least, weights, strict=True):
-        # By the sums and not one by one, so that what is rounded never adds up.
-        given = (before + weight) * free // total - before * free // total
-        before += weight
-        spans.append(Span(at, at + minimum + given))
-        at += minimum + given
-    if not sum(weights):
-        spans[-1] = Span(spans[-1].start, spans[-1].stop + free)
-    return spans
-
-
-def offset_near(segment: SegmentPortrait, position: int) -> int:
-    """Return about which offset stands at a byte: what the index points around it tell."""
-    known = [(segment.base_offset, 0), *segment.index_points, (segment.next_offset, max(segment.size_bytes, 1))]
-    number = max(0, bisect_right([point[1] for point in known], position) - 1)
-    return _between(known, number, position, by=1, wanted=0)
-
-
-def position_near(segment: SegmentPortrait, offset: int) -> int:
-    """Return about where an offset stands."""
-    known = [(segment.base_offset, 0), *segment.index_points, (segment.next_offset, segment.size_bytes)]
-    number = max(0, bisect_right([point[0] for point in known], offset) - 1)
-    return _between(known, number, offset, by=0, wanted=1)
-
-
-def _between(known: list[tuple[int, int]], number: int, value: int, *, by: int, wanted: int) -> int:
-    before = known[number]
-    if number + 1 == len(known):
-        return before[wanted]
-    after = known[number + 1]
-    share = (value - before[by]) / max(1, after[by] - before[by])
-    return before[wanted] + int(share * (after[wanted] - before[wanted]))
+def _interpolate(points: list[tuple[int, int]], x: int) -> int:
+    """Return about what belongs to x, between points with rising x."""
+    number = max(0, bisect_right(points, x, key=lambda point: point[0]) - 1)
+    x0, y0 = points[number]
+    if number + 1 == len(points):
+        return y0
+    x1, y1 = points[number + 1]
+    return y0 + int((x - x0) / max(1, x1 - x0) * (y1 - y0))
 
 
 # ---------------------------------------------------------------- what is drawn
 
+_BORDER: Final[tuple[str, Style]] = ("│", "dim")
+
+
+def _known_times(portrait: Portrait) -> list[int]:
+    times = [time for each in portrait.segments for time in (each.first_timestamp_ms, each.max_timestamp_ms)]
+    return [time for time in times if time is not None and time >= 0]
+
 
 def _title(portrait: Portrait, name: str, width: int, *, utc: bool) -> Line:
     segments = portrait.segments
-    counts = [segment.record_count for segment in segments]
+    counts = [segment.record_count for segment in segments if segment.record_count is not None]
     parts = [f"{len(segments)} segment{'s' if len(segments) != 1 else ''}"]
-    if None not in counts:
-        total = sum(count or 0 for count in counts)
-        parts.append(f"{amounts.count(total)} record{'s' if total != 1 else ''}")
+    if len(counts) == len(segments):
+        parts.append(amounts.counted(sum(counts), "record"))
     parts.append(amounts.size(portrait.size_bytes))
-    times = [segment.first_timestamp_ms for segment in segments] + [segment.max_timestamp_ms for segment in segments]
-    known = [time for time in times if time is not None and time >= 0]
-    if known:
+    if known := _known_times(portrait):
         oldest, newest = (amounts.moment(time, utc=utc) or "" for time in (min(known), max(known)))
         parts.append(f"{oldest[:19]} to {newest[:19]}{newest[23:]}")
-    while parts and len(name) + 2 + len(text := ", ".join(parts)) > width:
+    while parts and len(name) + 2 + len(", ".join(parts)) > width:
         parts.pop()
-    text = ", ".join(parts)
-    return [(neutral(name), "bold"), (f"  {text}" if text else "", "plain")]
+    return [(neutral(name), "bold"), (f"  {', '.join(parts)}" if parts else "", "plain")]
 
 
 def _marks(portrait: Portrait, scale: Scale) -> Iterator[Line]:
     """Yield the marks of the log's own offsets, with an arrow above the cell of each."""
-    if not portrait.segments:
-        return
-    cells: dict[int, list[str]] = {}
+    cells: dict[int, str] = {}
     for word, offset in (
         ("LS", portrait.log_start_offset),
         ("RP", portrait.recovery_point),
         ("HW", portrait.high_watermark),
         ("LE", portrait.log_end_offset),
     ):
-        cells.setdefault(scale.at_offset(offset), []).append(word)
+        cell = scale.at_offset(offset)
+        cells[cell] = f"{cells[cell]} {word}" if cell in cells else word
     rows: list[list[str]] = []
     for cell, words in sorted(cells.items()):
-        text = " ".join(words)
-        is_left = cell >= len(text) + 1 and cell > scale.width // 2
-        start = cell - len(text) - 1 if is_left else cell
-        label = f"{text} ▼" if is_left else f"▼ {text}"
-        for row in rows:
-            if all(cell == " " for cell in row[max(0, start - 1) : start + len(label) + 1]):
-                break
-        else:
+        is_left = cell > max(len(words), scale.width // 2)
+        start = cell - len(words) - 1 if is_left else cell
+        stop = start + len(words) + 2
+        row = next((row for row in rows if set(row[max(0, start - 1) : stop + 1]) == {" "}), None)
+        if row is None:
             row = [" "] * (scale.width + 16)
             rows.append(row)
-        row[start : start + len(label)] = label
+        row[start:stop] = f"{words} ▼" if is_left else f"▼ {words}"
     for row in rows:
         yield [("".join(row).rstrip(), "mark")]
 
 
 def _boxes(portrait: Portrait, scale: Scale) -> Iterator[Line]:
-    if not portrait.segments:
-        yield [("no segment is there", "damage")]
-        return
     starts = {span.start for span in scale.spans} if not scale.is_crowded else {0}
     marks = {span.start for span in scale.spans if span.start < scale.width - 1}
     yield [(_border(scale.width, marks, "┌", "┬", "┐"), "dim")]
-    yield list(_joined(_bar(portrait, scale, starts)))
-    yield list(_joined(_points(portrait, scale, starts)))
+    for cells in (_bar(portrait, scale), _points(portrait, scale)):
+        for cell in (*starts, scale.width - 1):
+            cells[cell] = _BORDER
+        yield [
+            ("".join(character for character, _ in group), style)
+            for style, group in groupby(cells, key=lambda cell: cell[1])
+        ]
     yield [(_border(scale.width, starts, "└", "┴", "┘"), "dim")]
 
 
 def _border(width: int, marks: set[int], left: str, between: str, right: str) -> str:
-    cells = ["─"] * width
-    for mark in marks:
-        cells[mark] = between
-    cells[0], cells[-1] = left, right
-    return "".join(cells)
+    return left + "".join(between if cell in marks else "─" for cell in range(1, width - 1)) + right
 
 
-def _joined(cells: Iterable[tuple[str, Style]]) -> Iterator[tuple[str, Style]]:
-    """Put neighbours of one style together."""
-    text, before = "", None
-    for character, style in cells:
-        if style != before and before is not None:
-            yield text, before
-            text = ""
-        text, before = text + character, style
-    if before is not None:
-        yield text, before
-
-
-def _bar(portrait: Portrait, scale: Scale, starts: set[int]) -> list[tuple[str, Style]]:
-    cells: list[tuple[str, Style]] = [(" ", "plain")] * scale.width
+def _bar(portrait: Portrait, scale: Scale) -> Line:
+    cells: Line = [(" ", "plain")] * scale.width
     for number, segment in enumerate(portrait.segments):
-        fill = _fill(segment)
         start, stop = scale.inner(number)
         if segment.size_bytes:
-            cells[start:stop] = [fill] * (stop - start)
+            cells[start:stop] = [_fill(segment)] * (stop - start)
         if segment.base_offset < portrait.log_start_offset:
             gone = scale.at_offset_in(number, min(portrait.log_start_offset, segment.next_offset))
             cells[start:gone] = [(_DELETED, "dim")] * (gone - start)
         if 0 < segment.clean_offset < segment.next_offset:
             dirty = scale.at_offset_in(number, segment.clean_offset)
             cells[dirty:stop] = [(_SEALED, "sealed")] * (stop - dirty)
-        for damage in segment.damages:
-            first = scale.at_byte(number, damage.start)
-            last = scale.at_byte(number, max(damage.start, damage.stop - 1))
-            cells[first : last + 1] = [(_DAMAGED, "damage")] * (last + 1 - first)
-    bases = {segment.base_offset: number for number, segment in enumerate(portrait.segments)}
-    for finding in portrait.findings:
-        if finding.severity is Severity.ERROR and finding.path.endswith(".log") and finding.position is not None:
-            place = bases.get(finding.segment if finding.segment is not None else -1)
-            if place is not None:
-                cells[scale.at_byte(place, finding.position)] = (_DAMAGED, "damage")
-    for cell in (*starts, scale.width - 1):
-        cells[cell] = ("│", "dim")
+    # Last of all: in a narrow picture segments share cells, and damage must be seen.
+    for number, segment in enumerate(portrait.segments):
+        damaged = [(damage.start, max(damage.start, damage.stop - 1)) for damage in segment.damages]
+        damaged += [
+            (finding.position, finding.position)
+            for finding in portrait.findings
+            if finding.severity is Severity.ERROR
+            and finding.path.endswith(".log")
+            and finding.position is not None
+            and finding.segment == segment.base_offset
+        ]
+        for first, last in damaged:
+            for cell in range(scale.at_byte(number, first), scale.at_byte(number, last) + 1):
+                cells[cell] = (_DAMAGED, "damage")
     return cells
 
 
@@ -331,43 +272,34 @@ def _fill(segment: SegmentPortrait) -> tuple[str, Style]:
     return (_COMPACTED, "compacted") if segment.clean_offset else (_SEALED, "sealed")
 
 
-def _points(portrait: Portrait, scale: Scale, starts: set[int]) -> list[tuple[str, Style]]:
+def _points(portrait: Portrait, scale: Scale) -> Line:
     counts = [0] * scale.width
     for number, segment in enumerate(portrait.segments):
         for _, position in segment.index_points:
             counts[scale.at_byte(number, position)] += 1
-    cells: list[tuple[str, Style]] = [(" " if not count else "·" if count == 1 else ":", "plain") for count in counts]
-    for cell in (*starts, scale.width - 1):
-        cells[cell] = ("│", "dim")
-    return cells
+    return [(" ·:"[min(count, 2)], "plain") for count in counts]
 
 
 def _axes(portrait: Portrait, scale: Scale, *, utc: bool) -> Iterator[Line]:
     """Yield the offsets and the times at which segments begin, as many as have room, and the last of all."""
     segments = portrait.segments
-    if not segments:
-        return
     places = [max(0, span.start - scale.is_crowded) for span in scale.spans]
     offsets = [str(segment.base_offset) for segment in segments]
     yield [(_axis(scale.width, places, offsets, str(portrait.log_end_offset)), "plain")]
-    begins = [segment.first_timestamp_ms for segment in segments]
-    ends = [segment.max_timestamp_ms for segment in segments]
-    known = [time for time in (*begins, *ends) if time is not None and time >= 0]
-    if known:
+    if known := _known_times(portrait):
         shape = _time_shape(max(known) - min(known))
-        times = [_time(time, shape, utc=utc) for time in begins]
-        yield [(_axis(scale.width, places, times, _time(ends[-1], shape, utc=utc)), "dim")]
+        times = [_time(segment.first_timestamp_ms, shape, utc=utc) for segment in segments]
+        yield [(_axis(scale.width, places, times, _time(segments[-1].max_timestamp_ms, shape, utc=utc)), "dim")]
 
 
 def _axis(width: int, places: list[int], labels: list[str], last: str) -> str:
     """Return a line of labels, none over another; the first and the last come before those between."""
     cells = [" "] * width
-    ends_at = max(0, width - len(last))
-    cells[ends_at:] = last[: width - ends_at]
+    last_start = max(0, width - len(last))
+    cells[last_start:] = last[: width - last_start]
     for place, label in zip(places, labels, strict=True):
         stop = place + len(label)
-        before = cells[place - 1] if place else " "
-        if label and stop < ends_at and before == " " and all(cell == " " for cell in cells[place : stop + 1]):
+        if label and stop < last_start and set(cells[max(0, place - 1) : stop + 1]) == {" "}:
             cells[place:stop] = label
     return "".join(cells)
 
@@ -392,68 +324,64 @@ def _time(timestamp_ms: int | None, shape: str, *, utc: bool) -> str:
 
 def _damages(portrait: Portrait, width: int) -> Iterator[Line]:
     found = [(segment, damage) for segment in portrait.segments for damage in segment.damages]
-    for segment, damage in found[:DAMAGES_SHOWN]:
-        yield [(text, "damage") for text in _fitting(f"✗ {segment.base_offset:020d}.log {_range(damage)}", width)]
-    told = {(segment.base_offset, damage.start) for segment, damage in found}
+    drawn = {(segment.base_offset, damage.start) for segment, damage in found}
     others = [
         finding
         for finding in portrait.findings
-        if finding.severity is Severity.ERROR and (finding.segment, finding.position) not in told
+        if finding.severity is Severity.ERROR and (finding.segment, finding.position) not in drawn
     ]
-    for finding in others[:DAMAGES_SHOWN]:
+    for segment, damage in found[:MAX_DAMAGES]:
+        yield [(_fitted(f"✗ {segment.base_offset:020d}.log {_range(damage)}", width), "damage")]
+    for finding in others[:MAX_DAMAGES]:
         file = finding.path.rpartition("/")[2]
         at = f" byte {amounts.count(finding.position)}" if finding.position is not None else ""
-        text = neutral(f"✗ {file}{at}: {finding.kind.value}: {finding.detail}")
-        yield [(part, "damage") for part in _fitting(text, width)]
-    more = max(0, len(found) - DAMAGES_SHOWN) + max(0, len(others) - DAMAGES_SHOWN)
+        yield [(_fitted(neutral(f"✗ {file}{at}: {finding.kind.value}: {finding.detail}"), width), "damage")]
+    more = len(found[MAX_DAMAGES:]) + len(others[MAX_DAMAGES:])
     if more:
         yield [(f"✗ and {more} more: seeklog verify tells all", "damage")]
 
 
 def _range(damage: DamagedBytes) -> str:
     size = amounts.size(damage.stop - damage.start)
-    where = f"bytes {amounts.count(damage.start)} to {amounts.count(max(damage.start, damage.stop - 1))} ({size})"
-    last = damage.next_offset
-    if last is None:
-        lost = f"from offset {amounts.count(damage.offset)} on"
-    elif last > damage.offset + 1:
-        lost = f"offsets {amounts.count(damage.offset)} to {amounts.count(last - 1)}"
+    where = f"bytes {damage.start:,} to {max(damage.start, damage.stop - 1):,} ({size})"
+    if damage.next_offset is None:
+        lost = f"from offset {damage.offset:,} on"
+    elif damage.next_offset > damage.offset + 1:
+        lost = f"offsets {damage.offset:,} to {damage.next_offset - 1:,}"
     else:
-        lost = f"offset {amounts.count(damage.offset)}"
+        lost = f"offset {damage.offset:,}"
     return f"{where}: {damage.kind}, {lost}"
 
 
-def _fitting(text: str, width: int) -> list[str]:
-    room = width - 1
-    return [text if len(text) <= room else f"{text[: room - 3]}..."]
+def _fitted(text: str, width: int) -> str:
+    return text if len(text) < width else f"{text[: width - 4]}..."
 
 
 def _set_aside(portrait: Portrait, width: int) -> Iterator[Line]:
     if portrait.torn_files:
         size = amounts.size(sum(portrait.torn_files.values()))
-        names = ", ".join(portrait.torn_files)
-        yield [(text, "dim") for text in _fitting(f"set aside: {size} in {neutral(names)}", width)]
+        names = neutral(", ".join(portrait.torn_files))
+        yield [(_fitted(f"set aside: {size} in {names}", width), "dim")]
 
 
 def _legend(portrait: Portrait, width: int) -> Iterator[Line]:
-    shown: list[tuple[str, Style]] = []
-    if any(not each.is_active and not each.clean_offset for each in portrait.segments):
-        shown.append((f"{_SEALED} sealed", "sealed"))
-    if any(each.clean_offset for each in portrait.segments):
-        shown.append((f"{_COMPACTED} compacted", "compacted"))
-    shown.append((f"{_ACTIVE} active", "active"))
-    if any(each.base_offset < portrait.log_start_offset for each in portrait.segments):
-        shown.append((f"{_DELETED} deleted", "dim"))
-    if any(each.severity is Severity.ERROR for each in portrait.findings):
-        shown.append((f"{_DAMAGED} damaged", "damage"))
-    shown.append(("· index", "plain"))
+    segments = portrait.segments
+    kinds: Iterable[tuple[str, Style, bool]] = (
+        (f"{_SEALED} sealed", "sealed", any(not each.is_active and not each.clean_offset for each in segments)),
+        (f"{_COMPACTED} compacted", "compacted", any(each.clean_offset for each in segments)),
+        (f"{_ACTIVE} active", "active", True),
+        (f"{_DELETED} deleted", "dim", any(each.base_offset < portrait.log_start_offset for each in segments)),
+        (f"{_DAMAGED} damaged", "damage", any(each.severity is Severity.ERROR for each in portrait.findings)),
+        ("· index", "plain", True),
+    )
     line: Line = []
     used = 0
-    for text, style in shown:
+    for text, style, is_shown in kinds:
+        if not is_shown:
+            continue
         if used + len(text) + 2 > width - 1:
             yield line
             line, used = [], 0
         line += [(text, style), ("  ", "plain")]
         used += len(text) + 2
-    if line:
-        yield line
+    yield line

@@ -30,6 +30,11 @@ def neutral_bytes(data: bytes) -> str:
     return neutral(data.decode("utf-8", "backslashreplace"))
 
 
+def printable(data: bytes) -> str:
+    """Return a character for each byte, as a hex dump shows it: a dot for what is not ASCII or cannot be seen."""
+    return "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in data)
+
+
 def neutral_json(text: str) -> str:
     """Return JSON in which such characters are escaped as JSON does it, so that it means the same."""
     # A newline or tab within a string is escaped by the encoder already.

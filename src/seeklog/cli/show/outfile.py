@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from io import BufferedWriter
 
 from seeklog.errors import UsageError
+from seeklog.files import OsFiles
 
 
 @contextlib.contextmanager
@@ -33,17 +34,9 @@ def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(beside, path)
-        _sync_directory(os.path.dirname(os.path.abspath(path)))
+        # Without it the name may be gone after a power loss.
+        OsFiles().sync_directory(os.path.dirname(os.path.abspath(path)))
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(beside)
         raise
-
-
-def _sync_directory(path: str) -> None:
-    # Without it the name may be gone after a power loss.
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -11,7 +11,6 @@ where the record has none.
 from __future__ import annotations
 
 import base64
-import binascii
 import difflib
 import json
 import re
@@ -22,28 +21,16 @@ from typing import Any, Final, NamedTuple
 
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral_json
+from seeklog.config import INT64_MAX
 from seeklog.errors import InvalidRecord
 from seeklog.record.record import Record
 
-FIELDS: Final = (
-    "topic",
-    "partition",
-    "offset",
-    "timestamp",
-    "key",
-    "key_base64",
-    "value",
-    "value_base64",
-    "headers",
-)
-_HEADER_FIELDS: Final = ("key", "key_base64", "value", "value_base64")
-_KNOWN: Final[Mapping[tuple[str, ...], frozenset[str]]] = {
-    names: frozenset(names) for names in (FIELDS, _HEADER_FIELDS)
-}
+_HEADER_FIELDS: Final = dict.fromkeys(("key", "key_base64", "value", "value_base64"))
+_FIELDS: Final = dict.fromkeys(("topic", "partition", "offset", "timestamp", *_HEADER_FIELDS, "headers"))
+_EXAMPLE: Final = '{"key": "a", "value": "b"}'
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _WHOLE: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
-INT64_MAX: Final = 2**63 - 1
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -124,7 +111,7 @@ def decode_line(line: bytes) -> Draft:
         raise InvalidRecord(f"it is not JSON: {_reason(error)}") from None
     if not isinstance(found, dict):
         raise InvalidRecord(f"it is {_kind(found)}, not an object such as {_EXAMPLE}")
-    _check_names(found, FIELDS, "")
+    _check_names(found, _FIELDS, "")
     if "value" not in found and "value_base64" not in found:
         raise InvalidRecord(f"it has no value; a record is {_EXAMPLE}, and without --json the line itself is the value")
     return Draft(
@@ -136,15 +123,14 @@ def decode_line(line: bytes) -> Draft:
     )
 
 
-_EXAMPLE: Final = '{"key": "a", "value": "b"}'
-
-
 def decode_headers(found: Any) -> Headers:
     """Return the headers that JSON says: a list of objects, or one object of names and values."""
     if found is None:
         return ()
     if isinstance(found, dict):
-        return tuple((_text(name), _bytes(found, name, "headers: ")) for name in found)
+        for name in found:
+            _encoded(name, "a header's key")
+        return tuple((name, _bytes(found, name, "headers: ")) for name in found)
     if not isinstance(found, list):
         raise InvalidRecord(f"headers is {_kind(found)}, not a list of objects with key and value")
     return tuple(map(_header, found))
@@ -201,29 +187,23 @@ def _bytes(found: Mapping[str, Any], name: str, where: str) -> bytes | None:
             raise InvalidRecord(f"{where}{name}_base64 is {_kind(coded)}, not text")
         try:
             return base64.b64decode(coded, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise InvalidRecord(f"{where}{name}_base64 is not base64") from None
     value = found.get(name)
     if value is None:
         return None
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _encoded(text, f"{where}{name}")
+
+
+def _encoded(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidRecord(f"{where}{name} holds half of a surrogate pair, which UTF-8 cannot say") from None
+        raise InvalidRecord(f"{what} holds half of a surrogate pair, which UTF-8 cannot say") from None
 
 
-def _text(name: str) -> str:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        raise InvalidRecord("a header's key holds half of a surrogate pair, which UTF-8 cannot say") from None
-    return name
-
-
-def _check_names(found: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
-    if found.keys() <= _KNOWN[known]:
-        return
+def _check_names(found: Mapping[str, Any], known: Mapping[str, None], where: str) -> None:
     for name in found:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)

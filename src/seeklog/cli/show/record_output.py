@@ -1,23 +1,21 @@
 """Records on their way to stdout or to a file, in the format that was asked for.
 
 table   columns for a person              csv   text in columns; null is empty, bytes that are not UTF-8 are escaped
-jsonl   see `record_json`; lossless       raw   values, each with a newline behind it
+jsonl   see `record_json`; lossless       raw   values, each followed by a newline
 json    the same, as one list             hex   all bytes of a record, sixteen a line
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
-
-import click
+from dataclasses import dataclass
+from typing import Any, Final
 
 from seeklog.cli.show.kcat_format import compile_format
-from seeklog.cli.show.neutral import neutral, neutral_bytes
+from seeklog.cli.show.neutral import neutral, neutral_bytes, printable
 from seeklog.cli.show.record_json import Moments, line_encoder
-from seeklog.cli.show.rows import cell_width
+from seeklog.cli.show.rows import cell_width, chosen_format, csv_text, padded
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 from seeklog.record.record import Record
@@ -25,171 +23,96 @@ from seeklog.record.record import Record
 FORMATS: Final = ("table", "jsonl", "json", "csv", "raw", "hex")
 CSV_COLUMNS: Final = ("partition", "offset", "timestamp", "key", "value", "headers")
 # No column but the last takes more than this of a table, however long a key is.
-CELL_MOST: Final = 32
+MAX_CELL: Final = 32
 # A value in a table that goes to a file is cut there, too: a table is for eyes.
-LINE_MOST: Final = 500
+MAX_LINE: Final = 500
 
 
-def format_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options `--format`, `--json` and `-f`."""
-    return _format_options(function, "-f", "--template")
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """Turns records into bytes, list by list, none of them empty."""
+
+    encode: Callable[[list[Record]], bytes]
+    head: bytes = b""
+    tail: bytes = b""
 
 
-def format_options_but_f(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give them to a verb that has another use for `-f`."""
-    return _format_options(function, "--template")
+@dataclass(frozen=True, slots=True)
+class Format:
+    """What the options --format, --json and --template ask for."""
 
+    record_format: str | None
+    as_json: bool
+    template: str | None
 
-def _format_options(function: Callable[..., Any], *spelt: str) -> Callable[..., Any]:
-    for option in (
-        click.option(
-            *spelt,
-            "template",
-            metavar="FORMAT",
-            help="As kcat's -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH.",
-        ),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
-        click.option(
-            "--format",
-            "record_format",
-            type=click.Choice(FORMATS),
-            help="By default a table on a terminal, and JSON lines in a pipe.",
-        ),
-    ):
-        function = option(function)
-    return function
-
-
-class Writer(Protocol):
-    """Turns records into bytes, list by list."""
-
-    def begin(self) -> bytes: ...
-
-    def encode(self, records: list[Record]) -> bytes: ...
-
-    def end(self) -> bytes: ...
-
-
-def make_writer(
-    terminal: Terminal, *, record_format: str | None, as_json: bool, template: str | None, utc: bool, partitions: int
-) -> Writer:
-    """Return what writes records as the options say; nothing that it writes to a terminal can steer that."""
-    if template is not None and (record_format is not None or as_json):
-        raise UsageError("a template says all of the format: leave out --format and --json")
-    if as_json and record_format not in (None, "jsonl"):
-        raise UsageError(f"--json and --format {record_format} are two formats: take one")
-    is_seen = terminal.shows_tables
-    if template is not None:
-        return _Each(compile_format(template, is_neutral=is_seen))
-    chosen = "jsonl" if as_json else record_format or ("table" if is_seen else "jsonl")
-    if chosen == "table":
-        return _Table(terminal, utc=utc, shows_partition=partitions > 1)
-    return writer_of(chosen, utc=utc, is_seen=is_seen)
+    def writer(self, terminal: Terminal, *, utc: bool, partitions: int) -> Writer:
+        """Return what writes records in this format; nothing that it writes to a terminal can steer that."""
+        if self.template is not None and (self.record_format is not None or self.as_json):
+            raise UsageError("a template says all of the format: leave out --format and --json")
+        if self.as_json and self.record_format not in (None, "jsonl"):
+            raise UsageError(f"--json and --format {self.record_format} are two formats: take one")
+        is_seen = terminal.shows_tables
+        if self.template is not None:
+            return _each(compile_format(self.template, is_neutral=is_seen))
+        chosen = "jsonl" if self.as_json else chosen_format(terminal, self.record_format)
+        if chosen == "table":
+            return Writer(_Table(terminal, utc=utc, shows_partition=partitions > 1).encode)
+        return writer_of(chosen, utc=utc, is_seen=is_seen)
 
 
 def writer_of(chosen: str, *, utc: bool, is_seen: bool = False) -> Writer:
     """Return what writes a format other than the table; `is_seen` on a terminal."""
     if chosen == "jsonl":
-        return _Lines(line_encoder(utc=utc))
+        return _lines(line_encoder(utc=utc))
     if chosen == "json":
-        return _List(line_encoder(utc=utc))
+        line = line_encoder(utc=utc)
+        between = itertools.chain([b"\n"], itertools.repeat(b",\n"))
+        return Writer(lambda records: next(between) + ",\n".join(map(line, records)).encode(), b"[", b"\n]\n")
     if chosen == "csv":
-        return _Csv(utc=utc, is_seen=is_seen)
+        cells = _csv_cells(utc=utc, is_seen=is_seen)
+        head = csv_text([CSV_COLUMNS]).encode()
+        return Writer(lambda records: csv_text(map(cells, records)).encode("utf-8", "surrogateescape"), head)
     if chosen == "raw":
-        return _Each(_raw_seen if is_seen else _raw)
-    return _Lines(_hex_encoder(utc=utc))
+        if is_seen:
+            return _lines(lambda record: neutral_bytes(record.value or b""))
+        return _each(lambda record: (record.value or b"") + b"\n")
+    return _lines(_hex_encoder(utc=utc))
 
 
-def write_all(terminal: Terminal, writer: Writer, chunks: Iterable[list[Record]], *, at_once: bool = False) -> int:
-    """Write records and return how many; with `at_once` a reader has each list before the next is waited for."""
-    terminal.write_bytes(writer.begin())
-    count = 0
+def write_all(terminal: Terminal, writer: Writer, chunks: Iterable[list[Record]]) -> None:
+    """Write all records, from the head of the format to its tail."""
+    terminal.write_bytes(writer.head)
     for chunk in chunks:
         terminal.write_bytes(writer.encode(chunk))
-        count += len(chunk)
-        if at_once:
-            terminal.flush()
-    terminal.write_bytes(writer.end())
-    return count
+    terminal.write_bytes(writer.tail)
 
 
-class _Each:
-    """Bytes of each record, one behind the other."""
-
-    def __init__(self, encode: Callable[[Record], bytes]) -> None:
-        self._encode = encode
-
-    def begin(self) -> bytes:
-        return b""
-
-    def encode(self, records: list[Record]) -> bytes:
-        return b"".join(map(self._encode, records))
-
-    def end(self) -> bytes:
-        return b""
+def _each(encode: Callable[[Record], bytes]) -> Writer:
+    return Writer(lambda records: b"".join(map(encode, records)))
 
 
-class _Lines(_Each):
-    """A line of text, or more, of each record."""
-
-    def __init__(self, line: Callable[[Record], str]) -> None:
-        self._line = line
-
-    def encode(self, records: list[Record]) -> bytes:
-        return ("\n".join(map(self._line, records)) + "\n").encode()
+def _lines(line: Callable[[Record], str]) -> Writer:
+    return Writer(lambda records: ("\n".join(map(line, records)) + "\n").encode())
 
 
-class _List(_Lines):
-    """All records as one list of JSON."""
+def _csv_cells(*, utc: bool, is_seen: bool) -> Callable[[Record], tuple[Any, ...]]:
+    moments, line = Moments(utc=utc), line_encoder(utc=utc)
 
-    _between = b"\n"
+    def text(data: bytes | None) -> str | None:
+        decoded = None if data is None else data.decode("utf-8", "backslashreplace")
+        return neutral(decoded) if decoded and is_seen else decoded
 
-    def begin(self) -> bytes:
-        return b"["
-
-    def encode(self, records: list[Record]) -> bytes:
-        before, self._between = self._between, b",\n"
-        return before + ",\n".join(map(self._line, records)).encode()
-
-    def end(self) -> bytes:
-        return b"\n]\n"
-
-
-class _Csv(_Each):
-    def __init__(self, *, utc: bool, is_seen: bool) -> None:
-        self._moments = Moments(utc=utc)
-        self._clean: Callable[[str], str] = neutral if is_seen else str
-        self._line = line_encoder(utc=utc)
-
-    def begin(self) -> bytes:
-        return (",".join(CSV_COLUMNS) + "\n").encode()
-
-    def encode(self, records: list[Record]) -> bytes:
-        text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows(map(self._cells, records))
-        return text.getvalue().encode("utf-8", "surrogateescape")
-
-    def _cells(self, record: Record) -> tuple[Any, ...]:
-        moment = self._moments.text(record.timestamp_ms)
+    def cells(record: Record) -> tuple[Any, ...]:
         return (
             record.partition,
             record.offset,
-            record.timestamp_ms if moment is None else moment,
-            self._text(record.key),
-            self._text(record.value),
-            self._line(record).rpartition('"headers": ')[2][:-1] if record.headers else "",
+            moments.text(record.timestamp_ms) or record.timestamp_ms,
+            text(record.key),
+            text(record.value),
+            line(record).rpartition('"headers": ')[2][:-1] if record.headers else "",
         )
 
-    def _text(self, data: bytes | None) -> str | None:
-        return None if data is None else self._clean(data.decode("utf-8", "backslashreplace"))
-
-
-def _raw(record: Record) -> bytes:
-    return (record.value or b"") + b"\n"
-
-
-def _raw_seen(record: Record) -> bytes:
-    return neutral_bytes(record.value or b"").encode() + b"\n"
+    return cells
 
 
 def _hex_encoder(*, utc: bool) -> Callable[[Record], str]:
@@ -214,68 +137,52 @@ def _hex_lines(name: str, data: bytes | None) -> list[str]:
     for at in range(0, len(data), 16):
         piece = data[at : at + 16]
         numbers = f"{piece[:8].hex(' ')}  {piece[8:].hex(' ')}"
-        letters = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in piece)
-        lines.append(f"    {at:08x}  {numbers:<48}  |{letters}|")
+        lines.append(f"    {at:08x}  {numbers:<48}  |{printable(piece)}|")
     return lines
 
 
-class _Table(_Each):
-    """Columns whose widths the first records give; the value takes what is left of the line."""
+class _Table:
+    """Columns as wide as the first records need; the value takes what is left of the line."""
 
     def __init__(self, terminal: Terminal, *, utc: bool, shows_partition: bool) -> None:
         self._terminal = terminal
         self._moments = Moments(utc=utc)
         self._shows_partition = shows_partition
         self._widths: list[int] = []
-        self._line_most = terminal.width if terminal.shows_tables else LINE_MOST
+        self._max_line = terminal.width if terminal.shows_tables else MAX_LINE
 
     def encode(self, records: list[Record]) -> bytes:
         rows = list(map(self._cells, records))
-        head = ""
+        head = []
         if not self._widths:
-            titles = ["OFFSET", "TIME", "KEY", "HEADERS", "VALUE"]
-            if self._shows_partition:
-                titles.insert(0, "PARTITION")
-            self._widths = [
-                min(CELL_MOST, max(cell_width(row[at]) for row in (titles, *rows))) for at in range(len(titles))
-            ]
-            head = self._line(titles) + "\n"
-            if self._terminal.has_colors:
-                head = f"\x1b[1m{head[:-1]}\x1b[0m\n"
-        return (head + "".join(f"{self._line(row)}\n" for row in rows)).encode()
-
-    def end(self) -> bytes:
-        return b""
+            titles = ["PARTITION"] * self._shows_partition + ["OFFSET", "TIME", "KEY", "HEADERS", "VALUE"]
+            self._widths = [min(MAX_CELL, max(map(cell_width, cells))) for cells in zip(titles, *rows, strict=True)]
+            head = [self._terminal.bold(self._line(titles))]
+        return "".join(f"{line}\n" for line in [*head, *map(self._line, rows)]).encode()
 
     def _cells(self, record: Record) -> list[str]:
-        cells = [
+        return [
+            *([str(record.partition)] if self._shows_partition else []),
             str(record.offset),
             self._moments.text(record.timestamp_ms) or str(record.timestamp_ms),
             _shown(record.key),
             ", ".join(f"{neutral(key)}={_shown(value)}" for key, value in record.headers),
-            _shown(record.value, most=self._line_most),
+            _shown(record.value, max_characters=self._max_line),
         ]
-        return [str(record.partition), *cells] if self._shows_partition else cells
 
     def _line(self, cells: list[str]) -> str:
-        right = 1 + self._shows_partition
+        numbers = 1 + self._shows_partition
         text = "  ".join(
-            _fitted(cell, width, is_right=at < right)
+            padded(_cut(cell, width), width, is_right=at < numbers)
             for at, (cell, width) in enumerate(zip(cells[:-1], self._widths, strict=False))
         )
-        room = max(10, self._line_most - cell_width(text) - 2)
+        room = max(10, self._max_line - cell_width(text) - 2)
         return f"{text}  {_cut(cells[-1], room)}".rstrip()
 
 
-def _shown(data: bytes | None, *, most: int = 4 * CELL_MOST) -> str:
-    # Of a long one only what can be seen is decoded; a character has four bytes at most.
-    return "null" if data is None else neutral_bytes(data[: 4 * most])
-
-
-def _fitted(text: str, width: int, *, is_right: bool) -> str:
-    text = _cut(text, width)
-    room = " " * (width - cell_width(text))
-    return room + text if is_right else text + room
+def _shown(data: bytes | None, *, max_characters: int = 4 * MAX_CELL) -> str:
+    # Of long data only what can be seen is decoded; a character has four bytes at most.
+    return "null" if data is None else neutral_bytes(data[: 4 * max_characters])
 
 
 def _cut(text: str, width: int) -> str:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import click
-
+from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral, neutral_json
 from seeklog.cli.show.terminal import Terminal
 
@@ -23,7 +22,7 @@ def _as_text(value: Any) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: what it is called in JSON and, if that differs, above the table, and how a table shows it."""
+    """One column: its name in JSON, its title above the table if that differs, and how a table shows a value."""
 
     name: str
     title: str = ""
@@ -31,72 +30,73 @@ class Column:
     is_right: bool = False
 
 
-def formats(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a verb the options `--format` and `--json`."""
-    function = click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl.")(function)
-    return click.option(
-        "--format",
-        "row_format",
-        type=click.Choice(FORMATS),
-        help="By default a table on a terminal, and JSON lines in a pipe.",
-    )(function)
+def count_column(name: str, title: str = "") -> Column:
+    return Column(name, title, shown=amounts.count, is_right=True)
+
+
+def size_column(name: str, title: str = "") -> Column:
+    return Column(name, title, shown=amounts.size, is_right=True)
+
+
+# The columns that a row about a partition begins with.
+PARTITION = (Column("topic"), Column("partition", is_right=True))
+
+
+def chosen_format(terminal: Terminal, named: str | None) -> str:
+    """Return the format that the user named, or else the one for the reader of stdout."""
+    return named or ("table" if terminal.shows_tables else "jsonl")
 
 
 def write_rows(
     terminal: Terminal,
-    columns: Iterable[Column],
+    columns: Sequence[Column],
     rows: Iterable[Mapping[str, Any]],
     *,
     row_format: str | None,
-    as_json: bool = False,
 ) -> None:
-    """Write rows, whose values are what JSON can say; a table shows those that have a column."""
-    chosen = "jsonl" if as_json else row_format or ("table" if terminal.shows_tables else "jsonl")
+    """Write rows, whose values are what JSON can hold; a table shows those that have a column."""
+    chosen = chosen_format(terminal, row_format)
     if chosen == "table":
-        _write_table(terminal, tuple(columns), rows)
+        _write_table(terminal, columns, rows)
     elif chosen == "jsonl":
         for row in rows:
             terminal.write(json_line(row) + "\n")
     elif chosen == "json":
         terminal.write(neutral_json(json.dumps(list(rows), ensure_ascii=False, indent=2)) + "\n")
     else:
-        _write_csv(terminal, tuple(columns), rows)
+        terminal.write(csv_text([[column.name for column in columns]]))
+        for row in rows:
+            terminal.write(csv_text([[_csv_cell(row.get(column.name)) for column in columns]]))
 
 
 def json_line(row: Mapping[str, Any]) -> str:
-    """Return a row as one line of JSON that does no harm on a terminal."""
+    """Return a row as one line of JSON that cannot steer a terminal."""
     return neutral_json(json.dumps(row, ensure_ascii=False, separators=(", ", ": ")))
 
 
-def _write_csv(terminal: Terminal, columns: tuple[Column, ...], rows: Iterable[Mapping[str, Any]]) -> None:
+def csv_text(rows: Iterable[Iterable[Any]]) -> str:
+    """Return rows as lines of CSV."""
     text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.name for column in columns])
-    for row in rows:
-        writer.writerow([_csv_cell(row.get(column.name)) for column in columns])
-        terminal.write(text.getvalue())
-        text.seek(0)
-        text.truncate()
-    terminal.write(text.getvalue())
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
 
 
 def _csv_cell(value: Any) -> Any:
     return neutral_json(json.dumps(value, ensure_ascii=False)) if isinstance(value, dict | list) else value
 
 
-def _write_table(terminal: Terminal, columns: tuple[Column, ...], rows: Iterable[Mapping[str, Any]]) -> None:
-    cells = [[neutral(column.shown(row.get(column.name))) for column in columns] for row in rows]
+def _write_table(terminal: Terminal, columns: Sequence[Column], rows: Iterable[Mapping[str, Any]]) -> None:
     titles = [(column.title or column.name).upper() for column in columns]
-    widths = [max(map(cell_width, (title, *(row[at] for row in cells)))) for at, title in enumerate(titles)]
-    for number, line in enumerate((titles, *cells)):
-        text = "  ".join(
-            _padded(cell, width, is_right=column.is_right)
-            for cell, width, column in zip(line, widths, columns, strict=True)
-        ).rstrip()
-        terminal.write(f"\x1b[1m{text}\x1b[0m\n" if number == 0 and terminal.has_colors else f"{text}\n")
+    lines = [titles, *([neutral(column.shown(row.get(column.name))) for column in columns] for row in rows)]
+    widths = [max(map(cell_width, cells)) for cells in zip(*lines, strict=True)]
+    for line in lines:
+        cells = zip(line, widths, columns, strict=True)
+        text = "  ".join(padded(cell, width, is_right=column.is_right) for cell, width, column in cells).rstrip()
+        terminal.write((terminal.bold(text) if line is titles else text) + "\n")
 
 
-def _padded(text: str, width: int, *, is_right: bool) -> str:
+def padded(text: str, width: int, *, is_right: bool) -> str:
+    """Return a text with spaces to fill cells of a terminal, behind it or, with `is_right`, before it."""
     room = " " * (width - cell_width(text))
     return room + text if is_right else text + room
 

@@ -34,6 +34,9 @@ class Terminal:
         """Whether data may be coloured; see https://no-color.org."""
         return not self.is_plain and not os.environ.get("NO_COLOR") and self.shows_tables
 
+    def bold(self, text: str) -> str:
+        return f"\x1b[1m{text}\x1b[0m" if self.has_colors else text
+
     @property
     def width(self) -> int:
         return shutil.get_terminal_size((100, 24)).columns

@@ -7,27 +7,28 @@ import logging
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from io import BufferedReader
 from typing import TYPE_CHECKING, cast
 
 import click
 
 from seeklog import names
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
-from seeklog.cli.option_types import parse_pair
-from seeklog.cli.record_input import BadLine, Numbered, Plain, csv_drafts, json_drafts, read_chunks, split_lines
-from seeklog.cli.sending import Sending
+from seeklog.cli.opening import open_to_write
+from seeklog.cli.record_input import BadLine, Numbered, Reader, read_chunks, split_lines
 from seeklog.cli.show import amounts
 from seeklog.cli.show.kcat_format import unescape
-from seeklog.cli.show.progress import Progress
-from seeklog.cli.show.record_json import Headers
 from seeklog.cli.show.terminal import Terminal
+from seeklog.clock import SystemClock
+from seeklog.config import canonical_word
 from seeklog.errors import InvalidRecord, SeeklogError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
     from seeklog.cli.show.record_json import Draft
+    from seeklog.clients.producer import SendFuture
     from seeklog.store import Store
     from seeklog.topics.description import TopicDescription
 
@@ -35,6 +36,9 @@ CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 # Larger batches than a producer's usual ones: nobody waits for a single record here.
 BATCH_BYTES = 64 << 10
 COMPRESSION = "compression.type"
+WINDOW = 5000
+# A sleep is not much shorter than this, however short it was meant.
+NAP_S = 0.005
 # Warnings that come before or behind an error, of the same cause.
 _SAID_BY_THE_ERROR = (
     "records were not written",
@@ -45,8 +49,8 @@ _SAID_BY_THE_ERROR = (
 
 
 @verb
-@opening.directory
-@opening.topic
+@options.directory
+@options.topic
 @click.argument("file", metavar="[FILE|-]", default="-")
 @click.option("--json", "is_json", is_flag=True, help="Lines are JSON as cat writes it: key, value, headers, time.")
 @click.option("--csv", "is_csv", is_flag=True, help="CSV whose first row names the columns: key, value, header.NAME …")
@@ -101,11 +105,12 @@ def append(
     if is_csv and delimiter != "\\n":
         raise UsageError("--delimiter is for lines and JSON: CSV has its own")
     ends = unescape(delimiter, option="--delimiter")
-    plain = Plain(
+    pairs = [options.parse_pair(word, option="--header") for word in headers]
+    reader = Reader(
         key=None if key is None else key.encode("utf-8", "surrogateescape"),
         key_separator=None if key_sep is None else unescape(key_sep, option="--key-sep"),
         empty_is_null=empty_is_null,
-        headers=_parse_headers(headers),
+        headers=tuple((name, value.encode("utf-8", "surrogateescape")) for name, value in pairs),
     )
     names.check_topic_name(topic)
     names.check_not_internal(topic)
@@ -116,30 +121,36 @@ def append(
             terminal.say("type records, a line each; Ctrl-D ends it")
         config = None if compression is None else {COMPRESSION: compression}
         stack.enter_context(_told_once())
-        store = stack.enter_context(opening.open_to_write(directory, create=creates, background=True, config=config))
+        store = stack.enter_context(open_to_write(directory, create=creates, background=True, config=config))
         found = _find_topic(store, topic, creates=creates)
         _check_compression(found, compression)
         progress = stack.enter_context(terminal.progress(f"appending to {topic}", total=size, unit="bytes"))
         chunks = read_chunks(stream, read=progress.advance)
-        drafts: Iterator[Numbered]
         if is_csv:
-            drafts = csv_drafts(chunks, empty_is_null=empty_is_null, headers=plain.headers)
-        elif is_json:
-            drafts = json_drafts(
-                split_lines(chunks, delimiter=ends), empty_is_null=empty_is_null, headers=plain.headers
-            )
+            drafts = reader.read_csv(chunks)
         else:
-            drafts = plain.drafts(split_lines(chunks, delimiter=ends))
+            lines = split_lines(chunks, delimiter=ends)
+            drafts = reader.read_json(lines) if is_json else reader.read_lines(lines)
         producer = stack.enter_context(store.producer(batch_bytes=BATCH_BYTES))
-        sending = Sending(producer, topic, partition=partition, keep_partition=keep_partition, rate=rate)
-        _send_all(terminal, drafts, sending, value_most=_value_most(found))
+
+        def send(draft: Draft) -> SendFuture:
+            return producer.send(
+                topic,
+                draft.value,
+                key=draft.key,
+                headers=draft.headers,
+                timestamp_ms=draft.timestamp_ms,
+                partition=draft.partition if keep_partition else partition,
+            )
+
+        sending = Sending(send, rate=rate)
+        # A size that no record can have; compression may make any small enough.
+        value_most = found.config.max_message_bytes if found.config.compression_type == "none" else None
+        _send_all(terminal, drafts, sending, value_most=value_most)
     # Behind the close of the store, which has synced it.
-    terminal.say(_summary(sending.written, topic, progress))
-
-
-def _parse_headers(words: tuple[str, ...]) -> Headers:
-    pairs = (parse_pair(word, option="--header") for word in words)
-    return tuple((name, value.encode("utf-8", "surrogateescape")) for name, value in pairs)
+    records, seconds = amounts.counted(sending.written, "record"), progress.seconds
+    speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
+    terminal.say(f"appended {records} to {topic} ({amounts.size(progress.done)} in {amounts.span(seconds)}{speed})")
 
 
 @contextlib.contextmanager
@@ -167,20 +178,62 @@ def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
 
 
 def _check_compression(found: TopicDescription, compression: str | None) -> None:
-    own = next((value for word, value in found.configured.items() if word.replace("_", ".") == COMPRESSION), None)
+    own = {canonical_word(word): value for word, value in found.configured.items()}.get(COMPRESSION)
     if compression is not None and own not in (None, compression):
         raise UsageError(f"topic {found.name} is compressed with {own}; change that with: seeklog config, or leave it")
 
 
-def _value_most(found: TopicDescription) -> int | None:
-    """Return a size that no record can have; None where compression may make it small enough."""
-    return found.config.max_message_bytes if found.config.compression_type == "none" else None
+class Sending:
+    """Sends records, at most `rate` a second, and counts those that are written.
+
+    Futures settle in windows: while one window is sent, the one before it settles. So memory is bounded, an error is
+    found soon, and the count is exact also after a failure.
+    """
+
+    def __init__(self, send: Callable[[Draft], SendFuture], *, rate: float | None = None) -> None:
+        self.written = 0
+        self._send = send
+        self._sent: deque[SendFuture] = deque()
+        """Futures that have not settled. One leaves only after it has: Ctrl-C may come at any moment."""
+        self._rate = rate
+        self._clock = SystemClock()
+        self._began = self._clock.monotonic()
+
+    def send(self, draft: Draft) -> None:
+        """Send a record; raise an error of this record or of an earlier one."""
+        if self._rate is not None:
+            ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
+            if ahead > NAP_S:
+                self._clock.sleep(ahead)
+        self._sent.append(self._send(draft))
+        if len(self._sent) >= 2 * WINDOW:
+            self.finish(left=WINDOW)
+
+    def finish(self, *, left: int = 0) -> None:
+        """Settle all futures but the last `left`, and raise the first failure."""
+        failure = self.settle(left=left)
+        if failure is not None:
+            raise failure
+
+    def settle(self, *, left: int = 0) -> SeeklogError | None:
+        """Wait for all futures but the last `left`, and return the first failure."""
+        first: SeeklogError | None = None
+        while len(self._sent) > left:
+            failure = self._sent[0].exception()
+            self._sent.popleft()
+            if failure is None:
+                self.written += 1
+            else:
+                first = first or failure
+        return first
 
 
 def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, *, value_most: int | None) -> None:
     try:
         for number, draft in drafts:
-            _check_size(number, draft, value_most)
+            size = len(draft.value or b"") + len(draft.key or b"")
+            if value_most is not None and size > value_most:
+                raise BadLine(number, f"a record of {size:,} bytes; max.message.bytes of the topic is {value_most:,}")
             try:
                 sending.send(draft)
             except (InvalidRecord, TopicNotFound) as error:
@@ -188,35 +241,17 @@ def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, 
         sending.finish()
     except BadLine as error:
         sending.finish()
-        raise BadLine(
-            error.number, f"{error.reason}; written before it: {_count(sending.written)}, behind it: none"
-        ) from None
+        error.add_note(f"written before it: {amounts.counted(sending.written, 'record')}, behind it: none")
+        raise
     except KeyboardInterrupt:
         sending.settle()
-        terminal.stopped(f"stopped; written: {_count(sending.written)}")
+        terminal.stopped(f"stopped; written: {amounts.counted(sending.written, 'record')}")
         raise
     except SeeklogError as error:
         sending.settle()
         if sending.written:
-            error.add_note(f"written before that: {_count(sending.written)}")
+            error.add_note(f"written before that: {amounts.counted(sending.written, 'record')}")
         raise
-
-
-def _check_size(number: int, draft: Draft, most: int | None) -> None:
-    size = len(draft.value or b"") + len(draft.key or b"")
-    if most is not None and size > most:
-        raise BadLine(number, f"a record of {size:,} bytes; max.message.bytes of the topic is {most:,}")
-
-
-def _count(written: int) -> str:
-    return f"{written:,} record{'' if written == 1 else 's'}"
-
-
-def _summary(written: int, topic: str, progress: Progress) -> str:
-    seconds = progress.seconds
-    rate = f", {written / seconds:,.0f} a second" if written and seconds > 0 else ""
-    size = amounts.size(progress.done)
-    return f"appended {_count(written)} to {topic} ({size} in {amounts.span(seconds)}{rate})"
 
 
 @contextlib.contextmanager

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
+from typing import Any
+
 import click
 
-from seeklog.cli import completing, opening
+from seeklog.cli import completing, options
 from seeklog.cli.app import verb
-from seeklog.cli.option_types import parse_storage_options
+from seeklog.cli.opening import open_to_read
 from seeklog.cli.show import amounts
 from seeklog.cli.show.terminal import Terminal
+from seeklog.errors import UsageError
 
 
 @verb
-@opening.directory
+@options.directory
 @click.argument("target", metavar="TARGET", shell_complete=completing.directories)
 @click.argument("topics", metavar="[TOPIC]...", nargs=-1, shell_complete=completing.topics)
 @click.option(
@@ -26,7 +31,7 @@ from seeklog.cli.show.terminal import Terminal
 @click.option("--repair", is_flag=True, help="Copy files again that the archive has lost.")
 @click.option(
     "--storage-option",
-    "options",
+    "storage_options",
     multiple=True,
     metavar="NAME=VALUE",
     help="What fsspec needs for a URL: a key, an endpoint; may be repeated.",
@@ -39,7 +44,7 @@ def archive(
     verify: str,
     allow_gaps: bool,
     repair: bool,
-    options: tuple[str, ...],
+    storage_options: tuple[str, ...],
 ) -> None:
     """Copy the sealed segments of topics, by default of all, to a directory or a URL such as s3://bucket/path.
 
@@ -47,22 +52,32 @@ def archive(
     copied. What is in the archive stays, also when retention deletes it here, and nothing of it is overwritten. Read it
     as any store: seeklog cat TARGET TOPIC.
     """
-    storage_options = parse_storage_options(options)
-    with (
-        opening.open_to_read(directory) as store,
-        terminal.progress("archiving", unit="bytes") as bar,
-    ):
+    parsed = _parse_storage_options(storage_options)
+    with open_to_read(directory) as store, terminal.progress("archiving", unit="bytes") as bar:
         done = store.archive(
             target,
             topics=topics or None,
-            storage_options=storage_options or None,
+            storage_options=parsed or None,
             verify="size" if verify == "size" else "content",
             allow_gaps=allow_gaps,
             repair=repair,
             progress=bar.reach,
         )
-    copied = f"{done.copied_segments} segment{'' if done.copied_segments == 1 else 's'}"
     terminal.say(
-        f"copied {copied}, {amounts.size(done.copied_bytes)}, to {done.location} in {amounts.span(bar.seconds)}; "
-        f"{done.kept_segments} were there already"
+        f"copied {amounts.counted(done.copied_segments, 'segment')}, {amounts.size(done.copied_bytes)}, to "
+        f"{done.location} in {amounts.span(bar.seconds)}; {done.kept_segments} were there already"
     )
+
+
+def _parse_storage_options(words: Iterable[str]) -> dict[str, Any]:
+    """Return what fsspec is given: text, but for true, false, and JSON in braces or brackets."""
+    found: dict[str, Any] = {}
+    for text in words:
+        name, value = options.parse_pair(text, option="--storage-option")
+        is_json = value in ("true", "false") or value[:1] in ("{", "[")
+        try:
+            found[name] = json.loads(value) if is_json else value
+        except ValueError:
+            # The value may be a secret.
+            raise UsageError(f"--storage-option {name}: what begins with a brace must be JSON") from None
+    return found

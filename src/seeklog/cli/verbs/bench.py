@@ -1,23 +1,44 @@
-"""`seeklog bench`."""
+"""`seeklog bench`: rates and waiting times of a log on this machine, in a few seconds.
+
+A result is kept beside the user's other state, so that the next one has something to be compared with. It says how this
+disk and this machine do; `python -m bench` in seeklog's source compares with others.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import os
+import random
 import tempfile
-import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from time import perf_counter
+from typing import Any, TypeVar
 
 import click
 
-from seeklog.cli import completing
+import seeklog
+from seeklog.cli import completing, options
 from seeklog.cli.app import verb
 from seeklog.cli.show import amounts
-from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.rows import Column, write_rows
 from seeklog.cli.show.terminal import Terminal
+from seeklog.config import LogConfig
+from seeklog.log import Log
+from seeklog.record.record import Record
 
+Item = TypeVar("Item")
+# What one work came to: how many a second, and how many microseconds one of them took.
+Figure = dict[str, Any]
 
-def _rate(value: Any) -> str:
-    return f"{value:,.0f} /s"
+VALUE_BYTES = 100
+BATCH = 500
+KEYS = 1000
+START_MS = 1_767_225_600_000
+# A work of many small steps ends after this long, or after so many.
+STEPS_S = 1.0
+STEPS_MOST = 20_000
 
 
 def _span(value: Any) -> str:
@@ -30,7 +51,7 @@ def _change(value: Any) -> str:
 
 COLUMNS = (
     Column("work"),
-    Column("per_second", "rate", shown=_rate, is_right=True),
+    Column("per_second", "rate", shown=lambda rate: f"{rate:,.0f} /s", is_right=True),
     Column("p50_us", "p50", shown=_span, is_right=True),
     Column("p99_us", "p99", shown=_span, is_right=True),
     Column("change", "to the last run", shown=_change, is_right=True),
@@ -42,39 +63,125 @@ COLUMNS = (
 @click.option(
     "--records", "-n", type=click.IntRange(1000, 10_000_000), default=300_000, show_default=True, help="How many."
 )
-@formats
-def bench(terminal: Terminal, where: str | None, records: int, row_format: str | None, as_json: bool) -> None:
+@options.rows
+def bench(terminal: Terminal, where: str | None, records: int, row_format: str | None) -> None:
     """Measure appends, scans and seeks on this machine, with half and 99 % of the waiting times, in some seconds.
 
     Works in a temporary directory, in DIR if that is given, to measure the disk that it lies on, and removes it. The
     result is compared with that of the last run. Other work on the machine shows.
     """
-    from seeklog.cli.measuring import Figure, keep_run, measure, read_last_run
-
-    before = read_last_run(records=records)
-    figures: list[Figure] = []
-    started = time.perf_counter()
+    before = _read_last_run(records=records)
+    started = perf_counter()
     with (
         tempfile.TemporaryDirectory(prefix="seeklog-bench-", dir=where) as directory,
         terminal.progress("measuring", total=6, unit="works") as bar,
     ):
-        for figure in measure(Path(directory), records=records, began=terminal.detail):
+        figures = []
+        for figure in _measure(Path(directory), records=records, began=terminal.detail):
             figures.append(figure)
             bar.advance()
-    rows = [
-        {
-            "work": each.work,
-            "unit": each.unit,
-            "per_second": round(each.per_second, 1),
-            "p50_us": None if each.p50_us is None else round(each.p50_us, 2),
-            "p99_us": None if each.p99_us is None else round(each.p99_us, 2),
-            "change": round(each.per_second / before[each.work] - 1, 4) if before.get(each.work) else None,
-        }
-        for each in figures
-    ]
-    write_rows(terminal, COLUMNS, rows, row_format=row_format, as_json=as_json)
-    terminal.say(f"{amounts.count(records)} records of 100 bytes, in {amounts.span(time.perf_counter() - started)}")
+    rows = []
+    for figure in figures:
+        last = before.get(figure["work"])
+        rows.append(figure | {"change": round(figure["per_second"] / last - 1, 4) if last else None})
+    write_rows(terminal, COLUMNS, rows, row_format=row_format)
+    terminal.say(f"{amounts.count(records)} records of 100 bytes, in {amounts.span(perf_counter() - started)}")
     try:
-        keep_run(figures, records=records)
+        _keep_run(figures, records=records)
     except OSError as error:
         terminal.say(f"the result is not kept for the next run: {error.strerror}")
+
+
+# ---------------------------------------------------------------- the works
+
+
+def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> Iterator[Figure]:
+    """Do each work in a directory of its own, and yield what it came to; `began` is told what is done next."""
+    random_numbers = random.Random(7)
+    batches = _batches(records, random_numbers)
+    path = directory / "log"
+    with Log(path, config=LogConfig(flush="os", retention_ms=-1), background=False) as log:
+        began("append")
+        append = log.append_many
+        yield _timed(f"append, {BATCH} a batch", "records", batches, lambda each: len(append(each)), limit_s=math.inf)
+        log.flush()
+        began("scan")
+        started = perf_counter()
+        read = sum(len(chunk) for chunk in log.scan_chunks())
+        rate = read / (perf_counter() - started)
+        yield {"work": "scan", "unit": "records", "per_second": round(rate, 1), "p50_us": None, "p99_us": None}
+        offsets = [random_numbers.randrange(records) for _ in range(STEPS_MOST)]
+        began("read by offset")
+        yield _timed("read one by offset", "reads", offsets, lambda at: len(list(log.read(at, max_records=1))))
+        began("seek by time")
+        times = [START_MS + at for at in offsets]
+        yield _timed("find an offset by time", "seeks", times, lambda at: int(log.offset_at_time(at) is not None))
+        began("look up keys")
+        log.latest_for_key(b"none")  # makes what later lookups go by
+        keys = [b"key-%d" % (at % KEYS) for at in offsets]
+        yield _timed("latest record of a key", "lookups", keys, lambda key: int(log.latest_for_key(key) is not None))
+    began("durable appends")
+    with Log(directory / "durable", config=LogConfig(flush="batch"), background=False) as log:
+
+        def append_one(number: int) -> int:
+            log.append(b"%0*d" % (VALUE_BYTES, number))
+            return 1
+
+        yield _timed("append one, durable", "records", range(STEPS_MOST), append_one)
+
+
+def _batches(records: int, numbers: random.Random) -> Iterator[list[Record]]:
+    values = [numbers.randbytes(VALUE_BYTES) for _ in range(BATCH)]
+    for first in range(0, records, BATCH):
+        yield [
+            Record(value=values[at % BATCH], key=b"key-%d" % (at % KEYS), timestamp_ms=START_MS + at)
+            for at in range(first, min(first + BATCH, records))
+        ]
+
+
+def _timed(
+    work: str, unit: str, items: Iterable[Item], step: Callable[[Item], int], *, limit_s: float = STEPS_S
+) -> Figure:
+    spans: list[float] = []
+    done = 0
+    began = perf_counter()
+    for item in items:
+        started = perf_counter()
+        done += step(item)
+        ended = perf_counter()
+        spans.append(ended - started)
+        if ended - began > limit_s:
+            break
+    spans.sort()
+    rate = done / sum(spans)
+    p50_us, p99_us = (round(spans[math.ceil(share * len(spans)) - 1] * 1e6, 2) for share in (0.5, 0.99))
+    return {"work": work, "unit": unit, "per_second": round(rate, 1), "p50_us": p50_us, "p99_us": p99_us}
+
+
+# ---------------------------------------------------------------- the last run
+
+
+def _last_run_path() -> Path:
+    home = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return Path(home) / "seeklog" / "bench.json"
+
+
+def _read_last_run(*, records: int) -> dict[str, float]:
+    """Return how many a second each work came to the last time, with as many records; nothing if that is not known."""
+    try:
+        found = json.loads(_last_run_path().read_bytes())
+        if found["records"] != records:
+            return {}
+        return {str(each["work"]): float(each["per_second"]) for each in found["figures"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _keep_run(figures: Sequence[Figure], *, records: int) -> None:
+    """Keep a result for the next run to be compared with."""
+    path = _last_run_path()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    written = path.with_name(f"{path.name}.{os.getpid()}")
+    result = {"version": seeklog.__version__, "records": records, "figures": figures}
+    written.write_text(json.dumps(result, indent=2) + "\n")
+    written.replace(path)

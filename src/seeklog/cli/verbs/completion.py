@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import click
+from click.shell_completion import get_completion_class
 
 from seeklog.cli import completing
 from seeklog.cli.app import app, verb
@@ -28,6 +29,10 @@ def completion(terminal: Terminal, shell: str | None) -> None:
     chosen = shell or os.path.basename(os.environ.get("SHELL", ""))
     if chosen not in completing.SHELLS:
         raise UsageError(f"which shell? say {', '.join(completing.SHELLS[:-1])} or {completing.SHELLS[-1]}")
-    terminal.write(completing.script(app, chosen))
+    kind = get_completion_class(chosen)
+    assert kind is not None
+    made = kind(app, {}, "seeklog", completing.VARIABLE)
+    # Not `source()`, which starts a bash first to ask for its version.
+    terminal.write(made.source_template % made.source_vars())
     if terminal.shows_tables:
         terminal.say(f"to have it in each new shell: {_WHERE[chosen]}")

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import click
 
+from seeklog import names
+from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
 from seeklog.cli.show import amounts
+from seeklog.cli.show.dissection import Wish, dissect_log, is_log
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.rows import json_line
+from seeklog.cli.show.side_files import dissect_side, is_dumpable
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import INT64_MAX, utc_option
+from seeklog.config import INT64_MAX
 from seeklog.errors import NotALog, UsageError
 
-_COLORS = {"damage": "1;31", "gap": "33", "summary": "1", "record": "0"}
+_COLORS = {"damage": "1;31", "gap": "33", "summary": "1"}
 
 
 @verb
@@ -29,7 +33,7 @@ _COLORS = {"damage": "1;31", "gap": "33", "summary": "1", "record": "0"}
 @click.option("--to", "stop", type=click.IntRange(0), default=None, help="Batches below this offset.")
 @click.option("--deep", is_flag=True, help="All of it: --records and --index.")
 @click.option("--summary", "is_short", is_flag=True, help="Damage and one line for each file, no more.")
-@utc_option
+@options.utc
 @click.option("--json", "as_json", is_flag=True, help="JSON lines, as in a pipe.")
 @click.option("--format", "row_format", type=click.Choice(("text", "jsonl")), help="By default text on a terminal.")
 def dump(
@@ -51,8 +55,6 @@ def dump(
     Reads any Kafka broker's .log .index .timeindex .txnindex .snapshot and checkpoints as they are, seeklog's own
     files, and whole directories of them. Behind damage it goes on with the next whole batch, and exits with 3.
     """
-    from seeklog.cli.show.dissection import Wish
-
     if stop is not None and stop <= start:
         raise UsageError(f"--to {stop} must be above --from {start}")
     wish = Wish(records=records or deep, hex=as_hex, start=start, stop=INT64_MAX if stop is None else stop, utc=utc)
@@ -64,38 +66,24 @@ def dump(
             terminal.write(f"{neutral(path)}\n")
         for part in _parts(path, wish):
             damages += part["what"] == "damage" or part.get("proved") is False
-            if is_short and part["what"] not in ("damage", "summary"):
-                continue
-            if as_lines:
-                terminal.write(json_line({"file": path} | part) + "\n")
-            else:
-                terminal.write(_line(part, colors=terminal.has_colors) + "\n")
-    terminal.say(f"looked into {len(paths)} file{'s' if len(paths) != 1 else ''}: {_found(damages)}")
+            if not is_short or part["what"] in ("damage", "summary"):
+                line = json_line({"file": path} | part) if as_lines else _line(part, colors=terminal.has_colors)
+                terminal.write(line + "\n")
+    terminal.say(f"looked into {amounts.counted(len(paths), 'file')}: {_found(damages)}")
     return Exit.DAMAGE if damages else None
 
 
 def _found(damages: int) -> str:
-    return "no damage" if not damages else f"{damages} damaged place{'s' if damages > 1 else ''}"
+    return amounts.counted(damages, "damaged place") if damages else "no damage"
 
 
-def _parts(path: str, wish: Any) -> Iterator[dict[str, Any]]:
-    from seeklog.cli.show.dissection import dissect_log, is_log
-    from seeklog.cli.show.side_files import dissect_side
-
-    name = os.path.basename(path)
-    if not is_log(name):
-        found = dissect_side(path, utc=wish.utc)
-        if found is not None:
-            yield from found
-            return
-    yield from dissect_log(path, wish)
+def _parts(path: str, wish: Wish) -> Iterator[dict[str, Any]]:
+    found = None if is_log(os.path.basename(path)) else dissect_side(path, utc=wish.utc)
+    return dissect_log(path, wish) if found is None else found
 
 
 def _files(word: str, *, with_index: bool) -> Iterator[str]:
     """Yield the files that a word names: itself, or those of a directory and of the partitions in it."""
-    from seeklog import names
-    from seeklog.cli.show.side_files import is_dumpable
-
     if os.path.isfile(word):
         yield word
         return
@@ -118,23 +106,17 @@ def _files(word: str, *, with_index: bool) -> Iterator[str]:
 
 def _line(part: dict[str, Any], *, colors: bool) -> str:
     what = part["what"]
-    shape = _SHAPES.get(what, _plain)
-    text = neutral(shape(part))
-    style = _COLORS.get(what) if part.get("proved") is not False else _COLORS["damage"]
-    return f"  \x1b[{style}m{text}\x1b[0m" if colors and style not in (None, "0") else f"  {text}"
+    text = neutral(_SHAPES.get(what, _plain)(part))
+    style = _COLORS["damage"] if part.get("proved") is False else _COLORS.get(what)
+    return f"  \x1b[{style}m{text}\x1b[0m" if colors and style else f"  {text}"
 
 
 def _batch(part: dict[str, Any]) -> str:
+    first = part["base_offset"]
     if part["magic"] != 2:
-        where = f"offset {part['base_offset']}  @{part['position']}  {part['size']} B"
-        return f"{where}  magic {part['magic']}: {part['detail']}"
-    offsets = (
-        f"{part['base_offset']}"
-        if part["base_offset"] == part["last_offset"]
-        else (f"{part['base_offset']}-{part['last_offset']}")
-    )
+        return f"offset {first}  @{part['position']}  {part['size']} B  magic {part['magic']}: {part['detail']}"
     words = [
-        f"offset {offsets}",
+        f"offset {first}" + (f"-{part['last_offset']}" if part["last_offset"] != first else ""),
         f"@{part['position']}",
         f"{part['size']} B",
         f"{part['records']} record{'s' if part['records'] != 1 else ''}",
@@ -161,22 +143,10 @@ def _record(part: dict[str, Any]) -> str:
     return f"  {part['offset']}  {json_line(rest)}"
 
 
-def _field(part: dict[str, Any]) -> str:
-    return f"  {part['position']:08x}  {part['bytes']:<24}  {part['name']:<18} {part['value']}"
-
-
-def _bytes(part: dict[str, Any]) -> str:
-    return f"  {part['position']:08x}  {part['bytes']:<48} {part['text']}"
-
-
 def _damage(part: dict[str, Any]) -> str:
     place = "" if part["position"] is None else f" at byte {part['position']}"
     size = f", {part['size']} B" if "size" in part else ""
     return f"DAMAGE{place}{size}: {part['kind']}: {part['detail']}"
-
-
-def _gap(part: dict[str, Any]) -> str:
-    return f"gap: offsets {part['from']} to {part['to']} are not here"
 
 
 def _entry(part: dict[str, Any]) -> str:
@@ -186,25 +156,19 @@ def _entry(part: dict[str, Any]) -> str:
 
 
 def _summary(part: dict[str, Any]) -> str:
-    size = amounts.size(part["size"])
-    if "batches" not in part:
-        rest = f", {part['entries']} entries" if "entries" in part else ""
-        return f"= {size}{rest}, {_found(part['damages'])}"
-    words = [size, amounts.counted(part["batches"], "batch", "batches"), amounts.counted(part["records"], "record")]
-    if part["old_batches"]:
-        words.append(f"{part['old_batches']:,} of an old format")
-    if part["first_offset"] is not None:
-        words.append(f"offsets {part['first_offset']} to {part['next_offset'] - 1}")
-    words += [f"{count} {codec}" for codec, count in part["codecs"].items()]
-    if part["ratio"] is not None and part["ratio"] != 1:
-        words.append(f"ratio {part['ratio']}")
-    for name, word in (
-        ("missing_offsets", "offsets missing"),
-        ("late_batches", "out of order"),
-        ("producers", "producers"),
-    ):
-        if part[name]:
-            words.append(f"{part[name]} {word}")
+    words = [amounts.size(part["size"])]
+    if "batches" in part:
+        words += [amounts.counted(part["batches"], "batch", "batches"), amounts.counted(part["records"], "record")]
+        if part["old_batches"]:
+            words.append(f"{part['old_batches']:,} of an old format")
+        if part["first_offset"] is not None:
+            words.append(f"offsets {part['first_offset']} to {part['next_offset'] - 1}")
+        words += [f"{count} {codec}" for codec, count in part["codecs"].items()]
+        if part["ratio"] is not None and part["ratio"] != 1:
+            words.append(f"ratio {part['ratio']}")
+        words += [f"{part[name]} {word}" for name, word in _COUNTED.items() if part[name]]
+    elif "entries" in part:
+        words.append(f"{part['entries']} entries")
     return f"= {', '.join(words)}, {_found(part['damages'])}"
 
 
@@ -212,13 +176,14 @@ def _plain(part: dict[str, Any]) -> str:
     return f"{part['what']}  " + "  ".join(f"{name} {value}" for name, value in part.items() if name != "what")
 
 
-_SHAPES = {
+_COUNTED = {"missing_offsets": "offsets missing", "late_batches": "out of order", "producers": "producers"}
+_SHAPES: dict[str, Callable[[dict[str, Any]], str]] = {
     "batch": _batch,
     "record": _record,
-    "field": _field,
-    "bytes": _bytes,
+    "field": "  {position:08x}  {bytes:<24}  {name:<18} {value}".format_map,
+    "bytes": "  {position:08x}  {bytes:<48} {text}".format_map,
     "damage": _damage,
-    "gap": _gap,
+    "gap": "gap: offsets {from} to {to} are not here".format_map,
     "entry": _entry,
     "summary": _summary,
 }

@@ -6,36 +6,35 @@ import os
 
 import click
 
-from seeklog.cli import opening, selection
+from seeklog.cli import options, selection
 from seeklog.cli.app import verb
+from seeklog.cli.opening import open_to_read
+from seeklog.cli.selection import Ranges
 from seeklog.cli.show import amounts
 from seeklog.cli.show.exporting import FORMATS, export_parquet, export_text
 from seeklog.cli.show.outfile import whole_file
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 from seeklog.record.arrow import import_pyarrow
 
 
 @verb
-@opening.directory
-@opening.topic
+@options.directory
+@options.topic
 @click.option("--output", "-o", "path", required=True, metavar="FILE", help="Where to write; its ending is the format.")
 @click.option("--parquet", "chosen", flag_value="parquet", help="As Parquet, whatever the ending.")
 @click.option("--csv", "chosen", flag_value="csv", help="As CSV.")
 @click.option("--jsonl", "chosen", flag_value="jsonl", help="As JSON lines, which append --json takes.")
-@selection.range_options
+@selection.ranges
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
-@utc_option
+@options.utc
 def export(
     terminal: Terminal,
     directory: str,
     topic: str,
     path: str,
     chosen: str | None,
-    partitions: tuple[int, ...],
-    starts: tuple[str, ...],
-    stops: tuple[str, ...],
+    ranges: Ranges,
     force: bool,
     utc: bool,
 ) -> None:
@@ -47,20 +46,20 @@ def export(
     chosen = chosen or _by_ending(path)
     if chosen == "parquet":
         import_pyarrow()
-    with opening.open_to_read(directory) as store:
-        ranges = selection.find_ranges(store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc)
-        total = sum(max(0, each.stop - each.start) for each in ranges)
+    with open_to_read(directory) as store:
+        found = ranges.find(store, topic, utc=utc)
+        total = sum(max(0, each.stop - each.start) for each in found)
         with (
             terminal.progress(f"exporting {topic}", total=total) as progress,
             whole_file(path, replaces=force) as file,
         ):
             if chosen == "parquet":
-                export_parquet(file, ranges, topic=topic, count=progress.advance)
+                export_parquet(file, found, topic=topic, count=progress.advance)
             else:
-                export_text(file, ranges, chosen=chosen, utc=utc, count=progress.advance)
+                export_text(file, found, chosen=chosen, utc=utc, count=progress.advance)
     size = amounts.size(os.path.getsize(path))
     terminal.say(
-        f"wrote {progress.done:,} record{'' if progress.done == 1 else 's'} of {topic} to {path} "
+        f"wrote {amounts.counted(progress.done, 'record')} of {topic} to {path} "
         f"({size} in {amounts.span(progress.seconds)})"
     )
 

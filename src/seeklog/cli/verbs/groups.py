@@ -1,4 +1,4 @@
-"""`seeklog groups`."""
+"""Verbs about consumer groups: `seeklog groups`, `lag` and `reset`."""
 
 from __future__ import annotations
 
@@ -7,70 +7,68 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
-from seeklog.cli.consent import consent_options
+from seeklog.cli.opening import open_to_plan, open_to_read, open_to_write
+from seeklog.cli.options import Consent
+from seeklog.cli.selection import offsets_at
 from seeklog.cli.show import amounts
-from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
+from seeklog.cli.times import parse_place
 from seeklog.errors import GroupInUse, UsageError
+from seeklog.names import TopicPartition
 
 if TYPE_CHECKING:
+    from seeklog.groups.description import GroupDescription
     from seeklog.store import Store
 
+_END_AND_LAG = (count_column("end"), count_column("lag"))
+_COMMITTED = (*PARTITION, count_column("committed"), *_END_AND_LAG)
+_LAST_COMMIT = Column("committed_at", "last commit")
 LISTED = (
     Column("group"),
     Column("members", is_right=True),
     Column("topics", shown=lambda topics: ", ".join(topics)),
     Column("partitions", is_right=True),
-    Column("lag", shown=amounts.count, is_right=True),
-    Column("committed_at", "last commit"),
+    count_column("lag"),
+    _LAST_COMMIT,
 )
-DESCRIBED = (
-    Column("topic"),
-    Column("partition", is_right=True),
-    Column("committed", shown=amounts.count, is_right=True),
-    Column("end", shown=amounts.count, is_right=True),
-    Column("lag", shown=amounts.count, is_right=True),
-    Column("committed_at", "last commit"),
-    Column("metadata"),
-    Column("member"),
-)
+DESCRIBED = (*_COMMITTED, _LAST_COMMIT, Column("metadata"), Column("member"))
+BEHIND = (Column("group"), *_COMMITTED, Column("member"))
+CHANGED = (*PARTITION, count_column("old"), count_column("new"), *_END_AND_LAG)
 
 
 @verb
-@opening.directory
-@opening.optional_group
+@options.directory
+@options.optional_group
 @click.option("--delete", "is_doomed", is_flag=True, help="Delete the group with its offsets.")
-@consent_options
-@utc_option
-@formats
+@options.consent
+@options.utc
+@options.rows
 def groups(
     terminal: Terminal,
     directory: str,
     group: str | None,
     is_doomed: bool,
-    is_dry: bool,
-    is_agreed: bool,
+    consent: Consent,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> None:
     """List the consumer groups of a store, or show one: its offsets, how far it is behind, and who reads.
 
     With --delete the group goes, with all that it has committed; asks first. A group that has members stays.
     """
     if is_doomed:
-        _delete(terminal, directory, group, is_dry=is_dry, is_agreed=is_agreed)
+        _delete(terminal, directory, group, consent)
         return
-    with opening.open_to_read(directory) as store:
-        rows = _listed(store, utc) if group is None else _described(store, group, utc)
-        columns = LISTED if group is None else DESCRIBED
-        if group is None and not store.groups():
+    with open_to_read(directory) as store:
+        if group is not None:
+            write_rows(terminal, DESCRIBED, _described(store, group, utc), row_format=row_format)
+        elif store.groups():
+            write_rows(terminal, LISTED, _listed(store, utc), row_format=row_format)
+        else:
             terminal.say("no group has committed anything here")
-            return
-        write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
 
 
 def _listed(store: Store, utc: bool) -> Iterator[dict[str, Any]]:
@@ -88,9 +86,9 @@ def _listed(store: Store, utc: bool) -> Iterator[dict[str, Any]]:
 
 
 def _described(store: Store, group: str, utc: bool) -> Iterator[dict[str, Any]]:
-    committed = {(at.topic, at.partition): each for at, each in store.describe_group(group).committed.items()}
+    committed = store.describe_group(group).committed
     for lag in store.lag(group):
-        one = committed.get((lag.topic, lag.partition))
+        one = committed.get(TopicPartition(lag.topic, lag.partition))
         yield {
             "topic": lag.topic,
             "partition": lag.partition,
@@ -104,24 +102,101 @@ def _described(store: Store, group: str, utc: bool) -> Iterator[dict[str, Any]]:
         }
 
 
-def _delete(terminal: Terminal, directory: str, group: str | None, *, is_dry: bool, is_agreed: bool) -> None:
+def _delete(terminal: Terminal, directory: str, group: str | None, consent: Consent) -> None:
     if group is None:
         raise UsageError("--delete takes the name of a group")
-    opening.check_can_be_written(directory)
-    with opening.open_to_read(directory) as store:
-        described = store.describe_group(group)
-    check_idle(group, len(described.members))
+    with open_to_plan(directory) as store:
+        described = _describe_idle(store, group)
     what = f"group {group} with its offsets in {len(described.committed)} partitions"
-    if is_dry:
-        terminal.tell(f"would delete {what}")
+    if consent.to(terminal, f"delete {what}", is_answer=True):
+        with open_to_write(directory) as store:
+            store.delete_group(group)
+        terminal.say(f"deleted {what}")
+
+
+def _describe_idle(store: Store, group: str) -> GroupDescription:
+    """Describe a group, or refuse it if it has members, before the user is asked."""
+    described = store.describe_group(group)
+    if described.members:
+        raise GroupInUse(f"{group} has {len(described.members)} members that consume; stop them first")
+    return described
+
+
+@verb
+@options.directory
+@options.optional_group
+@options.rows
+def lag(terminal: Terminal, directory: str, group: str | None, row_format: str | None) -> None:
+    """Show how far a group, or each of them, is behind: offsets between what it has committed and the end.
+
+    A partition that a member reads and that has no commit yet counts from its start.
+    """
+    with open_to_read(directory) as store:
+        rows: list[dict[str, Any]] = [
+            {
+                "group": name,
+                "topic": each.topic,
+                "partition": each.partition,
+                "committed": each.committed,
+                "end": each.high_watermark,
+                "lag": each.lag,
+                "member": each.member_id,
+            }
+            for name in (store.groups() if group is None else [group])
+            for each in store.lag(name)
+        ]
+    write_rows(terminal, BEHIND, rows, row_format=row_format)
+    behind = sum(row["lag"] for row in rows)
+    terminal.say(f"{amounts.count(behind)} records behind in {len(rows)} partitions")
+
+
+@verb
+@options.directory
+@options.group
+@options.topic
+@click.option("--to", "to", required=True, metavar="PLACE", help="An offset, -N, start, end or @TIME, such as @-15m.")
+@options.partitions
+@options.consent
+@options.utc
+@options.rows
+def reset(
+    terminal: Terminal,
+    directory: str,
+    group: str,
+    topic: str,
+    to: str,
+    partitions: tuple[int, ...],
+    consent: Consent,
+    utc: bool,
+    row_format: str | None,
+) -> None:
+    """Set where a group reads on in a topic; shows old and new offsets, and asks.
+
+    The place is found in each partition: @-1h is the first record of the last hour, -100 a hundred before the end. The
+    members of the group must have stopped.
+    """
+    wanted = parse_place(to, utc=utc)
+    with open_to_plan(directory) as store:
+        old = _describe_idle(store, group).offsets
+        new = {TopicPartition(topic, at): offset for at, offset in offsets_at(store, topic, partitions, wanted).items()}
+        rows = [
+            {
+                "topic": topic,
+                "partition": at.partition,
+                "old": old.get(at),
+                "new": offset,
+                "end": (end := store.log(topic, at.partition).high_watermark),
+                "lag": end - offset,
+            }
+            for at, offset in new.items()
+        ]
+    write_rows(terminal, CHANGED, rows, row_format=row_format)
+    changed = sum(old.get(at) != offset for at, offset in new.items())
+    if not changed:
+        terminal.say(f"{group} is there already; nothing was changed")
         return
-    terminal.confirm(f"Delete {what}?", is_agreed=is_agreed)
-    with opening.open_to_write(directory) as store:
-        store.delete_group(group)
-    terminal.say(f"deleted {what}")
-
-
-def check_idle(group: str, members: int) -> None:
-    """Refuse before anything is asked what would be refused afterwards."""
-    if members:
-        raise GroupInUse(f"{group} has {members} members that consume; stop them first")
+    what = f"{group} in {amounts.counted(changed, 'partition')} of {topic}"
+    if consent.to(terminal, f"set {what}"):
+        with open_to_write(directory) as store:
+            store.commit_offsets(group, new)
+        terminal.say(f"set {what}")

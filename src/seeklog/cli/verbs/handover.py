@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
-from seeklog.cli.consent import consent_options
 from seeklog.cli.exits import Exit
-from seeklog.cli.option_types import parse_config
+from seeklog.cli.opening import check_can_be_written
+from seeklog.cli.options import Consent
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.outfile import whole_file
-from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.rows import PARTITION, Column, write_rows
 from seeklog.cli.show.terminal import Terminal
 from seeklog.config import LogConfig
 from seeklog.errors import UsageError
@@ -26,48 +25,34 @@ from seeklog.errors import UsageError
 if TYPE_CHECKING:
     from seeklog.handover.plan import Step
 
-COLUMNS = (
-    Column("action"),
-    Column("topic"),
-    Column("partition", is_right=True),
-    Column("setting"),
-    Column("value"),
-    Column("file"),
-    Column("detail"),
-)
+COLUMNS = (Column("action"), *PARTITION, *map(Column, ("setting", "value", "file", "detail")))
+OF_NEW = ("kafka_version", "node_id", "properties")
+OF_INTO = ("metadata", "group_offsets")
 
 
 @verb
-@opening.directory
+@options.directory
 @click.option("--to-kafka", is_flag=True, help="Prepare DIR for a broker: as a new cluster, or with --into.")
 @click.option("--from-kafka", is_flag=True, help="Report what a broker changed in DIR, and take it back.")
 @click.option("--kafka-version", metavar="VERSION", help="The version of the new cluster.  [default: 4.3]")
 @click.option("--node-id", type=int, help="The id of the new cluster's node.  [default: 1]")
 @click.option("--listener", metavar="HOST:PORT", help="Where the broker listens.  [default: 127.0.0.1:9092]")
 @click.option("--properties", metavar="FILE", help="Write server.properties there, too.")
-@click.option("--into", "data_dir", metavar="DATA_DIR", help="Copy into the directory of a cluster's stopped broker.")
-@click.option("--metadata", "metadata_dir", metavar="DIR", help="With --into: where __cluster_metadata-0 lies.")
+@click.option("--into", metavar="DATA_DIR", help="Copy into the directory of a cluster's stopped broker.")
+@click.option("--metadata", metavar="DIR", help="With --into: where __cluster_metadata-0 lies.")
 @click.option("--group-offsets", metavar="FILE", help="With --into: where the offsets of groups are written.")
 @click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="Holds for topics that say nothing else.")
-@consent_options
-@formats
+@options.consent
+@options.rows
 def handover(
     terminal: Terminal,
     directory: str,
     to_kafka: bool,
     from_kafka: bool,
-    kafka_version: str | None,
-    node_id: int | None,
-    listener: str | None,
-    properties: str | None,
-    data_dir: str | None,
-    metadata_dir: str | None,
-    group_offsets: str | None,
     words: tuple[str, ...],
-    is_agreed: bool,
-    is_dry: bool,
+    consent: Consent,
     row_format: str | None,
-    as_json: bool,
+    **given: Any,
 ) -> int | None:
     """Hand a store over to a Kafka broker, or take it back.
 
@@ -82,34 +67,24 @@ def handover(
     """
     if to_kafka == from_kafka:
         raise UsageError("say which way: --to-kafka or --from-kafka")
-    opening.check_can_be_written(directory)
-    given: dict[str, object] = {
-        "--into": data_dir,
-        "--metadata": metadata_dir,
-        "--group-offsets": group_offsets,
-        "--kafka-version": kafka_version,
-        "--node-id": node_id,
-        "--properties": properties,
-        "--listener": listener,
-    }
-    _check_options(given, from_kafka=from_kafka, is_into=data_dir is not None)
-    run = _Run(terminal, directory, LogConfig.from_mapping(parse_config(words)), is_agreed, is_dry, row_format, as_json)
+    check_can_be_written(directory)
+    others: tuple[str, ...]
+    if from_kafka:
+        way, others = "--from-kafka", ("into", *OF_INTO, *OF_NEW, "listener")
+    elif given["into"] is not None:
+        way, others = "--into", OF_NEW
+    else:
+        way, others = "a new cluster, which has no --into", OF_INTO
+    for name in others:
+        if given[name] is not None:
+            raise UsageError(f"--{name.replace('_', '-')} does not go with {way}; leave it out")
+    run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(words)), consent, row_format)
     if from_kafka:
         return _take_back(run)
-    if data_dir is not None:
-        return _copy_into(run, data_dir, metadata_dir, group_offsets, listener)
-    return _hand_over_in_place(run, kafka_version, node_id, listener, properties)
-
-
-def _check_options(given: Mapping[str, object], *, from_kafka: bool, is_into: bool) -> None:
-    """Refuse options of another way than the one that was chosen."""
-    of_into = ("--metadata", "--group-offsets")
-    of_new = ("--kafka-version", "--node-id", "--properties")
-    refused = tuple(given) if from_kafka else of_new if is_into else of_into
-    for option in refused:
-        if given[option] is not None:
-            way = "--from-kafka" if from_kafka else "--into" if is_into else "a new cluster, which has no --into"
-            raise UsageError(f"{option} does not go with {way}; leave it out")
+    if given["into"] is not None:
+        return _copy_into(run, given["into"], given["metadata"], given["group_offsets"], given["listener"])
+    _hand_over_in_place(run, given["kafka_version"], given["node_id"], given["listener"], given["properties"])
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,27 +94,21 @@ class _Run:
     terminal: Terminal
     directory: str
     config: LogConfig
-    is_agreed: bool
-    is_dry: bool
+    consent: Consent
     row_format: str | None
-    as_json: bool
 
     def show(self, steps: Iterable[Step]) -> None:
         rows = [step.row() for step in steps]
         shown = [column for column in COLUMNS if any(row[column.name] is not None for row in rows)]
-        write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format, as_json=self.as_json)
+        write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format)
 
     def may_do(self, what: str) -> bool:
-        if self.is_dry or not (self.is_agreed or sys.stdin.isatty()):
-            self.terminal.say(f"would {what}; nothing was changed. Do it with --yes")
-            return False
-        self.terminal.confirm(f"This would {what}. Do it?", is_agreed=self.is_agreed)
-        return True
+        return self.consent.to_plan(self.terminal, f"would {what}", question=f"This would {what}")
 
 
 def _hand_over_in_place(
     run: _Run, kafka_version: str | None, node_id: int | None, listener: str | None, properties: str | None
-) -> int | None:
+) -> None:
     from seeklog.handover.in_place import LATEST_VERSION, Broker, hand_over_in_place, plan_in_place
     from seeklog.handover.properties import COMMAND, DEFAULT_LISTENER, Listener
 
@@ -153,9 +122,9 @@ def _hand_over_in_place(
         raise UsageError(f"{properties} is there already; name another file")
     plan = plan_in_place(run.directory, broker=broker, config=run.config)
     run.show(plan.steps())
-    count = len(plan.store.partitions)
-    if not run.may_do(f"prepare {run.directory}, with {_counted(count, 'partition')}, for a new cluster"):
-        return None
+    partitions = amounts.counted(len(plan.store.partitions), "partition")
+    if not run.may_do(f"prepare {run.directory}, with {partitions}, for a new cluster"):
+        return
     lines = hand_over_in_place(run.directory, broker=broker, config=run.config).properties()
     if properties is not None:
         with whole_file(properties, replaces=False) as file:
@@ -164,7 +133,6 @@ def _hand_over_in_place(
     for line in lines:
         run.terminal.tell(neutral(line))
     run.terminal.say(f"Start the broker with: {COMMAND}")
-    return None
 
 
 def _copy_into(
@@ -182,20 +150,21 @@ def _copy_into(
     plan = plan_into(run.directory, data_dir, **where)
     run.show(plan.steps())
     if plan.missing:
+        lacking = amounts.counted(len(plan.missing), "topic")
         run.terminal.tell(
-            f"seeklog: the cluster lacks {_counted(len(plan.missing), 'topic')}. Start its broker, create them with "
-            "the commands below, stop it, then run this again"
+            f"seeklog: the cluster lacks {lacking}. Start its broker, create them with the commands below, stop it, "
+            "then run this again"
         )
         for command in plan.create_commands():
             run.terminal.tell(neutral(command))
         return Exit.FAILED
     size = sum(copy.size_bytes for copy in plan.copies if not copy.is_there)
-    what = f"copy {_counted(len(plan.copies), 'partition')}, {amounts.size(size)}, into {data_dir}"
+    what = f"copy {amounts.counted(len(plan.copies), 'partition')}, {amounts.size(size)}, into {data_dir}"
     if not run.may_do(what):
         return None
     with run.terminal.progress("copying", total=size, unit="bytes") as shown:
         done = hand_over_into(run.directory, data_dir, advance=shown.advance, **where)
-    run.terminal.say(f"copied {_counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
+    run.terminal.say(f"copied {amounts.counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
     reset = done.reset_command()
     if reset is not None:
         run.terminal.say("Then give the groups their offsets, before their consumers start:")
@@ -210,11 +179,7 @@ def _take_back(run: _Run) -> int | None:
     run.show(plan.steps)
     if not plan.has_metadata:
         run.terminal.say("the cluster's metadata are not here: settings were not compared")
-    if run.may_do(f"take {run.directory} back, with {_counted(len(plan.changed), 'changed partition')}"):
+    if run.may_do(f"take {run.directory} back, with {amounts.counted(len(plan.changed), 'changed partition')}"):
         take_back(run.directory, config=run.config)
         run.terminal.say(f"took {run.directory} back; for the way out again, close it and start its broker")
     return None
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'s' if count != 1 else ''}"

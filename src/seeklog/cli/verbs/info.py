@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Exit
-from seeklog.cli.show.rows import formats
+from seeklog.cli.show.about import write_about
+from seeklog.cli.show.log_map import Ink, draw_map, speaks_unicode
+from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
-
-if TYPE_CHECKING:
-    from seeklog.cli.targets import Target
+from seeklog.cli.targets import Target, find_targets
+from seeklog.errors import TopicNotFound
+from seeklog.log.check import Severity, take_portrait
 
 
 @verb
-@opening.directory
+@options.directory
 @click.argument("topic", metavar="[TOPIC]", required=False)
 @click.option("--partition", "-p", type=click.IntRange(0), help="This one only.")
 @click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")
 @click.option("--by", type=click.Choice(("bytes", "offsets")), default="bytes", help="What the map's width stands for.")
 @click.option("--quick", is_flag=True, help="With --map: do not read every byte to look for damage.")
 @click.option("--ascii", "is_ascii", is_flag=True, help="With --map: no characters beyond ASCII.")
-@utc_option
-@formats
+@options.utc
+@options.rows
 def info(
     terminal: Terminal,
     directory: str,
@@ -38,7 +37,6 @@ def info(
     is_ascii: bool,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> int | None:
     """Describe a store, or one topic: segments, offsets, promises, configuration and the lag of groups.
 
@@ -47,37 +45,22 @@ def info(
     HW, the high watermark: readers go up to it; LE, the log's end. It reads every byte, unless --quick is given, and
     exits with 3 where it finds damage.
     """
-    from seeklog.cli.targets import find_targets
-
-    targets = _chosen(find_targets([directory] if topic is None else [directory, topic]), topic, partition)
+    targets = find_targets([directory] if topic is None else [directory, topic])
+    if partition is not None:
+        numbers = sorted(target.place.partition for target in targets if target.place.partition is not None)
+        if targets and partition not in numbers:
+            there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
+            raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; there are {there}")
+        targets = [target for target in targets if target.place.partition == partition]
     if as_map:
         return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
-    from seeklog.cli.show.about import write_about
-
-    write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format, as_json=as_json)
+    write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format)
     return None
-
-
-def _chosen(targets: list[Target], topic: str | None, partition: int | None) -> list[Target]:
-    from seeklog.errors import TopicNotFound
-
-    if partition is None:
-        return targets
-    chosen = [target for target in targets if target.place.partition == partition]
-    if not chosen and targets:
-        numbers = sorted(target.place.partition for target in targets if target.place.partition is not None)
-        there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-        raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; there are {there}")
-    return chosen
 
 
 def _draw(
     terminal: Terminal, targets: list[Target], *, by: str, is_checked: bool, is_ascii: bool, utc: bool
 ) -> int | None:
-    from seeklog.cli.show.log_map import Ink, draw_map, speaks_unicode
-    from seeklog.cli.show.neutral import neutral
-    from seeklog.log.check import Severity, take_portrait
-
     ink = Ink(is_ascii=is_ascii or not speaks_unicode(), has_colors=terminal.has_colors)
     is_damaged = False
     with terminal.progress("looking at every byte", unit="bytes") as shown:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
-from seeklog.cli import completing, opening
+from seeklog.cli import completing, options
 from seeklog.cli.app import verb
-from seeklog.cli.show.rows import formats
+from seeklog.cli.opening import open_to_read
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 
@@ -16,7 +18,7 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 
 @verb
 @click.argument("job", metavar="JOB", type=click.Choice(JOBS))
-@opening.directory
+@options.directory
 @click.option(
     "--topic", "-t", "topics", multiple=True, shell_complete=completing.topics, help="Only this topic; may be repeated."
 )
@@ -33,27 +35,19 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 @click.option("--key", metavar="SQL", help="import: the key, such as the name of a column.")
 @click.option("--value", metavar="SQL", help="import: the value; by default the JSON of all other columns.")
 @click.option("--timestamp", metavar="SQL", help="import: the time of a record.")
-@click.option("--partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
+@click.option("--partitions", "create_partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
 @click.option("--id", "import_id", help="import: a name under which it is appended once, however often it is run.")
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="compact: do it without asking.")
-@formats
+@options.rows
 def pipeline(
     terminal: Terminal,
     job: str,
     directory: str,
     topics: tuple[str, ...],
     output: str | None,
-    location: str | None,
-    source: str,
-    options: tuple[str, ...],
-    key: str | None,
-    value: str | None,
-    timestamp: str | None,
-    partitions: int | None,
-    import_id: str | None,
     is_agreed: bool,
     row_format: str | None,
-    as_json: bool,
+    **imported: Any,
 ) -> int | None:
     """Run a job of Spark's over a store.
 
@@ -76,20 +70,17 @@ def pipeline(
         needs = f"{job} takes -o, {_WITH_OUTPUT.get(job)}" if output is None else f"{job} takes no -o"
         raise UsageError(needs)
     if job == "import":
-        if location is None or len(topics) != 1:
+        if imported["location"] is None or len(topics) != 1:
             raise UsageError("import takes --from PATH, and one --topic")
-        words = {"key": key, "value": value, "timestamp": timestamp, "import_id": import_id}
-        spark_jobs.load_into(
-            terminal, directory, topics[0], location, source=source, options=options, partitions=partitions, words=words
-        )
+        spark_jobs.load_into(terminal, directory, topics[0], **imported)
         return None
-    if any(each is not None for each in (location, key, value, timestamp, partitions, import_id)) or options:
+    if any(value not in (None, ()) for name, value in imported.items() if name != "source"):
         raise UsageError(f"{job} takes none of the options of import")
     if job == "payments" and len(topics) > 1:
         raise UsageError("payments takes one --topic")
     # A JVM takes seconds to start: what is not there is told before.
     chosen = list(topics) or (["payments"] if job == "payments" else None)
-    with opening.open_to_read(directory) as store:
+    with open_to_read(directory) as store:
         for topic in chosen or ():
             store.topic(topic)  # refuses a name that is not there
     if job == "compact":
@@ -97,16 +88,5 @@ def pipeline(
         terminal.confirm(f"Drop all but the latest record of each key in {what}?", is_agreed=is_agreed)
     if job == "payments":
         return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
-    if job == "archive":
-        spark_jobs.archive(terminal, directory, chosen, str(output))
-    elif job == "to-lake":
-        spark_jobs.to_lake(terminal, directory, chosen, str(output), row_format=row_format, as_json=as_json)
-    else:
-        work = {
-            "verify": spark_jobs.verify,
-            "reindex": spark_jobs.reindex,
-            "compact": spark_jobs.compact,
-            "stats": spark_jobs.stats,
-        }[job]
-        work(terminal, directory, chosen, row_format=row_format, as_json=as_json)
+    spark_jobs.run(job, terminal, directory, chosen, output=output, row_format=row_format)
     return None

@@ -3,52 +3,44 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import click
 
 from seeklog import names
+from seeklog.cli import options
 from seeklog.cli.app import verb
-from seeklog.cli.consent import consent_options
 from seeklog.cli.exits import Exit
+from seeklog.cli.options import Consent
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.show.rows import Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
+from seeklog.cli.targets import Target, find_targets
 from seeklog.errors import UsageError
+from seeklog.files import OsFiles
+from seeklog.log.check import RepairPlan, plan_repair
+from seeklog.log.check import repair as mend
 
-if TYPE_CHECKING:
-    from seeklog.cli.targets import Target
-    from seeklog.log.check import RepairPlan
-
-COLUMNS = (
-    Column("partition"),
-    Column("action"),
-    Column("file"),
-    Column("position", shown=amounts.count, is_right=True),
-    Column("size_bytes", "size", shown=amounts.size, is_right=True),
-    Column("offsets"),
-    Column("detail"),
-)
+PLACE = (Column("file"), count_column("position"), size_column("size_bytes", "size"), Column("offsets"))
+COLUMNS = (Column("partition"), Column("action"), *PLACE, Column("detail"))
 
 
 @verb
 @click.argument("directory", metavar="DIR [TOPIC|PARTITION]…", nargs=-1, required=True)
 @click.option("--from-torn", is_flag=True, help="Bring back whole batches that recovery has cut, if they still fit.")
 @click.option("--quarantine", is_flag=True, help="The same as --yes: set damaged bytes aside, without asking.")
-@consent_options
-@formats
+@options.consent
+@options.rows
 def repair(
     terminal: Terminal,
     directory: tuple[str, ...],
     from_torn: bool,
     quarantine: bool,
-    is_agreed: bool,
-    is_dry: bool,
+    consent: Consent,
     row_format: str | None,
-    as_json: bool,
 ) -> int | None:
     """Set damaged bytes aside, and save what is whole on both sides of them, at its offsets.
 
@@ -59,75 +51,65 @@ def repair(
     Nothing is guessed: a batch with a damaged header is set aside as a whole. A segment whose batches are whole, and
     which is not the one that was sealed, stays as it is.
     """
-    from seeklog.cli.targets import find_targets
-
     targets = find_targets(directory)
     plans = [(target, _plan(target, from_torn=from_torn)) for target in targets]
     needed = [(target, plan) for target, plan in plans if plan.is_needed]
     rows = [row for target, plan in needed for row in _rows(target, plan)]
-    write_rows(terminal, COLUMNS, rows, row_format=row_format, as_json=as_json)
+    write_rows(terminal, COLUMNS, rows, row_format=row_format)
     if not needed:
-        terminal.say(f"looked at {len(targets)} partition{'s' if len(targets) != 1 else ''}: nothing is to be mended")
+        terminal.say(f"looked at {amounts.counted(len(targets), 'partition')}: nothing is to be mended")
         return None
-    is_agreed = is_agreed or quarantine
-    if is_dry or not (is_agreed or sys.stdin.isatty()):
-        terminal.say(f"{_summary(needed, would=True)}; nothing was changed. Do it with --yes")
+    plan = f"would mend {_summary(needed)}"
+    if not replace(consent, is_agreed=consent.is_agreed or quarantine).to_plan(terminal, plan, question=plan):
         return Exit.DAMAGE
-    terminal.confirm(f"{_summary(needed, would=True)}. Do it?", is_agreed=is_agreed)
-    done = []
     with terminal.progress("mending", unit="bytes") as shown:
-        for target, _ in needed:
-            done.append((target, _repair(target, from_torn=from_torn, advance=shown.advance)))
-    terminal.say(_summary(done, would=False))
+        done = [
+            (target, mend(target.place.directory, from_torn=from_torn, advance=shown.advance, **_known_of(target)))
+            for target, _ in needed
+        ]
+    terminal.say(f"mended {_summary(done)}")
     return None
 
 
 def _plan(target: Target, *, from_torn: bool) -> RepairPlan:
-    from seeklog.files import OsFiles
-    from seeklog.log.check import plan_repair
-
     if not isinstance(target.files, OsFiles):
         raise UsageError(f"{target.place.directory} is in an archive, which is only read; archive it anew instead")
-    place = target.place
-    return plan_repair(place.directory, config=place.config, inherited=place.inherited, from_torn=from_torn)
+    return plan_repair(target.place.directory, from_torn=from_torn, **_known_of(target))
 
 
-def _repair(target: Target, *, from_torn: bool, advance: Any) -> RepairPlan:
-    from seeklog.log.check import repair as mend
-
-    place = target.place
-    return mend(place.directory, config=place.config, inherited=place.inherited, from_torn=from_torn, advance=advance)
+def _known_of(target: Target) -> dict[str, Any]:
+    return {"config": target.place.config, "inherited": target.place.inherited}
 
 
 def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
+    blank = dict.fromkeys(column.name for column in COLUMNS) | {"partition": target.name}
+
     def row(action: str, **more: Any) -> dict[str, Any]:
-        blank = {"partition": target.name, "action": action, "file": None, "position": None, "size_bytes": None}
-        return blank | {"offsets": None, "detail": None} | more
+        return blank | {"action": action} | more
+
+    def log_name(base_offset: int) -> str:
+        return names.segment_name(base_offset, names.LOG)
 
     if plan.has_damaged_checkpoint:
         detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may come back"
         yield row("make anew", file=names.CHECKPOINT, detail=detail)
-    for each in plan.quarantines:
-        yield row(
-            "set aside",
-            file=names.segment_name(each.base_offset, names.LOG),
-            position=each.start,
-            size_bytes=each.stop - each.start,
-            detail=each.reason,
-        )
+    for segment in plan.segments:
+        for each in segment.quarantines:
+            name, size = log_name(segment.base_offset), each.stop - each.start
+            yield row("set aside", file=name, position=each.start, size_bytes=size, detail=each.reason)
     for loss in plan.losses:
         last = loss.next_offset - 1
         offsets = str(last) if last == loss.first_offset else f"{loss.first_offset}-{last}"
         yield row("give up", offsets=offsets, detail=loss.reason)
     for segment in plan.segments:
         kept = sum(stop - start for start, stop in segment.pieces)
-        name = names.segment_name(segment.base_offset, names.LOG)
-        yield row("write anew", file=name, size_bytes=kept, detail="what is whole, with its indexes and seal")
+        detail = "what is whole, with its indexes and seal"
+        yield row("write anew", file=log_name(segment.base_offset), size_bytes=kept, detail=detail)
     for base_offset, reason in plan.resealed.items():
         yield row("make anew", file=names.segment_name(base_offset, names.SEAL), detail=reason)
     if plan.roll_at is not None:
         detail = "an empty segment, so that no offset that was promised is given twice"
-        yield row("go on", file=names.segment_name(plan.roll_at, names.LOG), offsets=str(plan.roll_at), detail=detail)
+        yield row("go on", file=log_name(plan.roll_at), offsets=str(plan.roll_at), detail=detail)
     for returning in plan.returning:
         yield row(
             "bring back",
@@ -138,16 +120,17 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
         )
 
 
-def _summary(plans: list[tuple[Target, RepairPlan]], *, would: bool) -> str:
-    count = len(plans)
+def _summary(plans: list[tuple[Target, RepairPlan]]) -> str:
+    rest = f" and {len(plans) - 3} more" if len(plans) > 3 else ""
     segments = sum(len(plan.segments) + len(plan.resealed) for _, plan in plans)
-    size = amounts.size(sum(plan.quarantined_bytes for _, plan in plans))
+    size = sum(plan.quarantined_bytes for _, plan in plans)
     lost = sum(plan.lost_offsets for _, plan in plans)
     back = sum(returning.record_count for _, plan in plans for returning in plan.returning)
-    parts = [f"{'would mend' if would else 'mended'} {neutral(', '.join(target.name for target, _ in plans[:3]))}"]
-    parts[0] += f" and {count - 3} more" if count > 3 else ""
-    parts.append(f"{segments} segment{'s' if segments != 1 else ''} made anew, {size} set aside")
-    parts.append(f"{lost} offset{'s' if lost != 1 else ''} given up")
+    parts = [
+        f"{amounts.counted(segments, 'segment')} made anew",
+        f"{amounts.size(size)} set aside",
+        f"{amounts.counted(lost, 'offset')} given up",
+    ]
     if back:
         parts.append(f"{back} records brought back")
-    return ": ".join([parts[0], ", ".join(parts[1:])])
+    return f"{neutral(', '.join(target.name for target, _ in plans[:3]))}{rest}: {', '.join(parts)}"

@@ -6,18 +6,18 @@ import os
 
 import click
 
-from seeklog.cli import opening
+from seeklog.cli import options
 from seeklog.cli.app import verb
 from seeklog.cli.exits import Damaged
+from seeklog.cli.opening import open_to_read
 from seeklog.cli.show import amounts
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
 from seeklog.errors import UsageError
 from seeklog.log.check import Severity
 
 
 @verb
-@opening.directory
+@options.directory
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1)
 @click.option(
     "--output", "-o", default="report.html", show_default=True, metavar="FILE", help="Where to; - for stdout."
@@ -33,7 +33,7 @@ from seeklog.log.check import Severity
     show_default=True,
     help="Read so many records at most for sizes, keys and disorder, spread evenly.",
 )
-@utc_option
+@options.utc
 def report(
     terminal: Terminal,
     directory: str,
@@ -53,7 +53,7 @@ def report(
     from seeklog.cli.show.outfile import whole_file
 
     _check_output(output, directory)
-    with opening.open_to_read(directory) as store, terminal.progress("reading", unit="bytes") as progress:
+    with open_to_read(directory) as store, terminal.progress("reading", unit="bytes") as progress:
         facts = gather(
             store, name=directory, topics=topics, check=not is_quick, max_records=max_records, progress=progress
         )

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
 
 import click
 
-from seeklog.cli import opening, selection
+from seeklog.cli import options, selection
 from seeklog.cli.app import verb
-from seeklog.cli.show.rows import Column, formats, write_rows
+from seeklog.cli.opening import open_to_read
+from seeklog.cli.selection import Ranges
+from seeklog.cli.show.rows import Column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import utc_option
 from seeklog.errors import TopicNotFound, UsageError
-
-if TYPE_CHECKING:
-    from seeklog.store.dataset import TopicDataset
 
 
 @verb
-@opening.directory
+@options.directory
 @click.argument("query", metavar="QUERY")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only these as tables; by default all.")
-@selection.range_options
-@utc_option
-@formats
+@selection.ranges
+@options.utc
+@options.rows
 def sql(
     terminal: Terminal,
     directory: str,
     query: str,
     topics: tuple[str, ...],
-    partitions: tuple[int, ...],
-    starts: tuple[str, ...],
-    stops: tuple[str, ...],
+    ranges: Ranges,
     utc: bool,
     row_format: str | None,
-    as_json: bool,
 ) -> None:
     """Query topics with DuckDB: each is a table of its name, with the columns of Spark's Kafka source.
 
@@ -51,22 +45,17 @@ def sql(
     duckdb = import_duckdb()
     from seeklog.store.dataset import TopicDataset
 
-    selection.check_places(starts=starts, stops=stops, utc=utc)
-    with opening.open_to_read(directory) as store:
+    ranges.check(utc=utc)
+    with open_to_read(directory) as store:
         there = store.topics(internal=True)
         for topic in topics:
             if topic not in there:
                 store.describe_topic(topic)  # refuses it, and names the nearest
                 raise TopicNotFound(f"there is no topic {topic!r} in {directory}")
-        tables: dict[str, TopicDataset] = {}
-        for topic in topics or there:
-            find = partial(
-                selection.find_ranges, store, topic, partitions=partitions, starts=starts, stops=stops, utc=utc
-            )
-            tables[topic] = TopicDataset(topic, find)
+        tables = {topic: TopicDataset(topic, partial(ranges.find, store, topic, utc=utc)) for topic in topics or there}
         with query_rows(duckdb, query, tables, utc=utc) as (found, rows):
             columns = [Column(name, shown=shown, is_right=is_number) for name, is_number in found]
-            write_rows(terminal, columns, rows, row_format=row_format, as_json=as_json)
+            write_rows(terminal, columns, rows, row_format=row_format)
         for topic, table in tables.items():
             for read in table.reads:
                 terminal.detail(

@@ -1,0 +1,124 @@
+"""Arguments and options that several verbs share. A group of options reaches a verb as one value."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from seeklog.cli import completing, settings
+from seeklog.cli.show.rows import FORMATS
+from seeklog.cli.show.terminal import Terminal
+from seeklog.errors import UsageError
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+directory = click.argument("directory", metavar="DIR", shell_complete=completing.directories)
+topic = click.argument("topic", metavar="TOPIC", shell_complete=completing.topics)
+optional_topic = click.argument("topic", metavar="[TOPIC]", required=False, shell_complete=completing.topics)
+group = click.argument("group", metavar="GROUP", shell_complete=completing.groups)
+optional_group = click.argument("group", metavar="[GROUP]", required=False, shell_complete=completing.groups)
+partitions = click.option(
+    "--partition",
+    "-p",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this one; may be repeated. By default all of them.",
+)
+utc = click.option("--utc", is_flag=True, default=settings.utc, help="Times in UTC, not in local time.")
+dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Only tell what would be done; change nothing.")
+
+
+def together(argument: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
+    """Return a decorator that adds options to a verb and passes `make(**options)` as one argument."""
+    taken = tuple(inspect.signature(make).parameters)
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def call(*arguments: Any, **words: Any) -> Any:
+            made = make(**{name: words.pop(name) for name in taken})
+            return function(*arguments, **{argument: made}, **words)
+
+        verb: Callable[..., Any] = call
+        for option in reversed(options):
+            verb = option(verb)
+        return verb
+
+    return decorate
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """The answers of --dry-run and --yes to a verb that changes something."""
+
+    is_dry: bool
+    is_agreed: bool
+
+    def to(self, terminal: Terminal, change: str, *, is_answer: bool = False) -> bool:
+        """Return whether to make a change, such as `delete orders`: ask, or only report it in a dry run.
+
+        With `is_answer` the report is all that the verb shows, so --quiet does not hide it.
+        """
+        if self.is_dry:
+            tell = terminal.tell if is_answer else terminal.say
+            tell(f"would {change}")
+            return False
+        terminal.confirm(f"{change[0].upper()}{change[1:]}?", is_agreed=self.is_agreed)
+        return True
+
+    def to_plan(self, terminal: Terminal, plan: str, *, question: str) -> bool:
+        """Do the same for a plan that was shown. Without a terminal to ask on, the plan is only reported, too."""
+        if self.is_dry or not (self.is_agreed or sys.stdin.isatty()):
+            terminal.say(f"{plan}; nothing was changed. Do it with --yes")
+            return False
+        terminal.confirm(f"{question}. Do it?", is_agreed=self.is_agreed)
+        return True
+
+
+consent = together(
+    "consent",
+    Consent,
+    dry_run,
+    click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do it without asking."),
+)
+
+
+def _row_format(row_format: str | None, as_json: bool) -> str | None:
+    return "jsonl" if as_json else row_format
+
+
+def format_choice(name: str, choices: Sequence[str]) -> tuple[Decorator, Decorator]:
+    """Return the options `--format`, as the parameter `name`, and `--json`."""
+    default = "By default a table on a terminal, and JSON lines in a pipe."
+    return (
+        click.option("--format", name, type=click.Choice(choices), help=default),
+        click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
+    )
+
+
+rows = together("row_format", _row_format, *format_choice("row_format", FORMATS))
+
+
+def parse_pair(text: str, *, option: str) -> tuple[str, str]:
+    """Return the name and the value of `name=value`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UsageError(f"{option} {text!r} should be NAME=VALUE")
+    return name.strip(), value
+
+
+def parse_config(words: Iterable[str]) -> dict[str, str]:
+    """Return a configuration from words such as `retention.ms=1000`, each given once."""
+    found: dict[str, str] = {}
+    for text in words:
+        name, value = parse_pair(text, option="--set")
+        if name in found:
+            raise UsageError(f"--set {name} is given twice")
+        found[name] = value.strip()
+    return found
