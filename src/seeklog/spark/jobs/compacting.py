@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -18,7 +17,7 @@ from seeklog.errors import LogLocked, SeeklogError, UsageError
 from seeklog.files import OsFiles
 from seeklog.log import BUFFER_BYTES, Compacted
 from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, open_log, parse_config
-from seeklog.spark.jobs.progress import Progress, readable
+from seeklog.spark.jobs.progress import Progress, counted, readable
 from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
@@ -64,11 +63,9 @@ def compact(
     shown = Progress.of("compact", packs, lambda place: 0, is_shown=progress)
     work = partial(_compact, territory.root, config, buffer_bytes)
     rows = sorted(run_tasks(spark, packs, work, progress=shown), key=lambda row: (row["topic"], row["partition"]))
-    done = Counter(row["done"] for row in rows)
-    counted = ", ".join(f"{count:,} {word}" for word, count in sorted(done.items()))
     freed = sum(row["bytes_before"] - row["bytes_after"] for row in rows)
-    summary = f"{len(rows):,} partitions, {readable(max(freed, 0))} less: {counted or 'nothing to do'}"
-    shown.finish(summary, path=path)
+    done = counted(row["done"] for row in rows)
+    shown.finish(f"{len(rows):,} partitions, {readable(max(freed, 0))} less: {done}", path=path)
     return frame_of(spark, OUTCOMES, rows)
 
 

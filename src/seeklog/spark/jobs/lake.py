@@ -114,9 +114,6 @@ def to_lake(
     return frame_of(spark, COPIED, rows)
 
 
-# ---------------------------------------------------------------- what is copied
-
-
 def plan_shares(store: Store, manifest: Manifest, topics: Sequence[str]) -> list[Share]:
     """Return what is to be copied, a share for each partition, also where that is nothing.
 
@@ -199,9 +196,6 @@ def _orders(
         return Order(store.origin, directory.path, piece, compression, log_bytes)
 
     return [[order(piece) for piece in split.pieces] for split in splits]
-
-
-# ---------------------------------------------------------------- what came out
 
 
 def _grown(manifest: Manifest, shares: Iterable[Share], files: Mapping[TopicPartition, Sequence[LakeFile]]) -> Manifest:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate
 from typing import TextIO, TypeVar
 
@@ -98,3 +99,9 @@ def readable(size: int) -> str:
         if size >= factor:
             return f"{size / factor:,.1f} {unit}"
     return f"{size} bytes"
+
+
+def counted(outcomes: Iterable[str]) -> str:
+    """Return how often each outcome occurred, for people."""
+    counts = sorted(Counter(outcomes).items())
+    return ", ".join(f"{count:,} {outcome}" for outcome, count in counts) or "nothing to do"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -17,7 +16,7 @@ from seeklog.files import OsFiles
 from seeklog.log import lock_directory, lock_out_broker
 from seeklog.log.check import Renewed, renew_index, sizes_of
 from seeklog.spark.jobs.partitions import ONLY_BROKER_WRITES, open_log, parse_config
-from seeklog.spark.jobs.progress import Progress, readable
+from seeklog.spark.jobs.progress import Progress, counted, readable
 from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
@@ -100,8 +99,10 @@ def reindex(
         rows += [_row(segment, _recovered(segment, before, files)) for segment, before in recovered]
     keys = ("topic", "partition", "segment")
     rows.sort(key=lambda row: tuple(-1 if row[key] is None else row[key] for key in keys))
-    summary = _summary(rows, scanned, max(seconds, 1e-3))
-    Progress("reindex", counts=[], sizes=[], is_shown=progress).finish(summary, path=path)
+    speed = f"{scanned / max(seconds, 1e-3) / 1e6:,.0f} MB/s"
+    summary = f"{len(rows):,} segments, {readable(scanned)} scanned in {seconds:.1f} s ({speed})"
+    finished = Progress("reindex", counts=[], sizes=[], is_shown=progress)
+    finished.finish(f"{summary}: {counted(row['done'] for row in rows)}", path=path)
     return frame_of(spark, OUTCOMES, rows)
 
 
@@ -216,10 +217,3 @@ def _refused(place: Place, error: Exception) -> dict[str, Any]:
         "bytes": 0,
         "detail": " ".join(str(error).split()),
     }
-
-
-def _summary(rows: Sequence[Mapping[str, Any]], scanned: int, seconds: float) -> str:
-    done = Counter(row["done"] for row in rows)
-    counted = ", ".join(f"{count:,} {word}" for word, count in sorted(done.items()))
-    speed = f"{readable(scanned)} scanned in {seconds:.1f} s ({scanned / seconds / 1e6:,.0f} MB/s)"
-    return f"{len(rows):,} segments, {speed}: {counted or 'nothing to do'}"

@@ -31,8 +31,6 @@ class LakeDirectory:
         self._files = files
         self._own = f"{self.path}/{names.LAKE}"
 
-    # ------------------------------------------------------------ asking
-
     def read_manifest(self) -> Manifest | None:
         """Return the manifest, or None where there is no lake yet.
 
@@ -68,8 +66,6 @@ class LakeDirectory:
                     f"{self.path}/{file.path} has {size:,} bytes, and {file.size:,} in the manifest: restore it, or "
                     "write a new lake"
                 )
-
-    # ------------------------------------------------------------ changing, under the lock
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
