@@ -73,7 +73,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 READ_AGAIN: Final = """
 import sys
-from seeklog import Log
+from seeklog import LogReader
 directory, rounds, last_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
 for _ in range(rounds):

@@ -21,7 +21,7 @@ from seeklog.spark.jobs.progress import Progress, counted, readable
 from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
-from seeklog.store import Store
+from seeklog.store import open_store
 from seeklog.topics.scope import Place, find_partitions
 
 OUTCOMES = parse_schema(
@@ -74,7 +74,7 @@ def _compact(root: str | None, config: LogConfig, buffer_bytes: int, place: Plac
     compacted, detail = Compacted(), ""
     try:
         with contextlib.ExitStack() as stack:
-            store = None if root is None else stack.enter_context(Store(root, config=config, background=False))
+            store = None if root is None else stack.enter_context(open_store(root, config=config, background=False))
             compacted = stack.enter_context(open_log(place, store)).compact(buffer_bytes=buffer_bytes)
         before = compacted.records_before, compacted.segments_before
         done = "unchanged" if before == (compacted.records_after, compacted.segments_after) else "compacted"

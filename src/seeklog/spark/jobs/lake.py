@@ -26,7 +26,7 @@ from seeklog.spark.option_map import local_path
 from seeklog.spark.read.offsets import Bounds, Range, bounds_of
 from seeklog.spark.read.plan import Piece, plan_splits
 from seeklog.spark.read.schema import parse_schema
-from seeklog.store import Store, open_store
+from seeklog.store import Store, open_store, origin_of
 
 logger = logging.getLogger("seeklog")
 
@@ -190,10 +190,12 @@ def _orders(
         advice = "segments were deleted while the job was planned; run to_lake again for what is left"
         raise DataLoss(error.condition, advice) from error
 
+    origin = origin_of(store)
+
     def order(piece: Piece) -> Order:
         span = sum(segment.next_offset - segment.base_offset for segment in piece.pin.segments)
         log_bytes = piece.segment_bytes * (piece.stop - piece.start) // max(1, span)
-        return Order(store.origin, directory.path, piece, compression, log_bytes)
+        return Order(origin, directory.path, piece, compression, log_bytes)
 
     return [[order(piece) for piece in split.pieces] for split in splits]
 

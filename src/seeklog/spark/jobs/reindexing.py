@@ -20,7 +20,7 @@ from seeklog.spark.jobs.progress import Progress, counted, readable
 from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
-from seeklog.store import Store
+from seeklog.store import Store, open_store
 from seeklog.topics.layout import check_root
 from seeklog.topics.scope import Place, find_partitions
 
@@ -137,7 +137,7 @@ def _hold_root(root: str | None, config: LogConfig, files: OsFiles, held: contex
     if root is None:
         return None
     if names.TOPICS in files.list(root):
-        return held.enter_context(Store(root, config=config, background=False))
+        return held.enter_context(open_store(root, config=config, background=False))
     held.callback(lock_out_broker(files, root).close)
     return None
 

@@ -35,7 +35,7 @@ from seeklog.spark.read.offsets import Bounds, bounds_of, full_ranges
 from seeklog.spark.read.plan import Piece, Split, plan_splits
 from seeklog.spark.read.scan import floor_divided, scan_split
 from seeklog.spark.read.schema import RECORD_SCHEMA, arrow_schema, parse_schema, pick
-from seeklog.store import open_store
+from seeklog.store import open_store, origin_of
 
 MINUTE_MS: Final = 60_000
 TOP_KEYS: Final = 10
@@ -153,7 +153,7 @@ def stats(
         bounds = bounds_of(store, choose_topics(topics, store.topics()))
         packs = [split.pieces for split in plan_splits(store, full_ranges(bounds))]
         starts = {at: here.log_start_offset for at, here in bounds.items()}
-        counting = Counting(store.origin, starts, bucket_ms, records, keys and records)
+        counting = Counting(origin_of(store), starts, bucket_ms, records, keys and records)
     shown = Progress.of(
         "stats",
         packs,

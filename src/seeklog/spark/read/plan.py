@@ -26,7 +26,7 @@ from seeklog.files import Files
 from seeklog.log import Pin, View, make_pin, offset_index, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import Bounds, Range, kept_range, report_loss
-from seeklog.store import Store
+from seeklog.store import Store, origin_of
 from seeklog.topics.catalog import are_different
 from seeklog.topics.layout import parse_topic_id
 
@@ -196,7 +196,7 @@ def plan_splits(
     if min_partitions is not None:
         packed = _at_least(min_partitions, packed)
     # Read after the segments were looked at: if the directory is this topic's now, it was so then.
-    origin = store.origin
+    origin = origin_of(store)
     files = origin.files()
     identities = {each.partition: _identity_of(files, store.location, each) for each in ranges}
 

@@ -44,7 +44,7 @@ from seeklog.spark.read.offsets import Bounds, find_bounds, full_ranges
 from seeklog.spark.read.options import Choice, TableOptions
 from seeklog.spark.read.plan import pack, plan_splits
 from seeklog.spark.read.schema import arrow_schema, check_schema, parse_schema
-from seeklog.store import Store, open_store
+from seeklog.store import Store, open_store, origin_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -162,7 +162,9 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
 
 def _plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
     segments = (segment for plan in _plan_partitions(store, choice) for segment in plan.segments)
-    return [TableSplit(store.origin, each) for each in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)]
+    return [
+        TableSplit(origin_of(store), each) for each in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)
+    ]
 
 
 def _segment_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
@@ -200,8 +202,9 @@ def _file_size(segment: Segment, suffix: str) -> int | None:
 
 
 def _plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
+    origin = origin_of(store)
     plans = _plan_partitions(store, choice)
-    return [TableSplit(store.origin, each) for each in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
+    return [TableSplit(origin, each) for each in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
 
 
 def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
@@ -274,7 +277,7 @@ def _batch_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
 
 def _plan_groups(store: Store, choice: Choice) -> list[TableSplit]:
     """Let one task read all of the groups."""
-    return [TableSplit(store.origin, [choice])]
+    return [TableSplit(origin_of(store), [choice])]
 
 
 def _group_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
