@@ -12,10 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
-from seeklog.config import INT64_MAX
+from seeklog.config import INT64_MAX, parse_span_ms
 from seeklog.errors import InvalidConfig
 from seeklog.names import is_url
-from seeklog.times import parse_span_ms
 
 Value = TypeVar("Value")
 
