@@ -222,6 +222,7 @@ class Tour:
 
     def _sum_up(self, spark: str, seconds: float) -> None:
         self._title("What you have seen")
+        store, program = shlex.quote(str(self.store)), _program()
         self._say(
             f"{self.count:,} payments went into a log. A writer was killed in mid-batch: what it was told is",
             "written was there, half a batch was not. Single ones were found in microseconds.",
@@ -229,7 +230,11 @@ class Tour:
             f"It took {amounts.span(seconds)}. Everything is in {self.root}; remove it when you like.",
             "",
             "Five commands to go on with:",
-            *(f"  {command}" for command in commands(shlex.quote(str(self.store)), program=_program())),
+            f"  {program} ls {store}",
+            f"  {program} info {store} {PAYMENTS} --map",
+            f"  {program} cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",
+            f"  {program} lag {store}",
+            f"  {program} verify {store}",
             "",
             f"And open {self.report} in a browser.",
         )
@@ -250,17 +255,6 @@ class Tour:
         for line in found:
             self._say(f"{what:<28}{taken:>9}  {line}")
             what = taken = ""
-
-
-def commands(store: str, *, program: str = "seeklog") -> tuple[str, ...]:
-    """Return what to try next, `program` being how the shell finds this command."""
-    return (
-        f"{program} ls {store}",
-        f"{program} info {store} {PAYMENTS} --map",
-        f"{program} cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",
-        f"{program} lag {store}",
-        f"{program} verify {store}",
-    )
 
 
 def _program() -> str:
