@@ -250,8 +250,7 @@ class _Dissection:
 
     def _between(self, damage: Damage) -> Iterator[Part]:
         """Yield what stands where no whole batch does: batches of an old format, or damage."""
-        segment, totals, position = self._segment, self._totals, damage.position
-        stop = segment.size if damage.resumed_at is None else damage.resumed_at
+        segment, totals, position, stop = self._segment, self._totals, damage.start, damage.stop
         while stop - position >= _OLD_HEAD:
             head = segment.read(_OLD_HEAD, position)
             size = 12 + int.from_bytes(head[8:12], "big", signed=True)
@@ -268,7 +267,7 @@ class _Dissection:
             }
             position += size
         # Where nothing is passed over, offsets are missing or come again: the batches show it.
-        if position >= stop or damage.resumed_at == damage.position:
+        if position >= stop:
             return
         totals.damages += 1
         yield {
@@ -279,8 +278,8 @@ class _Dissection:
             "offset": damage.offset,
             "detail": damage.reason + ("; nothing but zeros follows" if damage.is_blank else ""),
         }
-        if damage.resumed_offset is not None:
-            totals.next_offset = damage.resumed_offset
+        if damage.next_offset is not None:
+            totals.next_offset = damage.next_offset
 
 
 def _first_offset(path: str) -> int:

@@ -23,7 +23,7 @@ from typing import Final, Literal, TypeAlias
 
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.log.check import DamagedBytes, Portrait, SegmentPortrait, Severity
+from seeklog.log.check import Damage, Portrait, SegmentPortrait, Severity
 
 Style: TypeAlias = Literal["plain", "bold", "dim", "sealed", "compacted", "active", "damage", "mark"]
 Line: TypeAlias = list[tuple[str, Style]]
@@ -325,7 +325,7 @@ def _damages(portrait: Portrait, width: int) -> Iterator[Line]:
         yield [(f"✗ and {more} more: seeklog verify tells all", "damage")]
 
 
-def _range(damage: DamagedBytes) -> str:
+def _range(damage: Damage) -> str:
     size = amounts.size(damage.stop - damage.start)
     where = f"bytes {damage.start:,} to {max(damage.start, damage.stop - 1):,} ({size})"
     if damage.next_offset is None:
