@@ -23,6 +23,7 @@ from seeklog.record import codec
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CODEC_MASK, HEADER_SIZE
 from seeklog.record.sketch import Throughput
+from seeklog.store import archive_source
 
 if TYPE_CHECKING:
     from seeklog.cli.show.progress import Progress
@@ -244,7 +245,7 @@ class _TopicReader:
                 found.sampled_raw_bytes += HEADER_SIZE + len(body)
 
     def _inspect(self, log: LogReader, facts: PartitionFacts) -> None:
-        source = self.store.archivable([self._topic.name])
+        source = archive_source(self.store, [self._topic.name])
         (topic,) = source.topics
         files, inherited = source.files, topic.inherited[facts.partition]
         plan = plan_inspection(log.location, config=topic.config, inherited=inherited, files=files)
