@@ -134,7 +134,7 @@ def test_a_holder_that_dies_leaves_no_note(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert second.borrow()
     second.append(value(1))
-    second._partition._lock_handle.close()  # as the kernel does for one that is killed
+    second._partition._writer_lock.close()  # as the kernel does for one that is killed
 
     assert not first.borrow()
 
@@ -145,7 +145,7 @@ def test_a_torn_append_of_one_that_died_is_cut_by_the_next_open(pair: tuple[Log,
     assert second.borrow()
     with path.open("ab") as file:
         file.write(b"torn")
-    second._partition._lock_handle.close()
+    second._partition._writer_lock.close()
 
     assert not first.borrow()
     with open_log(first.path) as log:
@@ -269,7 +269,7 @@ def test_a_disk_that_fails_while_borrowing_leaves_the_lock_to_others(
     def fail(size: int) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(first._partition._active, "take_in", fail)
+    monkeypatch.setattr(first._partition.unsealed.active, "take_in", fail)
     assert not first.borrow()
     with open_log(first.path) as log:
         assert offsets(log.scan()) == [0, 1]

@@ -9,7 +9,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.files import FileStatus
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.segment import Segment, Shared
-from seeklog.log.side.checkpoint import SavedState
+from seeklog.record.saved_state import SavedState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,15 +75,15 @@ class Subject:
         severity: Severity,
         detail: str,
         *,
-        path: str = "",
+        suffix: str = "",
         position: int | None = None,
         offset: int | None = None,
     ) -> Finding:
-        """Return a finding about this segment, in its log unless another file is named."""
+        """Return a finding about this segment, in its log unless the suffix of another file is given."""
         return Finding(
             kind=kind,
             severity=severity,
-            path=path or self.path,
+            path=self.path_of(suffix) if suffix else self.path,
             segment=self.base_offset,
             position=position,
             offset=offset,
