@@ -305,6 +305,7 @@ def tool(broker: RealBroker, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.id("handover-into-a-cluster")
 def test_a_store_is_copied_into_a_cluster_with_epochs_that_it_knows(
     jars: Jars, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

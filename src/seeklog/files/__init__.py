@@ -13,11 +13,11 @@ from seeklog.files.durable import (
     sync_ancestors,
     write_parts,
 )
-from seeklog.files.handle import Handle
 from seeklog.files.local import (
     Buffer,
     Files,
     FileStatus,
+    Handle,
     Kind,
     OsFiles,
     ReadOnlyFiles,
