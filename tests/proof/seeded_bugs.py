@@ -88,7 +88,7 @@ BUGS: Final = (
     Bug(
         1,
         "a file that replaces another is not synced before it gets the name",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         state_of("checkpoint", "truncate_to, flush=batch"),
     ),
     Bug(
@@ -294,7 +294,7 @@ BUGS: Final = (
     Bug(
         7,
         "a store's files are renamed before they are synced",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         ("proof-in-short[7-power_loss]",),
     ),
     # ---------------------------------------------------------------- 8: wrong indexes
@@ -365,6 +365,26 @@ BUGS: Final = (
         "the lock stays after a close",
         (Edit("_release", "self._writer_lock.close()"),),
         ("lock-free-after-close",),
+    ),
+    Bug(
+        10,
+        "a log is given back before it is synced",
+        (Edit("give_back", "self._sync(checkpoints=False)"),),
+        ("given-back-durable", *store_state_of("commits")),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a borrower goes on whatever others have done but append",
+        (Edit("_take_in", "saved is None or saved.structure != own.structure", "False"),),
+        ("borrowed-after-more-than-appends",),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a borrower takes what it finds for its own",
+        (Edit("is_own", "text.split()[1:2] == [lock.token]", "True"),),
+        ("borrowed-in-turn",),
     ),
     # ---------------------------------------------------------------- 11: model
     Bug(
