@@ -397,6 +397,7 @@ def test_verify_names_the_page_of_a_moved_batch(compacted: Path, page_size: int)
     assert f"the page that starts at byte {found.position}" in found.detail
 
 
+@pytest.mark.id("repair-moved-batch")
 def test_a_repair_takes_a_segment_of_whole_batches_as_it_is_and_says_so(compacted: Path) -> None:
     """Goal: which batch was moved, and from where, nothing proves; the page can be read again, and no byte changes."""
     move_a_batch(compacted)
