@@ -13,7 +13,7 @@ from bench.figures.opened_store import open_in_child
 from bench.measure import Bench, Stopwatch, best_of, warm_page_cache
 from bench.row import Row, Unit
 from bench.workload import CYCLE, pairs
-from seeklog import Log, LogConfig
+from seeklog import Log, LogConfig, TopicPartition
 from seeklog.clients.log_writer import LogWriter
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ CONFIG = LogConfig(flush="os")
 TOPIC = "payments"
 PARTITIONS_A_TOPIC = 100
 COMMITS_A_TURN = 20
+MANY_COMMITS = 100_000
 
 
 def measure(bench: Bench) -> Iterator[Row]:
@@ -117,13 +118,15 @@ def _consuming(bench: Bench) -> Iterator[Row]:
 
 
 def _committing(bench: Bench) -> Iterator[Row]:
-    with bench.directory("store-commit") as path:
+    with bench.directory("store-commit") as path, bench.directory("store-commit-log") as log_path:
         _fill(path, CYCLE)
         with (
+            Log(log_path, config=LogConfig(flush="batch")) as log,
             seeklog.open(path, config=CONFIG) as store,
             store.consumer([TOPIC], group="fraud", auto_offset_reset="earliest") as consumer,
         ):
             consumer.poll()
+            consumer.commit()
 
             def commit() -> float:
                 with Stopwatch() as clock:
@@ -131,8 +134,41 @@ def _committing(bench: Bench) -> Iterator[Row]:
                         consumer.commit()
                 return COMMITS_A_TURN / clock.seconds
 
-            rates = best_of(bench.scale.repetitions, {"commit": commit})
-    yield Row(work="a group's commit, durable", figure=1e3 / rates["commit"], unit=Unit.MILLISECONDS)
+            def append() -> float:
+                with Stopwatch() as clock:
+                    for _ in range(COMMITS_A_TURN):
+                        log.append(b"x" * 100)
+                return COMMITS_A_TURN / clock.seconds
+
+            rates = best_of(2 * bench.scale.repetitions, {"commit": commit, "append": append})
+    yield Row(
+        work="a group's commit, durable",
+        figure=1e3 / rates["commit"],
+        unit=Unit.MILLISECONDS,
+        peer="a durable append",
+        peer_figure=1e3 / rates["append"],
+        target=0.77,  # not slower than 1.3 times an append
+    )
+    yield from _many_commits(bench)
+
+
+def _many_commits(bench: Bench) -> Iterator[Row]:
+    """Commit very often, as one process that is then killed; look at what is left, and how soon it can be read."""
+    place = TopicPartition(TOPIC, 0)
+    with bench.directory("store-commits") as path:
+        _fill(path, CYCLE)
+        with seeklog.open(path, config=CONFIG, background=False) as store:
+            for number in range(MANY_COMMITS):
+                store.commit_offsets("fraud", {place: number % 10})
+            size = sum(file.stat().st_size for file in path.glob("__consumer_offsets-*/*"))
+            seconds = []
+            for _ in range(bench.scale.repetitions):
+                with Stopwatch() as clock, seeklog.open(path, config=CONFIG, background=False) as another:
+                    another.lag("fraud")
+                seconds.append(clock.seconds)
+    work = f"{MANY_COMMITS:,} commits"
+    yield Row(work=f"{work}, on disk", figure=size / 1e6, unit=Unit.MEGABYTES, target=16.8)
+    yield Row(work=f"{work}, opened and read", figure=1e3 * min(seconds), unit=Unit.MILLISECONDS, target=50)
 
 
 def _opening(bench: Bench) -> Iterator[Row]:

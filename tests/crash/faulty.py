@@ -136,11 +136,13 @@ class FaultyFiles:
         self._check("sync_directory", path)
         self.inner.sync_directory(path)
 
-    def lock(self, path: str, owner: str) -> int:
+    def lock(self, handle: int, path: str, owner: str) -> str:
         self._check("lock", path)
-        handle = self.inner.lock(path, owner)
-        self._paths[handle] = path
-        return handle
+        return self.inner.lock(handle, path, owner)
+
+    def unlock(self, handle: int, note: str) -> None:
+        self._check("unlock", self._paths[handle])
+        self.inner.unlock(handle, note)
 
     def is_locked(self, path: str) -> bool:
         self._check("is_locked", path)

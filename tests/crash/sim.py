@@ -27,6 +27,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar
 
 from seeklog.files import Buffer, FileStatus, Kind
+from seeklog.files.local import LOCK_TEXT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -350,16 +351,20 @@ class SimFiles:
             _apply_name(op, names)  # type: ignore[arg-type]  # only name operations have a directory
         self._settle(mine)
 
-    def lock(self, path: str, owner: str) -> int:
-        handle = self.open(path, write=True, create=True)
-        file = self._handles[handle].file
-        if any(other.is_lock and other.file is file for other in self._handles.values()):
-            del self._handles[handle]
+    def lock(self, handle: int, path: str, owner: str) -> str:
+        mine = self._writable(handle)
+        if any(other.is_lock and other.file is mine.file for other in self._handles.values() if other is not mine):
             raise BlockingIOError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK), path)
-        self._handles[handle].is_lock = True
-        # Not an operation: a pid means nothing after a crash, and would double the states to look at.
-        file.content = owner.encode()
-        return handle
+        if self._inode(path) is not mine.file:
+            raise os_error(errno.ENOENT, path)
+        mine.is_lock = True
+        # Not an operation: who holds it means nothing after a crash, and would double the states to look at.
+        note, mine.file.content = bytes(mine.file.content).decode(), owner.ljust(LOCK_TEXT_SIZE).encode()
+        return note
+
+    def unlock(self, handle: int, note: str) -> None:
+        mine = self._writable(handle)
+        mine.is_lock, mine.file.content = False, note.ljust(LOCK_TEXT_SIZE).encode()
 
     def is_locked(self, path: str) -> bool:
         file = self._inode(path)

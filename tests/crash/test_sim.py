@@ -12,6 +12,7 @@ import pytest
 from crash.faulty import FaultyFiles
 from crash.sim import Detail, Disk, SimFiles
 from seeklog.files import OsFiles
+from seeklog.files.local import LOCK_TEXT_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -177,18 +178,19 @@ def test_bytes_after_lost_ones_are_durable_behind_a_hole() -> None:
 
 def test_a_process_crash_keeps_every_operation_and_frees_the_lock() -> None:
     sim = SimFiles(NEW)
-    sim.lock("/data/.lock", "1")
+    first = sim.open("/data/.lock", write=True, create=True)
+    sim.lock(first, "/data/.lock", "1")
     handle = sim.open("/data/value", write=True, create=True)
     sim.write(handle, b"content", 0)
     with pytest.raises(BlockingIOError):
-        sim.lock("/data/.lock", "2")
+        sim.lock(sim.open("/data/.lock", write=True), "/data/.lock", "2")
 
     sim.process_crash()
 
     assert sim.open_handles == 0
     assert sim.read_file("/data/value") == b"content"
     assert {disk.files.get("/data/value") for disk in all_states(sim)} >= {None, b"content"}
-    sim.lock("/data/.lock", "2")
+    sim.lock(sim.open("/data/.lock", write=True), "/data/.lock", "2")
 
 
 def test_a_removed_file_is_readable_through_its_handle_and_may_come_back() -> None:
@@ -420,12 +422,13 @@ def test_both_disks_tell_whether_a_lock_is_held_and_write_nothing(tmp_path: Path
         path = f"{root}/.lock"
         with pytest.raises(FileNotFoundError):
             files.is_locked(path)
-        handle = files.lock(path, "owner")
+        handle = files.open(path, write=True, create=True)
+        files.lock(handle, path, "owner")
         held = files.is_locked(path)
         files.close(handle)
         found.append((held, files.is_locked(path), files.read_file(path)))
 
-    assert found == [(True, False, b"owner")] * 2
+    assert found == [(True, False, b"owner".ljust(LOCK_TEXT_SIZE))] * 2
 
 
 @pytest.mark.parametrize(
@@ -436,7 +439,7 @@ def test_a_faulty_disk_fails_what_a_store_asks_too(method: str) -> None:
     sim.make_directory("/data/log")
     before = sim.disk()
     faulty = FaultyFiles(sim, methods={method}, fail_at=1)
-    arguments = ["1"] if method == "lock" else []
+    arguments = ["/data/log", "1"] if method == "lock" else []
 
     with pytest.raises(OSError) as failure:
         getattr(faulty, method)("/data/log", *arguments)

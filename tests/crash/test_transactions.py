@@ -194,12 +194,11 @@ def test_a_lock_whose_file_was_removed_while_it_was_waited_for_is_none(on: Store
     removed = [True]
 
     class Removing(SimFiles):
-        def lock(self, path: str, owner: str) -> int:
-            handle = super().lock(path, owner)
+        def lock(self, handle: int, path: str, owner: str) -> str:
             if removed and path.endswith(INTENT + names.LOCK):
                 removed.pop()
                 self.remove(path)
-            return handle
+            return super().lock(handle, path, owner)
 
     sim = Removing(on.sim.disk())
     with open_store(sim, clock=on.clock) as store:

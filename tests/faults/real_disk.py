@@ -145,8 +145,11 @@ class RealDisk:
     def sync_directory(self, path: str) -> None:
         self._change(lambda: self._files.sync_directory(self._at(path)))
 
-    def lock(self, path: str, owner: str) -> int:
-        return self._change(lambda: self._give(self._files.lock(self._at(path), owner)))
+    def lock(self, handle: int, path: str, owner: str) -> str:
+        return self._change(lambda: self._files.lock(self._real(handle), self._at(path), owner))
+
+    def unlock(self, handle: int, note: str) -> None:
+        self._change(lambda: self._files.unlock(self._real(handle), note))
 
     def is_locked(self, path: str) -> bool:
         return self._files.is_locked(self._at(path))

@@ -11,8 +11,8 @@ import pytest
 
 from log.workbench import contents, make_log, open_log
 from seeklog import Log, names
-from seeklog.errors import InvalidName, LogFailed, NotAccessible
-from seeklog.files import OsFiles
+from seeklog.errors import InvalidName, LogFailed, LogLocked, NotAccessible
+from seeklog.files import OsFiles, take_lock
 
 FILES = OsFiles()
 CHANGES: dict[str, Callable[[str], object]] = {
@@ -21,7 +21,7 @@ CHANGES: dict[str, Callable[[str], object]] = {
     "remove": lambda directory: FILES.remove(f"{directory}/a"),
     "rename": lambda directory: FILES.rename(f"{directory}/a", f"{directory}/b"),
     "remove a directory": lambda directory: FILES.remove_directory(f"{directory}/empty"),
-    "lock": lambda directory: FILES.lock(f"{directory}/.lock", "1"),
+    "lock": lambda directory: take_lock(FILES, f"{directory}/.lock"),
     "lock out": lambda directory: FILES.lock_out_broker(f"{directory}/.lock"),
     "lock alone": lambda directory: FILES.lock_as_broker(f"{directory}/.lock"),
 }
@@ -60,8 +60,8 @@ def test_a_lock_whose_directory_was_moved_away_meanwhile_is_none(
         fcntl.flock(handle, how)
 
     monkeypatch.setattr(fcntl, "flock", move_and_lock)
-    with pytest.raises(BlockingIOError, match="moved away"):
-        FILES.lock(f"{home}/.lock", "1")
+    with pytest.raises(LogLocked):
+        take_lock(FILES, f"{home}/.lock")
 
     assert not is_made_anew or (home / ".lock").read_bytes() == b"another's"
     assert (tmp_path / "deleted" / ".lock").read_bytes() == b""

@@ -688,7 +688,7 @@ def test_a_reader_of_a_directory_that_may_not_be_written_reads(tmp_path: Path) -
             assert not create
             return super().open(path)
 
-        def lock(self, path: str, owner: str) -> int:
+        def lock(self, handle: int, path: str, owner: str) -> str:
             raise AssertionError("a reader takes no lock")
 
     make_log(tmp_path, 12, **SMALL)

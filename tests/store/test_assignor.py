@@ -211,13 +211,16 @@ class World:
 
     # files
 
-    def lock(self, path: str, owner: str) -> int:
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if path in self.locks.values():
             raise BlockingIOError
-        self.files[path] = owner.encode()
         handle = next(self._numbers)
         self.locks[handle] = path
         return handle
+
+    def lock(self, handle: int, path: str, owner: str) -> str:
+        self.files[path] = owner.encode()
+        return ""
 
     def is_locked(self, path: str) -> bool:
         if path not in self.files:

@@ -12,7 +12,7 @@ from log.workbench import CountingFiles, FailingFiles, QuickFiles
 from seeklog import names
 from seeklog.errors import CorruptionError, NotAccessible, SeeklogError
 from seeklog.record.crc import crc32c
-from seeklog.topics.catalog import Catalog, Topic, decode_catalog, encode_catalog, new_topic_id, read_catalog_bytes
+from seeklog.topics.catalog import Catalog, CatalogFile, Topic, decode_catalog, encode_catalog, new_topic_id
 from store.workbench import append, open_store, read, snapshot
 
 ID = "5JdNGzCmQmupZbKTTsDZjQ"
@@ -180,7 +180,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_a_store_without_a_catalog_has_none_to_read(tmp_path: Path) -> None:
-    assert read_catalog_bytes(QuickFiles(), str(tmp_path)) is None
+    assert CatalogFile(QuickFiles(), str(tmp_path)).read() is None
 
 
 def test_a_damaged_catalog_is_refused_by_every_open_and_nothing_changes(root: Path) -> None:

@@ -49,7 +49,7 @@ def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_comp
             alter()
             assert store.compact() == {}
         else:
-            opening = store._table._open
+            opening = store._table._open_to_write
 
             def alter_and_open(*arguments: Any, **words: Any) -> Log:
                 alter()
@@ -58,7 +58,7 @@ def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_comp
                     assert store.topics() == ["t"]
                 return log
 
-            monkeypatch.setattr(store._table, "_open", alter_and_open)
+            monkeypatch.setattr(store._table, "_open_to_write", alter_and_open)
             with pytest.raises(UsageError, match='its cleanup_policy is "delete"'):
                 store.compact()
         assert len(read(store, "t")) == 30
@@ -67,13 +67,13 @@ def test_what_another_process_has_written_to_a_topic_that_it_altered_is_not_comp
 def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
         store.create_topic("t", partitions=1)
-        opening = store._table._open
+        opening = store._table._open_to_write
 
         def open_and_damage(*arguments: Any, **words: Any) -> Log:
             (tmp_path / "store" / names.TOPICS).write_bytes(b"{")
             return opening(*arguments, **words)
 
-        monkeypatch.setattr(store._table, "_open", open_and_damage)
+        monkeypatch.setattr(store._table, "_open_to_write", open_and_damage)
         whole = (tmp_path / "store" / names.TOPICS).read_bytes()
         with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), wait_s=0):
             pass

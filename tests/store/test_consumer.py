@@ -275,8 +275,9 @@ def test_a_time_for_what_is_not_assigned_is_refused(store: Store) -> None:
     with store.consumer(["events"]) as consumer:
         with pytest.raises(UsageError, match="not assigned"):
             consumer.seek_to_time(START_MS, partitions=[("others", 0)])
-        with pytest.raises(TopicNotFound):
-            consumer.seek_to_time(START_MS, partitions=[("events", 7)])
+        for unknown in (("events", 7), ("nothing", 0)):
+            with pytest.raises(TopicNotFound):
+                consumer.seek_to_time(START_MS, partitions=[unknown])
 
 
 def test_the_beginning_and_the_end_are_found_in_all_partitions(store: Store) -> None:

@@ -425,7 +425,7 @@ def test_offsets_of_a_topic_that_was_made_anew_are_not_kept_for_the_new_one(
     with open_store(store.path, clock=clock) as another:
         make_anew(store if by == "this store" else another, "events", count)
 
-    with pytest.raises(CommitRefused, match="'events' was deleted and made anew since events-0 was read"):
+    with pytest.raises(CommitRefused, match="'events' was deleted and recreated since events-0 was read"):
         consumer.commit({ZERO: 10})
     consumer.close()
     assert store.describe_group("group").offsets == {TopicPartition("others", 0): 3}
@@ -539,10 +539,10 @@ def test_a_deletion_forgets_what_another_process_is_committing(store: Store, mon
     with Store(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
         lent = another._table.lent
 
-        def tell_and_lend(partition: TopicPartition, *, wait_s: float) -> Any:
+        def tell_and_lend(partition: TopicPartition, **how: Any) -> Any:
             if partition == store._groups.partition_of("group"):
                 comes.set()
-            return lent(partition, wait_s=wait_s)
+            return lent(partition, **how)
 
         monkeypatch.setattr(another._table, "lent", tell_and_lend)
 

@@ -287,7 +287,8 @@ def test_the_thread_learns_how_another_has_configured_a_topic_that_is_written_he
 
         def is_learnt() -> bool:
             append(store, "t", [b"x"])
-            return store._table._entries[TopicPartition("t", 0)].config == store.describe_topic("t").config
+            writer = store._table._entries[TopicPartition("t", 0)].writer
+            return writer is not None and writer.config == store.describe_topic("t").config
 
         # Not by `describe_topic`, which would take the news before the thread.
         wait_until(lambda: store._topics._catalog["t"].config == {"segment.bytes": 500}, "the news")

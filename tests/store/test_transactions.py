@@ -23,6 +23,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
+from seeklog.files import take_lock
 from seeklog.log.transaction import (
     Part,
     Transaction,
@@ -440,10 +441,11 @@ def test_what_a_committed_transaction_names_is_not_discarded(root: Path) -> None
 def test_two_drivers_of_one_application_do_not_commit_at_once(root: Path) -> None:
     with open_store(root) as store, open_store(root) as zombie:
         staged = [stage(store, 0, [b"a"])]
-        lock = zombie._files.lock(f"{root}/{names.transaction_name(names.app_key(APP))}{names.LOCK}", "4711")
+        path = f"{root}/{names.transaction_name(names.app_key(APP))}{names.LOCK}"
+        lock = take_lock(zombie._files, path, owner="4711")
         with pytest.raises(LogLocked, match="4711"):
             store.transactions.commit(APP, 0, staged, wait_s=0)
-        zombie._files.close(lock)
+        lock.close()
         assert store.transactions.commit(APP, 0, staged)
 
 

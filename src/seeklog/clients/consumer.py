@@ -586,10 +586,11 @@ class Consumer:
                     f"group {self._group!r} took this consumer for gone: others may have read on. Nothing was "
                     "committed; the next poll begins at the last commit"
                 )
-            offsets = {partition: position.next_offset for partition, position in self._positions.items()}
-        if not isinstance(offsets, Mapping):
+            self._commit({partition: position.next_offset for partition, position in self._positions.items()})
+        elif isinstance(offsets, Mapping):
+            self._commit({_checked_partition(partition): value for partition, value in offsets.items()})
+        else:
             raise UsageError(f"offsets are a dict of (topic, partition) to offset, not {type(offsets).__name__}")
-        self._commit({_checked_partition(partition): value for partition, value in offsets.items()})
 
     def _commit(self, offsets: Mapping[TopicPartition, int | tuple[int, str]]) -> None:
         assert self._group is not None

@@ -3,7 +3,14 @@
 `seeklog.files.remote` and `seeklog.files.depot` are loaded by those who need them.
 """
 
-from seeklog.files.durable import publish_file, replace_file, stage_file, sync_ancestors
+from seeklog.files.durable import (
+    publish_file,
+    read_if_there,
+    remove_if_there,
+    replace_file,
+    stage_file,
+    sync_ancestors,
+)
 from seeklog.files.handle import Handle
 from seeklog.files.local import (
     Buffer,
@@ -32,6 +39,8 @@ __all__ = [
     "is_full",
     "local_path",
     "publish_file",
+    "read_if_there",
+    "remove_if_there",
     "replace_file",
     "retry_while_locked",
     "stage_file",

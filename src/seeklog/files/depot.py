@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from seeklog import names
 from seeklog.errors import LogLocked
 from seeklog.files.local import Files, OsFiles, absolute
+from seeklog.files.lock import take_lock
 from seeklog.files.remote import as_os_errors, open_filesystem
 
 # A part of an upload, and what is read back at once. S3 takes parts from 5 MiB on, and 10,000 of them.
@@ -184,19 +185,16 @@ class DirectoryDepot:
         self._make(self.location)
         lock = f"{self.location}/{names.ARCHIVE_LOCK}"
         try:
-            handle = self._files.lock(lock, str(os.getpid()))
-        except BlockingIOError:
-            owner = None
-            with contextlib.suppress(OSError, ValueError):
-                owner = int(self._files.read_file(lock))
-            raise LogLocked(self.location, owner, advice=_TAKEN) from None
+            held = take_lock(self._files, lock, what=self.location)
+        except LogLocked as error:
+            raise LogLocked(self.location, error.owner_pid, advice=_TAKEN) from None
         try:
             # The manifest that is seen here may not be durable yet: what it does not name goes only when it is.
             self._files.sync_directory(self.location)
             self._sweep("")
             yield
         finally:
-            self._files.close(handle)
+            held.close()
 
     def _sweep(self, directory: str) -> None:
         """Remove what a kill has left half written, in a directory and in those of partitions below it."""

@@ -40,6 +40,20 @@ def publish_file(files: Files, directory: str, name: str) -> None:
         raise
 
 
+def read_if_there(files: Files, path: str) -> bytes | None:
+    """Return the bytes of a whole file, or None if there is no such file."""
+    try:
+        return files.read_file(path)
+    except FileNotFoundError:
+        return None
+
+
+def remove_if_there(files: Files, path: str) -> None:
+    """Remove a file unless it is gone already. The caller syncs the directory."""
+    with contextlib.suppress(FileNotFoundError):
+        files.remove(path)
+
+
 def sync_ancestors(files: Files, path: str) -> None:
     """Make the name of a directory durable, and those of parents that may be as new."""
     while path != os.path.dirname(path):

@@ -28,6 +28,8 @@ Kind: TypeAlias = Literal["file", "directory", "link", "other"]
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
+# A lock file holds a process id, a token and a note, padded so that one text covers the other.
+LOCK_TEXT_SIZE = 128
 
 
 class FileStatus(NamedTuple):
@@ -121,11 +123,16 @@ class Files(Protocol):
         """Make the names in a directory durable."""
         ...
 
-    def lock(self, path: str, owner: str) -> int:
-        """Take the lock file at `path` without waiting, write `owner` into it, and return its handle.
+    def lock(self, handle: int, path: str, owner: str) -> str:
+        """Take a lock file that is open for writing, write `owner` into it, and return what it held before.
 
-        Raises `BlockingIOError` if another holder has it. The lock goes with the handle or its process.
+        Does not wait: raises `BlockingIOError` if another holder has it, and `FileNotFoundError` if another file is at
+        the path by now. The lock goes with the handle or its process.
         """
+        ...
+
+    def unlock(self, handle: int, note: str) -> None:
+        """Write `note` into a lock file and release it. The handle stays open, to take it again."""
         ...
 
     def is_locked(self, path: str) -> bool:
@@ -269,19 +276,22 @@ class OsFiles:
         finally:
             os.close(handle)
 
-    def lock(self, path: str, owner: str) -> int:
-        handle = self.open(path, write=True, create=True)
+    def lock(self, handle: int, path: str, owner: str) -> str:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_at(handle, path):
-                # Between the two calls the directory was moved away, and another may have its name, with another lock.
-                raise BlockingIOError(errno.EWOULDBLOCK, "was moved away meanwhile", path)
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, owner.encode(), 0)
+                # The file was removed, or the directory moved away, and another may have its name, with another lock.
+                raise FileNotFoundError(errno.ENOENT, "was removed or replaced", path)
+            note = pread(handle, LOCK_TEXT_SIZE, 0).decode("ascii", "replace")
+            pwrite(handle, owner.ljust(LOCK_TEXT_SIZE).encode(), 0)
         except BaseException:
-            os.close(handle)
+            fcntl.flock(handle, fcntl.LOCK_UN)
             raise
-        return handle
+        return note
+
+    def unlock(self, handle: int, note: str) -> None:
+        pwrite(handle, note.ljust(LOCK_TEXT_SIZE).encode(), 0)
+        fcntl.flock(handle, fcntl.LOCK_UN)
 
     def is_locked(self, path: str) -> bool:
         handle = self.open(path)
@@ -331,7 +341,8 @@ def _lock_of_whole_file(kind: int) -> bytes:
 
 def _is_at(handle: int, path: str) -> bool:
     try:
-        return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
+        mine, found = os.fstat(handle), os.stat(path, follow_symlinks=False)
+        return (mine.st_ino, mine.st_dev) == (found.st_ino, found.st_dev)
     except FileNotFoundError:
         return False
 
@@ -390,8 +401,11 @@ class ReadOnlyFiles:
     def sync_directory(self, path: str) -> None:
         self.refuse(path)
 
-    def lock(self, path: str, owner: str) -> int:
+    def lock(self, handle: int, path: str, owner: str) -> str:
         self.refuse(path)
+
+    def unlock(self, handle: int, note: str) -> None:
+        self.refuse(f"handle {handle}")
 
     def is_locked(self, path: str) -> bool:
         """Nobody holds a lock here: a file of that name was copied along."""

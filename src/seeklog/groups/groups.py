@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, Final
 
 from seeklog.clock import Clock
@@ -26,7 +28,9 @@ from seeklog.errors import (
     LogFailed,
     OffsetOutOfRange,
     RecordTooLarge,
+    SeeklogError,
     TopicExists,
+    TopicNotFound,
     UsageError,
 )
 from seeklog.files import Files, translated
@@ -47,8 +51,11 @@ OFFSETS_PARTITIONS: Final = 4
 OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 # How long a change waits while other processes change groups of the same partition.
 LOCK_WAIT_S: Final = 30.0
-METADATA_MOST: Final = 4096
-GROUP_NAME_MOST: Final = 1024
+# Who opens a store reads the last segment of a group's partition, and what compaction has left of those before.
+ROLL_RECORDS: Final = 2048
+MAX_METADATA_BYTES: Final = 4096
+MAX_GROUP_NAME_BYTES: Final = 1024
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 
 @dataclass(slots=True)
@@ -68,23 +75,59 @@ class _OffsetsPartition:
         self.lock = threading.RLock()
         self.groups: dict[str, Group] = {}
         self._next_offset = 0
+        self._rolled_at = 0
+        """Where the last segment begins."""
 
     def read_on(self, log: LogReader) -> None:
         """Take in the records that were added since."""
-        start, end = log.log_start_offset, log.high_watermark
+        end = log.high_watermark
+        if end == self._next_offset:
+            return
+        start = log.log_start_offset
         # Compaction, ours or a broker's, leaves the last segment alone. Out of those before it a tombstone that was not
         # read here may be gone by now, and what it took away would stay.
-        first_whole_offset = max(start, take_snapshot(log).view.bases[-1])
+        self._rolled_at = take_snapshot(log).view.bases[-1]
+        first_whole_offset = max(start, self._rolled_at)
         if not first_whole_offset <= self._next_offset <= end:
-            # That, or the log was made anew, or lost its beginning: start over.
+            # That, or the log was recreated, or lost its beginning: start over.
             self.groups, self._next_offset = {}, start
-        if self._next_offset < end:
-            for record in log.scan(self._next_offset, end):
-                self._take(record)
-            self._next_offset = end
+        for record in log.scan(self._next_offset, end):
+            self._take(record)
+        self._next_offset = end
+
+    def append(self, log: Log, change: GroupChange) -> None:
+        """Append what a change has put, and take it in. Everything before was read."""
+        self._next_offset = log.append_many(change.pending, wait=False).stop
+        if change.group.offsets or change.group.state != GroupState():
+            self.groups[change.name] = change.group
+        else:
+            self.groups.pop(change.name, None)
+        if self._next_offset - self._rolled_at >= ROLL_RECORDS:
+            self._compact(log)
+
+    def _compact(self, log: Log) -> None:
+        """Begin a segment, so that of those before it only the latest record of each key is kept."""
+        log.flush()
+        self._rolled_at = self._next_offset
+        try:
+            log.roll()
+            log.flush()
+            log.compact_if_due()
+        except SeeklogError as error:
+            # What was appended is durable. The next segment, or the store's maintenance, makes up for it.
+            logger.warning("%s: not compacted yet: %s", self.partition, error)
+
+    def tombstones_of(self, topic: str) -> list[Record]:
+        """Return what takes away all that groups have committed for a topic."""
+        return [
+            Record(None, key=records.encode_offset_key(group.name, partition))
+            for group in self.groups.values()
+            for partition in group.offsets
+            if partition.topic == topic
+        ]
 
     def start_over(self) -> None:
-        """Read everything anew the next time."""
+        """Read everything again the next time."""
         self.groups, self._next_offset = {}, -1
 
     def _take(self, record: Record) -> None:
@@ -129,19 +172,27 @@ class GroupChange:
 
     def put_offsets(self, offsets: Mapping[TopicPartition, CommittedOffset | None]) -> None:
         """Set offsets; None takes one away."""
+        known = dict(self.group.offsets)
         for partition, committed in offsets.items():
-            value = None if committed is None else records.encode_offset(committed)
+            if committed is None:
+                known.pop(partition, None)
+                value = None
+            else:
+                known[partition] = committed
+                value = records.encode_offset(committed)
             self.pending.append(Record(value, key=records.encode_offset_key(self.name, partition)))
+        self.group = Group(self.name, self.group.state, known)
 
     def put_state(self, state: GroupState) -> None:
         """Set the members, as the generation after the last."""
         state = replace(state, generation=self.group.state.generation + 1, state_timestamp_ms=self._now_ms)
         self.pending.append(Record(records.encode_group(state), key=records.encode_group_key(self.name)))
-        self.group = replace(self.group, state=state)
+        self.group = Group(self.name, state, self.group.offsets)
 
     def drop_state(self) -> None:
         """Take the group itself away."""
         self.pending.append(Record(None, key=records.encode_group_key(self.name)))
+        self.group = Group(self.name, GroupState(), self.group.offsets)
 
 
 class Groups:
@@ -242,37 +293,37 @@ class Groups:
 
     @contextlib.contextmanager
     def changing(self, name: str) -> Iterator[GroupChange]:
-        """Hold a group still, and append what was put when the block ends: all of it, durable, or nothing."""
+        """Hold a group still, and append what was put when the block ends: all of it, durable, or nothing.
+
+        All groups of the partition are held, in this and in other processes, with what was committed before taken in.
+        """
         check_group_name(name)
         if self._read_only:
             raise UsageError(f"{self._topics.root} is open read-only: a group cannot be changed")
-        self._make_topic()
-        failing = translated(f"group {name!r} cannot be changed")
-        with failing, self._holding(self.partition_of(name)) as (offsets, log):
-            change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
-            yield change
-            if change.pending:
-                log.append_many(change.pending)
-                offsets.read_on(log)
+        with translated(f"group {name!r} cannot be changed"):
+            partition = self._place_of(name)
+            offsets = self._partitions.get(partition) or self._offsets_partition(partition)
+            with offsets.lock:
+                try:
+                    with self._table.lent(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
+                        offsets.read_on(log)
+                        change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
+                        yield change
+                        if change.pending:
+                            offsets.append(log, change)
+                except LogFailed:
+                    # What was appended, and taken in, may be lost, and its offset given to what another commits.
+                    offsets.start_over()
+                    raise
 
-    @contextlib.contextmanager
-    def _holding(self, partition: TopicPartition) -> Iterator[tuple[_OffsetsPartition, Log]]:
-        """Hold all groups of a partition still, in this and in other processes, with all that was committed before."""
-        offsets = self._offsets_partition(partition)
-        with offsets.lock:
-            try:
-                with self._table.lent(partition, wait_s=LOCK_WAIT_S) as log:
-                    offsets.read_on(log)
-                    yield offsets, log
-            except LogFailed:
-                # What was appended, and read here, may be lost, and its offset given to what another process commits.
-                offsets.start_over()
-                raise
-
-    def _make_topic(self) -> None:
-        if not self._topics.has(CONSUMER_OFFSETS):
+    def _place_of(self, name: str) -> TopicPartition:
+        """Return the partition that a group's records lie in, of a topic that is created with the first of them."""
+        try:
+            return self.partition_of(name)
+        except TopicNotFound:
             with contextlib.suppress(TopicExists):
                 self._topics.create(CONSUMER_OFFSETS, partitions=OFFSETS_PARTITIONS, config=OFFSETS_CONFIG)
+            return self.partition_of(name)
 
     def commit(
         self,
@@ -288,10 +339,14 @@ class Groups:
         """
         if not offsets:
             return
-        read = dict(topic_ids or {})
+        read = topic_ids or {}
+        self._topics.refresh()
         self._check_topics(read)
-        # Before the logs are asked: a topic that is made anew in between must not pass for the one that was asked.
-        asked = {partition: self._topics.check(partition).topic_id for partition in offsets} | read
+        # Before the logs are asked: a topic that is recreated in between must not pass for the one that was asked.
+        asked = {
+            partition: read.get(partition) or self._topics.check(partition).topic_id
+            for partition in {**offsets, **read}
+        }
         committed = {partition: self._checked(partition, value) for partition, value in offsets.items()}
         with self.changing(name) as change:
             members = change.group.state.members
@@ -308,20 +363,17 @@ class Groups:
                         f"{', '.join(map(str, strange))} is no longer this member's in group {name!r}: it was given "
                         "to another, who reads on from the last commit"
                     )
+            # The topics are as they were when the lock was taken. A deletion is in the catalog before it takes the lock
+            # to make the group forget: so either it is seen here, or it sees what is committed now.
             self._check_topics(asked)
             change.put_offsets(committed)
 
     def _check_topics(self, topic_ids: Mapping[TopicPartition, str]) -> None:
-        """Refuse offsets of topics that are gone, or others by now.
-
-        It counts while the group is held still. A deletion is in the catalog before it holds the group to make it
-        forget: so either it is seen here, or it sees what was committed.
-        """
-        self._topics.refresh()
+        """Refuse offsets of topics that are gone, or others by now."""
         for partition, topic_id in topic_ids.items():
             if self._topics.check(partition).topic_id != topic_id:
                 raise CommitRefused(
-                    f"topic {partition.topic!r} was deleted and made anew since {partition} was read: an offset of the "
+                    f"topic {partition.topic!r} was deleted and recreated since {partition} was read: an offset of the "
                     "old one says nothing of the new one. Nothing was committed; the next poll begins the new one"
                 )
 
@@ -329,7 +381,8 @@ class Groups:
         offset, metadata = value if isinstance(value, tuple) and len(value) == 2 else (value, "")
         if not isinstance(offset, int) or isinstance(offset, bool):
             raise UsageError(f"what is committed is an offset, or (offset, text), not {value!r}")
-        check_text("metadata of a commit", metadata, most=METADATA_MOST)
+        if metadata != "":
+            check_text("metadata of a commit", metadata, most=MAX_METADATA_BYTES)
         return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
 
     def _checked_in(self, log: LogReader, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
@@ -368,18 +421,17 @@ class Groups:
         if not self._topics.has(CONSUMER_OFFSETS):
             return
         for number in self._topics.find(CONSUMER_OFFSETS).partitions:
-            with self._holding(TopicPartition(CONSUMER_OFFSETS, number)) as (offsets, log):
+            partition = TopicPartition(CONSUMER_OFFSETS, number)
+            offsets = self._offsets_partition(partition)
+            with offsets.lock:
                 # By what is in the log now: what was read before may have been lost by another process's failed sync.
                 offsets.start_over()
-                offsets.read_on(log)
-                forgotten = [
-                    Record(None, key=records.encode_offset_key(group.name, partition))
-                    for group in offsets.groups.values()
-                    for partition in group.offsets
-                    if partition.topic == topic
-                ]
-                _append_apart(log, forgotten)
-                offsets.read_on(log)
+                try:
+                    with self._table.lent(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
+                        offsets.read_on(log)
+                        _append_apart(log, offsets.tombstones_of(topic))
+                finally:
+                    offsets.start_over()
 
 
 def _append_apart(log: Log, tombstones: list[Record]) -> None:
@@ -411,15 +463,16 @@ def check_text(what: str, text: object, *, most: int) -> None:
 def check_group_name(name: str) -> None:
     """Refuse what cannot name a group."""
     if not isinstance(name, str) or not name:
-        raise InvalidName(f"{name!r} cannot name a group: a text of 1 to {GROUP_NAME_MOST:,} bytes can")
+        raise InvalidName(f"{name!r} cannot name a group: a text of 1 to {MAX_GROUP_NAME_BYTES:,} bytes can")
     try:
-        check_text("a group's name", name, most=GROUP_NAME_MOST)
+        check_text("a group's name", name, most=MAX_GROUP_NAME_BYTES)
     except UsageError as error:
         raise InvalidName(str(error)) from None
-    if any(character < " " or character == "\x7f" for character in name) or name != name.strip():
+    if _CONTROL.search(name) or name != name.strip():
         raise InvalidName(f"{name!r} cannot name a group: it has control characters or blanks around it")
 
 
+@lru_cache(maxsize=1024)
 def java_hash(text: str) -> int:
     """Return the magnitude of Java's hash of a string, by which Kafka chooses a group's partition."""
     hashed = 0

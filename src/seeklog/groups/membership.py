@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from seeklog.clock import Clock
 from seeklog.errors import LogClosed, TopicNotFound
-from seeklog.files import Files, Lock
+from seeklog.files import Files, Lock, take_lock
 from seeklog.groups.assignor import plan
 from seeklog.groups.groups import Groups
 from seeklog.groups.liveness import member_path, remove_files_of_dead, sign_of_life
@@ -88,7 +88,7 @@ class Membership:
         with self._groups.changing(self._group) as change:
             # The lock before the record: whoever finds this member in the group finds it alive.
             if self._lock is None:
-                self._lock = Lock(self._files, self._files.lock(self._path(), sign_of_life(self._clock)))
+                self._lock = take_lock(self._files, self._path(), owner=sign_of_life(self._clock))
             change.put_state(self._taking(self._groups.living(change.group), mine=frozenset()))
         self._settle(change.group.state)
 

@@ -31,11 +31,11 @@ from seeklog.record.layout import HEADER_SIZE
 from seeklog.store import Store
 from seeklog.topics.catalog import (
     Catalog,
+    CatalogFile,
     Topic,
     are_different,
     decode_catalog,
     encode_catalog,
-    read_catalog_bytes,
     write_catalog,
 )
 from seeklog.topics.layout import check_root, find_topics, partition_path, read_topic_id
@@ -111,7 +111,7 @@ class _Comparison:
         self._root = root
         self._kinds = kinds
         self._defaults = config
-        data = read_catalog_bytes(files, root)
+        data = CatalogFile(files, root).read()
         self._before = decode_catalog(data, path=f"{root}/{names.TOPICS}") if data is not None else {}
         self._cluster: Cluster | None = read_cluster(files, root) if has_metadata(files, root) else None
         self._offsets = RootOffsets.read(files, root)

@@ -37,15 +37,20 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
         raise NotALog(f"there is no log at {path}: it holds no segment")
 
 
-def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
-    """Take the writer's lock of a partition that is opened by itself; what is returned holds it until it is closed.
-
-    Where the partition lies in a store or in a broker's data directory, no broker may run there meanwhile.
-    """
+def lock_out_broker_of(files: Files, path: str) -> Lock | None:
+    """Keep brokers from starting where a partition lies that is opened by itself: in a broker's or a store's root."""
     root = os.path.dirname(path)
+    if names.parse_partition_name(os.path.basename(path)) is not None and is_root(files, root):
+        return lock_out_broker(files, root)
+    return None
+
+
+def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
+    """Take the writer's lock of a partition that is opened by itself; what is returned holds it until it is closed."""
     with contextlib.ExitStack() as locks:
-        if names.parse_partition_name(os.path.basename(path)) is not None and is_root(files, root):
-            locks.callback(lock_out_broker(files, root).close)
+        broker_lock = lock_out_broker_of(files, path)
+        if broker_lock is not None:
+            locks.callback(broker_lock.close)
         locks.callback(lock_directory(files, path).close)
         return locks.pop_all()
 

@@ -19,6 +19,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog, TopicNotFound
 from seeklog.files import Files, Handle, ReadOnlyFiles
 from seeklog.files.remote import RemoteFiles
+from seeklog.log.borrowing import read_note
 from seeklog.log.broker_visit import after_visit, look_for_visit
 from seeklog.log.directory import check_directory, has_broker
 from seeklog.log.host import Host
@@ -427,9 +428,12 @@ class Observer:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nobody has written since a clean close. A broker's directory counts as clean."""
+        """Whether the log was closed or given back since it was written. A broker's directory counts as clean."""
         checkpoint = self._checkpoint
-        return checkpoint is None or checkpoint.foreign or self._tail.seal is not None
+        if checkpoint is None or checkpoint.foreign or self._tail.seal is not None:
+            return True
+        note = read_note(self.files, self.directory)
+        return note is not None and note.is_of(self._tail.base_offset, size=self._tail.file_size())
 
     @property
     def contiguous_from(self) -> int:

@@ -19,10 +19,12 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import (
+    CorruptionError,
     DiskFull,
     InvalidRecord,
     LogClosed,
     LogFailed,
+    LogLocked,
     OffsetOutOfRange,
     RecordTooLarge,
     SeeklogError,
@@ -30,11 +32,12 @@ from seeklog.errors import (
 )
 from seeklog.files import Files, is_full, replace_file, sync_ancestors
 from seeklog.log import transaction
+from seeklog.log.borrowing import Note, is_own, note_in, release
 from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.clean import removal
 from seeklog.log.clean.retention import expired_count, is_roll_due
 from seeklog.log.commit import GroupCommit
-from seeklog.log.directory import check_directory, lock_directory, lock_lone_directory
+from seeklog.log.directory import check_directory, lock_directory, lock_out_broker_of
 from seeklog.log.host import BackgroundOf, Host
 from seeklog.log.keys.index import key_index_name
 from seeklog.log.keys.lookup import KeyLookup
@@ -79,6 +82,7 @@ class Partition:
         "_arrived",
         "_attributes",
         "_background",
+        "_broker_lock",
         "_checkpointed_at",
         "_codec",
         "_commit",
@@ -111,6 +115,7 @@ class Partition:
         "directory",
         "files",
         "high_watermark",
+        "is_given_back",
         "keys",
         "leader_epoch",
         "log_end_offset",
@@ -142,6 +147,8 @@ class Partition:
         self._arrived = threading.Condition(threading.Lock())
         self._compacting = threading.Lock()
         self._is_closing = False
+        self.is_given_back = False
+        """Whether others may write the log just now, until it is borrowed again."""
         self.truncation_count = 0
         self._needs_keys = config.compacts
         self._waiting = 0
@@ -159,7 +166,12 @@ class Partition:
         # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
         check_directory(files, directory, create=host is None)
         # A store keeps brokers out itself, for all of its partitions.
-        self._lock_handle = (lock_lone_directory if host is None else lock_directory)(files, directory)
+        self._broker_lock = lock_out_broker_of(files, directory) if host is None else None
+        try:
+            self._lock_handle = lock_directory(files, directory)
+        except BaseException:
+            self._let_broker_in()
+            raise
         self._background = None
         self._commit = GroupCommit(self._flush)
         self.keys = KeyLookup(config, writer=self)
@@ -169,6 +181,7 @@ class Partition:
             listing = self._open(host, inherited())
         except BaseException:
             self._lock_handle.close()
+            self._let_broker_in()
             raise
         try:
             # Before anybody can append anything else.
@@ -239,8 +252,9 @@ class Partition:
         ):
             files.sync_directory(directory)
         self._generation = generation
-        # Where the log was not closed, a truncation may have died behind its cut, and a reader have looked before.
-        was_killed = own is not None and own.active is None
+        # Where the log was not closed, a truncation may have died behind its cut, and a reader have looked before. One
+        # who has left a note was through with all that it did.
+        was_killed = own is not None and own.active is None and not self._is_noted()
         self._generation += 1 if was_killed or mended.report.cut_bytes or mended.report.completed_swaps else 0
         if own is None or not mended.report.clean or self._checkpoint() != replace(own, active=None):
             self._write_checkpoint()
@@ -280,12 +294,80 @@ class Partition:
             self._epochs.begin(0, self.log_start_offset)
         self.leader_epoch = self._epochs.latest
 
+    # ------------------------------------------------------------ lending
+
+    def give_back(self) -> None:
+        """Make everything durable and let others write the log, until `borrow`. It stays open."""
+        with self._sync_lock:
+            self.check_usable()
+            self._sync(checkpoints=False)
+            if not self._rolled:
+                with self._lock:
+                    self._refusal = LogClosed(f"{self.directory} was given back: others may write it")
+                    self.is_given_back = True
+                    release(self._lock_handle, base_offset=self._active.base_offset, size=self._active.size)
+                return
+        # There was no room for a seal. Another writer could not know that it is missing.
+        self.close()
+
+    def borrow(self) -> bool:
+        """Write the log again, with what others have appended; `LogLocked` if another holds it.
+
+        Returns False, and the log is closed, if they did more than append, or died: then it must be opened anew.
+        """
+        with self._sync_lock, self._lock:
+            if not self.is_given_back:
+                return self._refusal is None
+            try:
+                left = self._lock_handle.retake()
+                goes_on = is_own(left, self._lock_handle) or self._take_in(note_in(left))
+            except (FileNotFoundError, CorruptionError):
+                goes_on = False
+            self.is_given_back = False
+            if goes_on:
+                self._refusal = None
+            else:
+                self._refusal = LogClosed(f"{self.directory} is closed")
+                self._release()
+            return goes_on
+
+    def _is_noted(self) -> bool:
+        """Tell whether the last holder of the lock has left the log as it is."""
+        note = note_in(self._lock_handle.left)
+        return note is not None and note.is_of(self._active.base_offset, size=self._active.size)
+
+    def _take_in(self, note: Note | None) -> bool:
+        """Go on after what others have appended to the last segment; False if they did more than that."""
+        own, saved = self._checkpoint(), read_checkpoint(self.files, self.directory)
+        if note is None or note.base_offset != self._active.base_offset:
+            return False
+        if saved is None or saved.structure != own.structure:
+            return False
+        appended = self._active.take_in(note.size)
+        if appended is None:
+            return False
+        if batch_header.has_producers(appended, len(appended)):
+            self.producers.note(producer_batches(appended))
+        self._saved = saved
+        self.log_end_offset = self._active.next_offset
+        if self._follows_write:
+            self.high_watermark = self.log_end_offset
+        self._note_synced(self.log_end_offset)
+        return True
+
     def close(self) -> None:
         """Sync everything, mark the log as cleanly closed and let it go. Closing twice is nothing."""
         if self._background is not None:
             self._background.stop()
         self._is_closing = True
         with self._compacting, self._sync_lock:
+            if self.is_given_back:
+                try:
+                    self.borrow()
+                except LogLocked:
+                    # Whoever writes it now closes it; what this one appended is synced.
+                    self._refusal = LogClosed(f"{self.directory} is closed")
+                    self._release()
             if isinstance(self._refusal, LogClosed):
                 return
             with self._lock:
@@ -325,6 +407,11 @@ class Partition:
             segment.close_files()
         self._publisher.close()
         self._lock_handle.close()
+        self._let_broker_in()
+
+    def _let_broker_in(self) -> None:
+        if self._broker_lock is not None:
+            self._broker_lock.close()
 
     def abandon(self) -> None:
         """Forget the log in a forked child: the parent holds the lock and goes on writing."""
@@ -604,8 +691,11 @@ class Partition:
             self.check_usable()
             return self._sync()
 
-    def _sync(self) -> int:
-        """Sync all that was appended, seal what was rolled, move the recovery point; return it."""
+    def _sync(self, *, checkpoints: bool = True) -> int:
+        """Sync all that was appended, seal what was rolled, move the recovery point; return it.
+
+        It is persisted about once a second, unless `checkpoints` leaves that to whoever seals or closes.
+        """
         with self._sync_lock:
             with self._lock:
                 # Before the sync: what is appended meanwhile is not covered by it.
@@ -617,8 +707,9 @@ class Partition:
             try:
                 for segment in (*rolled, active):
                     segment.sync()
-                self.producers.write(snapshots)
-                sealed = self._seal(rolled)
+                if snapshots:
+                    self.producers.write(snapshots)
+                sealed = self._seal(rolled) if rolled else []
                 if names_dirty or sealed:
                     self.files.sync_directory(self.directory)
             except OSError as error:
@@ -629,7 +720,7 @@ class Partition:
                     self._rolled.remove(old)
                 self._names_dirty = self._names_dirty and self._active is not active
                 self._note_synced(end)
-            if sealed or self.clock.monotonic() - self._checkpointed_at >= CHECKPOINT_INTERVAL_S:
+            if sealed or (checkpoints and self.clock.monotonic() - self._checkpointed_at >= CHECKPOINT_INTERVAL_S):
                 self._try_checkpoint()
             return end
 
@@ -973,6 +1064,12 @@ class Partition:
         for suffix in (names.LOG + names.DELETED, *names.BESIDE_LOG):
             with contextlib.suppress(FileNotFoundError):
                 self.files.remove(self._shared.path(segment.base_offset, suffix))
+
+    def roll_now(self) -> None:
+        """Start a new segment at the end of the log."""
+        with self._lock:
+            self.check_usable()
+            self.roll()
 
     def roll_if_due(self) -> bool:
         """Start a new segment if the active one spans `segment_ms`, or if retention keeps none of its records.

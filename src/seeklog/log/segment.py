@@ -41,6 +41,8 @@ SCAN_CHUNK = 512 << 10
 # Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
 # tables in memory have them at once; a process that only reads walks at most so much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
+# What another writer has appended is read at once; an open reads more than this as quickly, piece by piece.
+TAKEN_IN_BYTES = 16 << 20
 
 
 class SegmentReplaced(FileNotFoundError):
@@ -638,6 +640,22 @@ class ActiveSegment(Segment):
             raise
         if state.append(batches) and len(state.offset_table) - self._written[0] >= INDEX_WRITE_BYTES:
             self.write_indexes()
+
+    def take_in(self, size: int) -> bytes | None:
+        """Take note of the batches that another writer has appended, up to `size`, and return them.
+
+        None if they are not all there, or more than is worth it: then the state is void.
+        """
+        state, handle = self.state, self.handle()
+        missing = size - state.size
+        if not 0 <= missing <= TAKEN_IN_BYTES or self.shared.files.size(handle.number) != size:
+            return None
+        data = self.shared.files.read(handle.number, missing, state.size)
+        if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
+            return None
+        # The other writer's entries are in the files, and need not be those of the tables here.
+        self._has_indexes = self._has_indexes and not missing
+        return data
 
     def write_indexes(self) -> None:
         """Bring the index files up to date with the tables; what finds no room waits.

@@ -149,6 +149,18 @@ class Log(LogReader):
         """Make every appended record durable."""
         self._partition.flush()
 
+    def give_back(self) -> None:
+        """Make everything durable and let others write the log. It stays open; `borrow` it before the next change."""
+        self._partition.give_back()
+
+    def borrow(self) -> bool:
+        """Write a log again that was given back, after what others have appended; `LogLocked` if another writes it.
+
+        Returns False, and closes the log, if others did more than append: then open it anew.
+        """
+        with translated(f"{self._partition.directory} cannot be written"):
+            return self._partition.borrow()
+
     # ------------------------------------------------------------ what takes records away
 
     def advance_high_watermark(self, offset: int) -> None:
@@ -167,6 +179,10 @@ class Log(LogReader):
     def retain(self) -> int:
         """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
         return self._partition.retain()
+
+    def roll(self) -> None:
+        """Start a new segment. What is in the one before it may be compacted, or deleted, from then on."""
+        self._partition.roll_now()
 
     def roll_if_due(self) -> bool:
         """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""

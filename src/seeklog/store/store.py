@@ -651,6 +651,7 @@ class Store:
 
     def _write_root_offsets(self) -> None:
         """Write Kafka's checkpoints of what this process has written, for a broker that takes over."""
+        self._table.close_borrowed()
         changed = self._table.take_changed()
         try:
             if changed:

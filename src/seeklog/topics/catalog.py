@@ -28,7 +28,7 @@ from typing import Any, Literal, TypeAlias
 from seeklog import names
 from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, replace_file
+from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, replace_file
 from seeklog.record.framed import decode_framed, encode_framed, parse_json
 
 VERSION = 1
@@ -129,12 +129,43 @@ def _numbers(numbers: Any) -> tuple[int, ...]:
     return tuple(numbers)
 
 
-def read_catalog_bytes(files: Files, root: str) -> bytes | None:
-    """Return the catalog's bytes, or None if there is none: a broker's directory, or a new one."""
-    try:
-        return files.read_file(f"{root}/{names.TOPICS}")
-    except FileNotFoundError:
-        return None
+class CatalogFile:
+    """The catalog's file, which is replaced whole whenever the topics change.
+
+    The file that was read last stays open. So its inode is given to no other, and one look at the name tells whether
+    there is anything new.
+    """
+
+    def __init__(self, files: Files, root: str) -> None:
+        self._files = files
+        self.path = f"{root}/{names.TOPICS}"
+        self._handle: Handle | None = None
+        self._status: FileStatus | None = None
+
+    def has_changed(self) -> bool:
+        """Tell whether the name stands for another file than the one that was read last."""
+        try:
+            return self._status is None or self._files.status(self.path) != self._status
+        except FileNotFoundError:
+            return True
+
+    def close(self) -> None:
+        """Release the file. It is read again if it is needed."""
+        self._handle = self._status = None
+
+    def read(self) -> bytes | None:
+        """Return the catalog's bytes, or None if there is none: a broker's directory, or a new one."""
+        self.close()
+        try:
+            if isinstance(self._files, ReadOnlyFiles):
+                return self._files.read_file(self.path)
+            handle = Handle(self._files, self.path)
+        except FileNotFoundError:
+            return None
+        status = self._files.status_of(handle.number)
+        data = self._files.read(handle.number, status.size, 0)
+        self._handle, self._status = handle, status
+        return data
 
 
 def write_catalog(files: Files, root: str, data: bytes) -> None:

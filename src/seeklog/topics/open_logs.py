@@ -20,7 +20,6 @@ from functools import partial
 from typing import TypeVar
 
 from seeklog.clock import Clock
-from seeklog.config import LogConfig
 from seeklog.errors import (
     LogClosed,
     LogLocked,
@@ -52,7 +51,7 @@ class _Entry:
     """One partition."""
 
     __slots__ = (
-        "config",
+        "borrowed",
         "is_stale",
         "lock",
         "partition",
@@ -70,9 +69,9 @@ class _Entry:
         self.lock = threading.RLock()
         self.unpinned = threading.Condition(self.lock)
         self.writer: Log | None = None
+        self.borrowed: Log | None = None
+        """What is open for one change after the other; its lock is released in between."""
         self.reader: LogReader | None = None
-        self.config: LogConfig | None = None
-        """What the writer was opened with."""
         self.topic_id = ""
         self.version = -1
         """The state of the topics that the open logs were last held against."""
@@ -85,8 +84,9 @@ class _Entry:
 
     def open_log(self) -> LogReader | None:
         """Return the log to read from, unless somebody who was given it has closed it."""
-        shared = self.writer.reader if self.writer is not None else None
-        return next((log for log in (shared, self.reader) if log is not None and not log.is_closed), None)
+        if self.writer is not None and not self.writer.is_closed:
+            return self.writer.reader
+        return self.reader if self.reader is not None and not self.reader.is_closed else None
 
 
 class OpenLogs:
@@ -108,13 +108,13 @@ class OpenLogs:
         self._clock = clock
         self._read_only = read_only
         self._background = background
-        self._writers_most = max(1, max_open_files // 2 // FILES_PER_WRITER)
-        self._segments_most = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
-        self._open_segments = OpenSegments(self._segments_most)
+        self._max_writers = max(1, max_open_files // 2 // FILES_PER_WRITER)
+        self._max_segments = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
+        self._open_segments = OpenSegments(self._max_segments)
         self._root_watch = RootWatch(files, topics.root, clock=clock)
         self._lock = threading.Lock()
         self._entries: dict[TopicPartition, _Entry] = {}
-        # Those with a writer, the one that was left alone for longest first.
+        # Those with a log open to write, or borrowed; the one that was left alone for longest first.
         self._writers: OrderedDict[TopicPartition, _Entry] = OrderedDict()
         self._changed: dict[TopicPartition, tuple[str, RootLine]] = {}
         """What the root's checkpoints do not know yet, of logs that were closed."""
@@ -232,11 +232,19 @@ class OpenLogs:
             if entry.writer is not None:
                 self._writers[entry.partition] = entry
                 self._writers.move_to_end(entry.partition)
-            excess = len(self._writers) - self._writers_most
-            idle = [entry for entry in self._writers.values() if not entry.pins][:excess] if excess > 0 else []
+        if len(self._writers) > self._max_writers:
+            self._close_excess()
+
+    def _close_excess(self) -> None:
+        """Close those that were left alone for longest, where more are open than may be."""
+        with self._lock:
+            excess = max(0, len(self._writers) - self._max_writers)
+            idle = [entry for entry in self._writers.values() if not entry.pins][:excess]
         for entry in idle:
             try:
-                self._close_writer(entry)
+                with entry.lock:
+                    self._close_writer(entry)
+                    self._close_borrowed(entry)
             except SeeklogError as error:
                 # Not the concern of whoever needed the room; the next open of this one recovers it.
                 logger.error("%s: closing it failed: %s", entry.partition, error)
@@ -246,35 +254,93 @@ class OpenLogs:
         version = self._topics.version
         topic = self._topics.check(entry.partition)
         is_another = entry.topic_id != topic.topic_id
-        if is_another or (entry.writer is not None and entry.config != self._topics.config_of(topic)):
+        log = entry.writer or entry.borrowed
+        if is_another or (log is not None and log.config != self._topics.config_of(topic)):
             self._close_stale(entry)
             if is_another:
                 self._changed.pop(entry.partition, None)
         entry.topic_id, entry.version = topic.topic_id, version
 
     @contextlib.contextmanager
-    def lent(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
-        """Give a log for one commit: its lock is taken, and it is let go of afterwards.
+    def lent(self, partition: TopicPartition, *, wait_s: float, stays_open: bool = False) -> Iterator[Log]:
+        """Give a log for one change: its lock is taken, and released afterwards.
 
-        Its end and its configuration are found anew. Waits while another process holds it, as it does for a commit of
-        its own. A log that this process has open for writing is given as it is. All that was appended is durable at
-        the end.
+        What other processes have appended is taken in first. Waits while another process holds the lock, as it does for
+        a change of its own. A log that this process has open for writing is given as it is. All that was appended is
+        durable at the end. With `stays_open` the next change costs no open.
         """
-        entry = self._entry(partition)
+        entry = self._entries.get(partition) or self._entry(partition)
         with entry.lock:
-            self._bring_up_to_date(entry, wait_s=max(wait_s, SHORT_WAIT_S))
-            writer = self._usable_writer(entry)
-            if writer is not None:
-                yield writer
-                writer.flush()
-                return
-            log = retry_while_locked(self._clock, wait_s, lambda: self._open_as_configured(partition))
+            if entry.writer is not None:
+                self._bring_up_to_date(entry, wait_s=max(wait_s, SHORT_WAIT_S))
+                writer = self._usable_writer(entry)
+                if writer is not None:
+                    yield writer
+                    writer.flush()
+                    return
+            stays_open = stays_open or entry.borrowed is not None
+            log = self._borrow(entry, wait_s=wait_s)
             try:
                 yield log
             finally:
+                if not stays_open:
+                    self._close_borrowed(entry)
+                else:
+                    self._give_back(entry, log)
+        if len(self._writers) > self._max_writers:
+            self._close_excess()
+
+    def _borrow(self, entry: _Entry, *, wait_s: float) -> Log:
+        """Return a log that is locked, and configured as the catalog has it while it is. Holds the entry's lock."""
+        while entry.borrowed is not None:
+            log = entry.borrowed
+            try:
+                goes_on = log.borrow()
+            except LogLocked:
+                goes_on = retry_while_locked(self._clock, wait_s, log.borrow)
+            if not goes_on:
+                entry.borrowed = None
+                break
+            # Another process may have altered the topic just before, and written.
+            self._topics.refresh()
+            if entry.version == self._topics.version:
+                return log
+            self._hold_against_topics(entry)
+        with self._lock:
+            self._check_open()
+        log = retry_while_locked(self._clock, wait_s, lambda: self._open_as_configured(entry.partition))
+        entry.borrowed, entry.topic_id = log, self._topics.check(entry.partition).topic_id
+        with self._lock:
+            self._writers[entry.partition] = entry
+        return log
+
+    def _give_back(self, entry: _Entry, log: Log) -> None:
+        try:
+            log.give_back()
+        except SeeklogError:
+            self._close_borrowed(entry)
+            raise
+
+    def _close_borrowed(self, entry: _Entry) -> None:
+        """Close a log that was borrowed for a moment. Holds the entry's lock."""
+        log, entry.borrowed = entry.borrowed, None
+        if log is not None:
+            try:
                 log.close()
-                with self._lock:
-                    self._changed[partition] = (entry.topic_id, _offsets_of(log))
+            finally:
+                self._closed(entry, log)
+
+    def close_borrowed(self) -> None:
+        """Close what is borrowed now and then, so that its recovery point and a clean end are on disk."""
+        for entry in self._entries_of(None):
+            if entry.borrowed is not None:
+                with entry.lock:
+                    self._close_borrowed(entry)
+
+    def _closed(self, entry: _Entry, log: Log) -> None:
+        with self._lock:
+            self._writers.pop(entry.partition, None)
+            self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
 
     def _bring_up_to_date(self, entry: _Entry, *, wait_s: float) -> None:
         """Leave no writer with an older configuration: it is closed as soon as nobody uses it. Holds the lock."""
@@ -319,6 +385,7 @@ class OpenLogs:
     def _open_writer(self, entry: _Entry) -> Log:
         with self._lock:
             self._check_open()
+        self._close_borrowed(entry)
         # Who has held it for a moment's time writes it, and the other partitions must not wait for that each time.
         wait_s, entry.was_locked = 0.0 if entry.was_locked else SHORT_WAIT_S, True
         log = retry_while_locked(
@@ -327,7 +394,7 @@ class OpenLogs:
             lambda: self._open_as_configured(entry.partition, background=self._background),
         )
         entry.was_locked = False
-        entry.writer, entry.config = log, log.config
+        entry.writer = log
         reader, entry.reader = entry.reader, None
         if reader is not None:
             reader.close()
@@ -409,9 +476,7 @@ class OpenLogs:
             try:
                 log.close()
             finally:
-                with self._lock:
-                    self._writers.pop(entry.partition, None)
-                    self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
+                self._closed(entry, log)
 
     def drop(self, topic: str) -> None:
         """Close every log of a topic, to be opened anew when it is needed. Those who append just now end first."""
@@ -442,6 +507,7 @@ class OpenLogs:
         with entry.lock:
             entry.is_stale = entry.writer is not None
             self._close_writer(entry)
+            self._close_borrowed(entry)
             reader, entry.reader = entry.reader, None
             if reader is not None:
                 reader.close()
@@ -451,7 +517,7 @@ class OpenLogs:
         """Forget every log in a forked child, and make the lock anew: a thread that is not in it may have held it."""
         self._lock = threading.Lock()
         # What the parent has open is its own, and stands still here.
-        self._open_segments = OpenSegments(self._segments_most)
+        self._open_segments = OpenSegments(self._max_segments)
         self._entries = {}
         self._writers.clear()
         self._changed = {}
@@ -488,6 +554,7 @@ class OpenLogs:
                 entry.pins = 0
                 try:
                     self._close_writer(entry)
+                    self._close_borrowed(entry)
                 except SeeklogError as error:
                     first_error = first_error or error
                 entry.unpinned.notify_all()

@@ -40,11 +40,11 @@ from seeklog.names import TopicPartition
 from seeklog.topics import layout
 from seeklog.topics.catalog import (
     Catalog,
+    CatalogFile,
     Topic,
     decode_catalog,
     encode_catalog,
     new_topic_id,
-    read_catalog_bytes,
     write_catalog,
 )
 
@@ -69,11 +69,14 @@ class Topics:
         self._read_only = read_only
         self._changes = threading.RLock()
         self._lock = threading.Lock()
+        self._file = CatalogFile(files, root)
         self._bytes: bytes | None = None
         self._next_look = 0.0
         self.is_brokers = False
         """Whether a reader has found that a broker may run on the directory."""
         self._catalog: Catalog = {}
+        self._there: Catalog = {}
+        """Those of the catalog that exist for a user."""
         self.forget: Callable[[str], None] | None = None
         """Drops what others know of a topic that is deleted; set once there are others."""
         self._is_closed = False
@@ -92,30 +95,28 @@ class Topics:
 
         With `at_once` what a broker has done is looked for, too, however short ago that was done.
         """
-        with translated(f"{self._path} cannot be read"), self._lock:
-            if at_once:
-                self._next_look = 0.0
-            data = read_catalog_bytes(self._files, self.root)
-            if data == self._bytes and data is not None and not self._is_look_due():
-                return False
-            version = self.version
-            self._take_in(*self._look())
-            return self.version != version
-
-    @property
-    def _path(self) -> str:
-        return f"{self.root}/{names.TOPICS}"
+        try:
+            with self._lock:
+                if at_once:
+                    self._next_look = 0.0
+                if not self._file.has_changed() and not self._is_look_due():
+                    return False
+                version = self.version
+                self._take_in(*self._look())
+                return self.version != version
+        except OSError as error:
+            raise translate(error, f"{self._file.path} cannot be read") from error
 
     def _look(self) -> tuple[Catalog, bytes | None]:
         """Return the catalog as it is on disk, and its bytes.
 
         Who may not write sees a broker's directories too; who may has taken them into the catalog.
         """
-        data = read_catalog_bytes(self._files, self.root)
+        data = self._file.read()
         if data is not None and data == self._bytes and not self._is_look_due():
             return self._catalog, data
         self._next_look = self._clock.monotonic() + BROKER_LOOK_S
-        catalog = decode_catalog(data, path=self._path) if data is not None else {}
+        catalog = decode_catalog(data, path=self._file.path) if data is not None else {}
         if not self._read_only:
             # Whoever wrote it may have been killed before its name was durable; what is built on it must not be lost.
             self._files.sync_directory(self.root)
@@ -125,7 +126,7 @@ class Topics:
             if self.is_brokers:
                 catalog = layout.follow_broker(self._files, self.root, kinds, catalog)
             found = layout.find_topics(self._files, self.root, kinds, known=catalog)
-            if found and read_catalog_bytes(self._files, self.root) != data:
+            if found and self._file.read() != data:
                 # A topic that is being made has its note in the catalog before its first directory: it is no broker's.
                 return self._look()
             catalog |= found
@@ -147,11 +148,13 @@ class Topics:
         self._bytes = data
         if catalog != self._catalog:
             self._catalog = catalog
+            self._there = {name: topic for name, topic in catalog.items() if topic.is_there}
             self.version += 1
 
     def close(self) -> None:
         """Change nothing any more."""
         self._is_closed = True
+        self._file.close()
 
     def abandon(self) -> None:
         """Make the locks anew in a forked child: a thread that is not in it may have held them."""
@@ -159,16 +162,16 @@ class Topics:
 
     def all(self) -> list[Topic]:
         """Return every topic, in the order of their names."""
-        return [topic for _, topic in sorted(self._catalog.items()) if topic.is_there]
+        return [topic for _, topic in sorted(self._there.items())]
 
     def find(self, name: str) -> Topic:
         """Return a topic; one that is not there is looked for again, then the nearest name is told."""
-        topic = self._catalog.get(name)
-        if topic is None or not topic.is_there:
+        topic = self._there.get(name)
+        if topic is None:
             names.check_topic_name(name)
             self.refresh()
-            topic = self._catalog.get(name)
-            if topic is None or not topic.is_there:
+            topic = self._there.get(name)
+            if topic is None:
                 raise TopicNotFound(f"there is no topic {name!r} in {self.root}{self._nearest(name)}")
         return topic
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,7 +23,7 @@ from seeklog.errors import (
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, retry_while_locked, take_lock, translated
+from seeklog.files import Files, retry_while_locked, take_lock, translated
 from seeklog.log import (
     PIECE_BYTES,
     Log,
@@ -249,9 +248,8 @@ class Transactions:
     @contextlib.contextmanager
     def _locked(self, app: str, wait_s: float, *, keep: bool) -> Iterator[None]:
         path = f"{self._root}/{names.transaction_name(names.app_key(app))}{names.LOCK}"
-        lock = retry_while_locked(
-            self._clock, wait_s, lambda: self._take_lock(path, what=f"the transaction of {app!r}")
-        )
+        what = f"the transaction of {app!r}"
+        lock = retry_while_locked(self._clock, wait_s, lambda: take_lock(self._files, path, what=what))
         try:
             yield
         finally:
@@ -259,15 +257,6 @@ class Transactions:
                 with contextlib.suppress(OSError):
                     self._files.remove(path)
             lock.close()
-
-    def _take_lock(self, path: str, *, what: str) -> Lock:
-        lock = take_lock(self._files, path, what=what)
-        with contextlib.suppress(FileNotFoundError):
-            if self._files.read_file(path) == b"%d" % os.getpid():
-                return lock
-        # It was removed before the lock was taken: whoever asks for it by its name has another file.
-        lock.close()
-        raise LogLocked(what, None)
 
     # ------------------------------------------------------------ finishing
 

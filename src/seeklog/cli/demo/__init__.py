@@ -1,4 +1,4 @@
 """`seeklog demo`: what seeklog does, on made-up payments, in two minutes.
 
-`payments` makes them, `tour` is what is shown, `doomed` the writer that is killed, `place` where all of it is left.
+`payments` makes them, `tour` is what is shown, `doomed` the writer that is killed.
 """

@@ -51,29 +51,22 @@ class _Payment(NamedTuple):
     payment_id: str
     merchant: str
     amount_paise: int
+    currency: str
     method: str
     paid_at_ms: int
 
     def as_json(self, **changes: object) -> bytes:
         """Return the payment as it is sent, with fields changed; one that is `...` is left out."""
-        fields = {
-            "payment_id": self.payment_id,
-            "merchant": self.merchant,
-            "amount_paise": self.amount_paise,
-            "currency": "INR",
-            "method": self.method,
-            "paid_at_ms": self.paid_at_ms,
-        } | changes
+        fields = self._asdict() | changes
         return json.dumps({name: value for name, value in fields.items() if value is not ...}).encode()
 
 
 # ---------------------------------------------------------------- what may be wrong with one
 
-FIELDS = tuple(json.loads(_Payment("", "", 0, "", 0).as_json()))
 NO_KEY = "no key"
 # The most frequent first.
 BREAKAGES: dict[str, Callable[[random.Random, _Payment], bytes | None]] = {
-    "field missing": lambda source, payment: payment.as_json(**{source.choice(FIELDS): ...}),
+    "field missing": lambda source, payment: payment.as_json(**{source.choice(_Payment._fields): ...}),
     "cut off": lambda source, payment: payment.as_json()[: source.randrange(60)],
     "refund": lambda source, payment: payment.as_json(amount_paise=-payment.amount_paise),
     "amount as text": lambda source, payment: payment.as_json(amount_paise=str(payment.amount_paise)),
@@ -81,7 +74,7 @@ BREAKAGES: dict[str, Callable[[random.Random, _Payment], bytes | None]] = {
     "no value": lambda source, payment: None,
     "days old": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms - _hours(source)),
     NO_KEY: lambda source, payment: payment.as_json(),
-    "field null": lambda source, payment: payment.as_json(**{source.choice(FIELDS): None}),
+    "field null": lambda source, payment: payment.as_json(**{source.choice(_Payment._fields): None}),
     "clock ahead": lambda source, payment: payment.as_json(paid_at_ms=payment.paid_at_ms + _hours(source)),
     "two in one": lambda source, payment: payment.as_json() * 2,
     "nothing paid": lambda source, payment: payment.as_json(amount_paise=0),
@@ -98,18 +91,18 @@ def _hours(source: random.Random) -> int:
 # ---------------------------------------------------------------- the stream
 
 
-def arrivals(*, seed: int = SEED, per_second: float = PER_SECOND, merchants: int = MERCHANTS) -> Iterator[Arrival]:
+def arrivals(*, seed: int = SEED, per_second: float = PER_SECOND) -> Iterator[Arrival]:
     """Yield records without end, in the order in which they arrive."""
-    return _Stream(random.Random(seed), per_second=per_second, merchants=merchants).arrivals()
+    return _Stream(random.Random(seed), per_second=per_second).arrivals()
 
 
 class _Stream:
-    def __init__(self, source: random.Random, *, per_second: float, merchants: int) -> None:
+    def __init__(self, source: random.Random, *, per_second: float) -> None:
         self._random = source
         self._per_second = per_second
-        self._merchants = [f"merchant_{number}" for number in range(merchants)]
+        self._merchants = [f"merchant_{number}" for number in range(MERCHANTS)]
         # Zipf's law, a little steeper: the first of forty has a quarter of the payments.
-        self._weights = list(itertools.accumulate(1 / (rank + 1) ** 1.1 for rank in range(merchants)))
+        self._weights = list(itertools.accumulate(1 / (rank + 1) ** 1.1 for rank in range(MERCHANTS)))
         self._numbers = itertools.count()
         # Payments are made in order; what was sent waits here for the time of its arrival.
         self._on_the_way: list[Arrival] = []
@@ -144,7 +137,8 @@ class _Stream:
 
     def _payment(self, merchant: str, *, amount_paise: int, paid_at_ms: int) -> _Payment:
         (method,) = self._random.choices(METHODS, METHOD_WEIGHTS)
-        return _Payment(f"pay_{self._random.getrandbits(48):012x}", merchant, amount_paise, method, paid_at_ms)
+        payment_id = f"pay_{self._random.getrandbits(48):012x}"
+        return _Payment(payment_id, merchant, amount_paise, "INR", method, paid_at_ms)
 
     def _send(self, payment: _Payment, *, resent: bool = False) -> None:
         arrives_ms = payment.paid_at_ms + self._delay_ms()
@@ -168,16 +162,9 @@ class _Stream:
         return int(self._random.expovariate(1 / 800))
 
     def _put(self, kind: str, payment: _Payment, value: bytes | None, *, arrives_ms: int) -> None:
-        arrival = Arrival(
-            timestamp_ms=arrives_ms,
-            number=next(self._numbers),
-            kind=kind,
-            merchant=payment.merchant,
-            key=None if kind == NO_KEY else payment.merchant.encode(),
-            value=value,
-            headers=self._headers(payment),
-        )
-        heapq.heappush(self._on_the_way, arrival)
+        key = None if kind == NO_KEY else payment.merchant.encode()
+        number, headers = next(self._numbers), self._headers(payment)
+        heapq.heappush(self._on_the_way, Arrival(arrives_ms, number, kind, payment.merchant, key, value, headers))
 
     def _headers(self, payment: _Payment) -> Headers:
         """Most have some, as in life: a trace where it was asked for, with nothing in it where that failed."""
@@ -191,67 +178,54 @@ class _Stream:
 # ---------------------------------------------------------------- into a store
 
 
-def partition_for(record: Arrival, partition_count: int) -> int:
-    """Return where a record goes: by its merchant, also if it has no key, so that every run is the same."""
-    return partition_of(record.merchant.encode(), partition_count)
-
-
-def missing(store: seeklog.Store, records: Iterable[Arrival], *, topic: str = PAYMENTS) -> list[Arrival]:
-    """Return those of the first records of the stream that are not in the topic, whatever a crash has left of them.
+def missing(store: seeklog.Store, records: Iterable[Arrival]) -> list[Arrival]:
+    """Return the first records of the stream that are not in the topic, whatever a crash has left of them.
 
     Each partition holds the beginning of what goes to it, so its end says how many of those are there.
     """
-    ends = {each.partition: each.log_end_offset for each in store.describe_topic(topic).partitions}
-    seen = dict.fromkeys(ends, 0)
+    left = [each.log_end_offset for each in store.describe_topic(PAYMENTS).partitions]
     absent = []
     for record in records:
-        partition = partition_for(record, len(ends))
-        if seen[partition] >= ends[partition]:
+        partition = _partition_of(record, len(left))
+        if left[partition] <= 0:
             absent.append(record)
-        seen[partition] += 1
+        left[partition] -= 1
     return absent
 
 
-def append(
-    store: seeklog.Store,
-    records: Iterable[Arrival],
-    *,
-    topic: str = PAYMENTS,
-    on_record: Callable[[int], object] = lambda count: None,
-) -> int:
-    """Append records to a topic of the store and return how many; `on_record` hears the count after each."""
+def append(store: seeklog.Store, records: Iterable[Arrival], *, topic: str = PAYMENTS) -> int:
+    """Append records to a topic of the store and return how many."""
     partition_count = len(store.describe_topic(topic).partitions)
     count = 0
     with store.producer() as producer:
-        for count, record in enumerate(records, start=1):
+        for record in records:
             producer.send(
                 topic,
                 record.value,
                 key=record.key,
                 headers=record.headers,
                 timestamp_ms=record.timestamp_ms,
-                partition=partition_for(record, partition_count),
+                partition=_partition_of(record, partition_count),
             )
-            on_record(count)
+            count += 1
         producer.flush()
     return count
 
 
+def _partition_of(record: Arrival, partition_count: int) -> int:
+    """Return where a record goes: by its merchant, also if it has no key, so that every run is the same."""
+    return partition_of(record.merchant.encode(), partition_count)
+
+
 def generate(
-    path: str | Path,
-    *,
-    count: int,
-    seed: int = SEED,
-    per_second: float = PER_SECOND,
-    topic: str = PAYMENTS,
-    partitions: int = PARTITIONS,
+    path: str | Path, *, count: int, seed: int = SEED, per_second: float = PER_SECOND, topic: str = PAYMENTS
 ) -> int:
     """Append the next `count` records of the stream to a topic of the store at `path`; both are made if missing."""
     with seeklog.open(path) as store:
         if topic not in store.topics():
             # The payments are of a fixed day: none is to be deleted for its age.
             config = {"retention.ms": -1, "compression.type": "zstd"}
-            store.create_topic(topic, partitions=partitions, config=config)
+            store.create_topic(topic, partitions=PARTITIONS, config=config)
         already = store.describe_topic(topic).record_count
         stream = arrivals(seed=seed, per_second=per_second)
         return append(store, itertools.islice(stream, already, already + count), topic=topic)

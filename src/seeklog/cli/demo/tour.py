@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import shlex
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import seeklog
 from seeklog.cli.demo import payments
-from seeklog.cli.demo.payments import PAYMENTS, Arrival
-from seeklog.cli.demo.place import Place
+from seeklog.cli.demo.payments import PARTITIONS, PAYMENTS, Arrival
 from seeklog.cli.show import amounts
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import SeeklogError, UsageError
@@ -25,35 +25,40 @@ from seeklog.store import Store, open_store
 
 Answer = TypeVar("Answer")
 
-PARTITIONS: Final = 4
 # Small segments, so that a short demo has some. Payments of a fixed day must not be deleted for their age.
 CONFIG: Final = {"segment.bytes": 256 << 10, "retention.ms": -1, "compression.type": "zstd"}
 GROUP: Final = "ledger"
 # Shares of the payments: so many are there before the doomed writer comes, and so many when it is done.
 BEFORE_KILL, UP_TO_KILL = 0.7, 0.8
-# A measurement is the middle one of so many: the first one opens files.
+# A measurement is the median of so many: the first one opens files.
 TIMES: Final = 15
+# In a directory with this file a demo may remove what it has made there before.
+MARKER: Final = ".seeklog-demo"
 
 
 class DemoFailed(SeeklogError):
     """What the demo has shown is not what seeklog promises."""
 
 
-@dataclass
 class Tour:
-    """The demo, while it goes on."""
+    """The demo, while it goes on. It leaves all that it makes in a directory `root`."""
 
-    terminal: Terminal
-    place: Place
-    count: int
-    records: list[Arrival] = field(default_factory=list)
-    chapter: int = 0
+    def __init__(self, terminal: Terminal, root: Path, count: int) -> None:
+        self.terminal = terminal
+        self.root = root
+        self.store, self.output, self.report = root / "store", root / "output", root / "report.html"
+        self.count = count
+        self.records: list[Arrival] = []
+        self.chapter = 0
 
     def run(self, *, with_spark: bool) -> None:
         """Show everything."""
+        self._prepare()
         began = time.monotonic()
-        self._say("seeklog is a commit log: records go in at the end, get a number, and are found again by it, by")
-        self._say("time and by key. It lives in a directory, in Kafka's own file format, inside a Python process.")
+        self._say(
+            "seeklog is a commit log: records go in at the end, get a number, and are found again by it, by",
+            "time and by key. It lives in a directory, in Kafka's own file format, inside a Python process.",
+        )
         self._append()
         self._kill()
         self._seek()
@@ -61,23 +66,38 @@ class Tour:
         self._report()
         self._sum_up(spark, time.monotonic() - began)
 
+    def _prepare(self) -> None:
+        """Remove what an earlier demo left; a directory of somebody else's is refused."""
+        root, marker = self.root, self.root / MARKER
+        if root.exists() and not root.is_dir():
+            raise UsageError(f"{root} is a file; name a directory for the demo, or leave it out")
+        if root.exists() and any(root.iterdir()) and not marker.is_file():
+            raise UsageError(
+                f"{root} is not empty, and no demo has made it; name another directory: seeklog demo other-directory"
+            )
+        root.mkdir(parents=True, exist_ok=True)
+        marker.write_text("Made by `seeklog demo`, which may remove what it has made here.\n")
+        for left in (self.store, self.output, self.report):
+            if left.is_dir() and not left.is_symlink():
+                shutil.rmtree(left)
+            else:
+                left.unlink(missing_ok=True)
+
     # ------------------------------------------------------------ the chapters
 
     def _append(self) -> None:
         self._title(f"Make {self.count:,} payments, and append them")
         with self.terminal.progress("making payments", total=self.count) as progress:
-            for record in itertools.islice(payments.arrivals(), self.count):
-                self.records.append(record)
-                progress.advance()
+            self.records = list(progress.over(itertools.islice(payments.arrivals(), self.count)))
         first = self.records[: int(self.count * BEFORE_KILL)]
-        with open_store(self.place.store) as store:
+        with open_store(self.store) as store:
             store.create_topic(PAYMENTS, partitions=PARTITIONS, config=CONFIG)
             took = self._append_shown(store, first)
-            self._say(f"{len(first):,} payments of {payments.MERCHANTS} merchants are in {PARTITIONS} partitions:")
             self._say(
-                f"{took:.1f} s, {len(first) / took:,.0f} a second. Amounts are in paise. As in life few merchants"
+                f"{len(first):,} payments of {payments.MERCHANTS} merchants are in {PARTITIONS} partitions:",
+                f"{took:.1f} s, {len(first) / took:,.0f} a second. Amounts are in paise. As in life few merchants",
+                "have most of the payments, some come late, twice, or broken.",
             )
-            self._say("have most of the payments, some come late, twice, or broken.")
             with store.consumer([PAYMENTS], group=GROUP, auto_offset_reset="earliest", consumer_timeout_ms=0) as reader:
                 read = sum(1 for _ in reader)
                 reader.commit()
@@ -85,20 +105,20 @@ class Tour:
 
     def _append_shown(self, store: Store, records: list[Arrival]) -> float:
         with self.terminal.progress("appending", total=len(records)) as progress:
-            payments.append(store, records, on_record=lambda count: progress.advance())
+            payments.append(store, progress.over(records))
             return max(progress.seconds, 1e-9)
 
     def _kill(self) -> None:
         self._title("Kill a writer in the middle of a batch")
         acknowledged, written, size = self._doomed(int(self.count * UP_TO_KILL))
         self._say(
-            f"Another process has appended up to {acknowledged:,} payments, and each was acknowledged. Then it had"
+            f"Another process has appended up to {acknowledged:,} payments, and each was acknowledged. Then it had",
+            f"{written:,} of {size:,} bytes of a batch on disk, when SIGKILL ended it.",
         )
-        self._say(f"{written:,} of {size:,} bytes of a batch on disk, when SIGKILL ended it.")
-        # Recovery warns that it cuts a batch: that is the story here, and is told in its words.
+        # Recovery warns that it cuts a batch: that is the story here, and the demo tells it.
         began = time.perf_counter()
         cut = 0
-        with _no_warnings(), open_store(self.place.store) as store:
+        with _no_warnings(), open_store(self.store) as store:
             for partition in range(PARTITIONS):
                 with store.writer(PAYMENTS, partition) as log:
                     cut += log.recovery.cut_bytes
@@ -120,7 +140,7 @@ class Tour:
 
     def _doomed(self, count: int) -> tuple[int, int, int]:
         """Start the writer and kill it in mid-batch; return what it acknowledged, wrote, and meant to write."""
-        command = [sys.executable, "-m", "seeklog.cli.demo.doomed", str(self.place.store), str(count)]
+        command = [sys.executable, "-m", "seeklog.cli.demo.doomed", str(self.store), str(count)]
         told: dict[str, Any] = {}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
             try:
@@ -138,20 +158,21 @@ class Tour:
 
     def _seek(self) -> None:
         self._title("Seek: by offset, by time, by key")
-        with open_store(self.place.store, read_only=True, background=False) as store:
+        with open_store(self.store, read_only=True, background=False) as store:
             log = max((store.log(PAYMENTS, number) for number in range(PARTITIONS)), key=lambda log: log.log_end_offset)
             offset = log.log_end_offset // 2
             took, found = _measured(lambda: next(log.read(offset, max_records=1)))
             seek = log.seek(offset)
-            self._row(f"offset {offset:,}", took, _about(found))
-            self._say(
-                f"{'':<28}{'':>9}  segment {seek.segment:,}, byte {seek.position:,}; {seek.scanned_bytes:,} bytes"
+            self._row(
+                f"offset {offset:,}",
+                took,
+                _about(found),
+                f"segment {seek.segment:,}, byte {seek.position:,}; {seek.scanned_bytes:,} bytes",
+                "passed over from the index entry on",
             )
-            self._say(f"{'':<28}{'':>9}  passed over from the index entry on")
             middle_ms = (self.records[0].timestamp_ms + self.records[-1].timestamp_ms) // 2
             took, at = _measured(lambda: log.offset_at_time(middle_ms))
-            moment = amounts.moment(middle_ms, utc=True)
-            self._row(f"{moment}", took, f"the first from then on is offset {at:,}")
+            self._row(str(amounts.moment(middle_ms, utc=True)), took, f"the first from then on is offset {at:,}")
             key = self.records[0].merchant.encode()
             took, newest = _measured(lambda: store.topic(PAYMENTS).latest(key))
             if newest is None or at is None:
@@ -166,17 +187,18 @@ class Tour:
         self._title("Run a Spark pipeline over the log")
         try:
             spark_jobs.check_can_run()
-            self._say("Bad payments become dead letters, good ones a table without copies, sums by merchant and five")
-            self._say("minutes, and alerts; each exactly once. It takes about a minute.")
-            self.terminal.flush()
+            self._say(
+                "Bad payments become dead letters, good ones a table without copies, sums by merchant and five",
+                "minutes, and alerts; each exactly once. It takes about a minute.",
+            )
             began = time.monotonic()
-            code = spark_jobs.payments(self.terminal, str(self.place.store), PAYMENTS, str(self.place.output))
+            code = spark_jobs.payments(self.terminal, str(self.store), PAYMENTS, str(self.output))
         except UsageError as error:
             self._say(f"Left out: {error}")
             return f"left out: {error}"
         if code:
             raise DemoFailed("the pipeline failed; what it said stands above")
-        return f"the payments pipeline, exactly once, {time.monotonic() - began:.0f} s; tables in {self.place.output}"
+        return f"the payments pipeline, exactly once, {time.monotonic() - began:.0f} s; tables in {self.output}"
 
     def _report(self) -> None:
         from seeklog.cli.report.gather import gather
@@ -185,29 +207,31 @@ class Tour:
 
         self._title("Write a page about it")
         with (
-            open_store(self.place.store, read_only=True, background=False) as store,
+            open_store(self.store, read_only=True, background=False) as store,
             self.terminal.progress("reading", unit="bytes") as progress,
         ):
-            facts = gather(store, name=str(self.place.store), progress=progress)
-        with whole_file(str(self.place.report), replaces=True) as file:
+            facts = gather(store, name=str(self.store), progress=progress)
+        with whole_file(str(self.report), replaces=True) as file:
             file.write(page(facts, utc=True).encode())
         damage = sum(len(topic.findings) for topic in facts.topics)
-        self._say(f"{self.place.report}: its segments, throughput, sizes, keys, compression and lag. Every byte was")
-        self._say("checked on the way, and all is well." if not damage else f"checked: {damage} findings.")
+        self._say(
+            f"{self.report}: its segments, throughput, sizes, keys, compression and lag. Every byte was",
+            "checked on the way, and all is well." if not damage else f"checked: {damage} findings.",
+        )
 
     def _sum_up(self, spark: str, seconds: float) -> None:
-        store = shlex.quote(str(self.place.store))
         self._title("What you have seen")
-        self._say(f"{self.count:,} payments went into a log. A writer was killed in mid-batch: what it was told is")
-        self._say("written was there, half a batch was not. Single ones were found in microseconds.")
-        self._say(f"Spark: {spark}.")
-        self._say(f"It took {amounts.span(seconds)}. Everything is in {self.place.root}; remove it when you like.")
-        self._say("")
-        self._say("Five commands to go on with:")
-        for command in commands(store, program=_program()):
-            self._say(f"  {command}")
-        self._say("")
-        self._say(f"And open {self.place.report} in a browser.")
+        self._say(
+            f"{self.count:,} payments went into a log. A writer was killed in mid-batch: what it was told is",
+            "written was there, half a batch was not. Single ones were found in microseconds.",
+            f"Spark: {spark}.",
+            f"It took {amounts.span(seconds)}. Everything is in {self.root}; remove it when you like.",
+            "",
+            "Five commands to go on with:",
+            *(f"  {command}" for command in commands(shlex.quote(str(self.store)), program=_program())),
+            "",
+            f"And open {self.report} in a browser.",
+        )
 
     # ------------------------------------------------------------ how it is said
 
@@ -215,12 +239,16 @@ class Tour:
         self.chapter += 1
         self.terminal.write(f"\n{self.terminal.bold(f'{self.chapter}. {text}')}\n")
 
-    def _say(self, text: str) -> None:
-        self.terminal.write(f"   {text}".rstrip() + "\n")
+    def _say(self, *lines: str) -> None:
+        for line in lines:
+            self.terminal.write(f"   {line}".rstrip() + "\n")
         self.terminal.flush()
 
-    def _row(self, what: str, seconds: float, found: str) -> None:
-        self._say(f"{what:<28}{amounts.span(seconds):>9}  {found}")
+    def _row(self, what: str, seconds: float, *found: str) -> None:
+        taken = amounts.span(seconds)
+        for line in found:
+            self._say(f"{what:<28}{taken:>9}  {line}")
+            what = taken = ""
 
 
 def commands(store: str, *, program: str = "seeklog") -> tuple[str, ...]:
@@ -260,15 +288,13 @@ def _about(record: seeklog.Record) -> str:
         return f"a broken payment of {len(record.value or b'')} bytes"
 
 
-class _no_warnings:  # noqa: N801
-    """Keeps the engine's warnings from the terminal for a while."""
-
-    def __enter__(self) -> None:
-        import logging
-
-        self._logger = logging.getLogger("seeklog")
-        self._before = self._logger.level
-        self._logger.setLevel(logging.ERROR)
-
-    def __exit__(self, *error: object) -> None:
-        self._logger.setLevel(self._before)
+@contextmanager
+def _no_warnings() -> Iterator[None]:
+    """Keep the engine's warnings from the terminal for a while."""
+    logger = logging.getLogger("seeklog")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)

@@ -17,6 +17,8 @@ _TIME_STEPS: Final = (
     *(factor * HOUR for factor in (1, 2, 3, 6, 12)),
     *(factor * DAY for factor in (1, 2, 5, 10, 20, 50, 100, 200, 365, 730, 1825, 3650, 36500)),
 )
+# About so many have room.
+TICKS: Final = 4
 _LAST_MS: Final = 253_370_764_800_000  # the year 9999: later times are drawn at the end of the calendar
 
 
@@ -34,11 +36,11 @@ class Scale(NamedTuple):
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
 
 
-def round_ticks(high: float, *, min_step: float = 0.0, max_ticks: int = 4) -> list[float]:
+def round_ticks(high: float, *, min_step: float = 0.0) -> list[float]:
     """Return 0 and round values up to the first one that is not below `high`."""
     if high <= 0:
         return [0.0, 1.0]
-    rough = max(high / max_ticks, min_step)
+    rough = max(high / TICKS, min_step)
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
     return [step * number for number in range(math.ceil(high / step * 0.999) + 1)]
@@ -73,10 +75,10 @@ def short_size(size: float) -> str:
     return f"{float(figure):g} {unit}" if size else "0"
 
 
-def time_ticks(first_ms: int, last_ms: int, *, utc: bool, max_ticks: int = 4) -> Iterator[tuple[int, str]]:
+def time_ticks(first_ms: int, last_ms: int, *, utc: bool) -> Iterator[tuple[int, str]]:
     """Yield round moments between two, with names that tell them apart."""
     span = max(1, last_ms - first_ms)
-    step = next((each for each in _TIME_STEPS if span / each <= max_ticks), _TIME_STEPS[-1])
+    step = next((each for each in _TIME_STEPS if span / each <= TICKS), _TIME_STEPS[-1])
     # Days begin at local midnight.
     offset = _at(first_ms, utc=utc).utcoffset() or timedelta()
     shift = int(offset.total_seconds() * 1000)

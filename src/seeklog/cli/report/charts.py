@@ -15,6 +15,7 @@ from seeklog.cli.report.axis import (
     MINUTE,
     SECOND,
     Scale,
+    byte_ticks,
     count_ticks,
     round_ticks,
     short_count,
@@ -66,28 +67,43 @@ def picture(*content: object, label: str, height: float = HEIGHT) -> Markup:
     )
 
 
-class Frame:
-    """A grid of amounts, with room for marks from `low` to `high` across it, and an axis below."""
+class Bar(NamedTuple):
+    """A bar in the slot that begins at a value of the axis."""
 
-    def __init__(self, low: float, high: float, ticks: Sequence[float], text: Callable[[float], str]) -> None:
+    at: float
+    amount: float
+    title: str
+    tone: str
+
+
+class Frame:
+    """A grid of amounts over slots from `low` to `high`, with an axis below."""
+
+    def __init__(
+        self, low: float, high: float, ticks: Sequence[float], text: Callable[[float], str], *, slot: float = 1.0
+    ) -> None:
         self.across = Scale(low, high, LEFT, RIGHT)
         self.down = Scale(0, ticks[-1], FLOOR, TOP)
+        self._slot = slot
         self._grid = [
             [self.rule(tick, "grid"), tag("text", text(tick), x=LEFT - 5, y=self.down(tick) + 4, class_="tick end")]
             for tick in ticks
         ]
 
-    def rule(self, value: float, kind: str) -> Markup:
+    def rule(self, amount: float, kind: str) -> Markup:
         """Return a line at an amount."""
-        return tag("line", x1=LEFT, x2=RIGHT, y1=self.down(value), y2=self.down(value), class_=kind)
+        return tag("line", x1=LEFT, x2=RIGHT, y1=self.down(amount), y2=self.down(amount), class_=kind)
 
-    def bar(
-        self, x: float, width: float, value: float, title: str, *, tone: str, min_width: float = 0.5, min_height: float
-    ) -> Markup:
-        height = max(min_height, FLOOR - self.down(value))
-        return tag(
-            "rect", tag("title", title), x=x, y=FLOOR - height, width=max(min_width, width), height=height, class_=tone
-        )
+    def bars(self, bars: Iterable[Bar], *, gap: float = 1.0, min_height: float = 1.0) -> list[Markup]:
+        """Return bars in the middle of their slots."""
+        room = self.across(self.across.low + self._slot) - LEFT
+        gap = max(min(gap, room * 0.2), room - MAX_BAR_WIDTH)
+        drawn = []
+        for bar in bars:
+            height = max(min_height, FLOOR - self.down(bar.amount))
+            place = {"x": self.across(bar.at) + gap / 2, "y": FLOOR - height, "width": room - gap, "height": height}
+            drawn.append(tag("rect", tag("title", bar.title), **place, class_=bar.tone))
+        return drawn
 
     def picture(self, marks: object, names: Names, *, label: str) -> Markup:
         """Return the marks on the grid, with names below the axis."""
@@ -166,37 +182,21 @@ def _without_strays(buckets: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return kept if is_pressed else buckets
 
 
-def over_time(
-    amount_by_start: Sequence[tuple[int, int]],
-    *,
-    width_ms: int,
-    utc: bool,
-    label: str,
-    ticks: Sequence[float],
-    text: Callable[[float], str],
-    tone: str,
-) -> Markup:
-    """Draw an amount for each bin of time."""
-    begin, end = amount_by_start[0][0], amount_by_start[-1][0] + width_ms
-    frame = Frame(begin, end, ticks, text)
-    room = frame.across(begin + width_ms) - LEFT
-    gap = max(min(1.0, room * 0.2), room - MAX_BAR_WIDTH)
+def over_time(found: Bins, *, of_bytes: bool, utc: bool) -> Markup:
+    """Draw the records, or the bytes, of each bin of time."""
+    text, tone = (short_size, "b") if of_bytes else (short_count, "a")
+    counts = [(each.start_ms, each.size if of_bytes else each.records) for each in found.bins]
+    most = max(count for _, count in counts)
+    begin, end = counts[0][0], counts[-1][0] + found.width_ms
+    frame = Frame(begin, end, (byte_ticks if of_bytes else count_ticks)(most), text, slot=found.width_ms)
     bars = [
-        frame.bar(
-            frame.across(start) + gap / 2,
-            room - gap,
-            amount,
-            f"{amounts.moment(start, utc=utc)}: {text(amount)}",
-            tone=tone,
-            min_height=0.0,
-        )
-        for start, amount in amount_by_start
-        if amount
+        Bar(start, count, f"{amounts.moment(start, utc=utc)}: {text(count)}", tone) for start, count in counts if count
     ]
     names: Names = ((frame.across(at), name) for at, name in time_ticks(begin, end, utc=utc))
-    if len(amount_by_start) == 1:
-        names = [(LEFT + room / 2, amounts.moment(begin, utc=utc) or "")]
-    return frame.picture(bars, _apart(names), label=label)
+    if len(counts) == 1:
+        names = [(frame.across((begin + end) / 2), amounts.moment(begin, utc=utc) or "")]
+    label = "bytes over time" if of_bytes else "records over time"
+    return frame.picture(frame.bars(bars, min_height=0.0), _apart(names), label=label)
 
 
 # ---------------------------------------------------------------- how large, how late
@@ -211,23 +211,13 @@ def histogram(sizes: Sizes, *, label: str, tone: str) -> Markup:
     if last - first < 8:  # a bar alone should not be as wide as the picture
         first, last = max(0, first - 4), last + 4
     frame = Frame(first, last + 1, count_ticks(max(classes.values())), short_count)
-    room = frame.across(first + 1) - LEFT
-    bars = [
-        frame.bar(
-            frame.across(each) + 0.5,
-            room - 1,
-            count,
-            f"{amounts.size(2 ** (each / 2))} to {amounts.size(2 ** ((each + 1) / 2))}: "
-            f"{count:,} ({count / sizes.count:.1%})",
-            tone=tone,
-            min_width=1.0,
-            min_height=1.0,
-        )
-        for each, count in sorted(classes.items())
-    ]
+    bars = []
+    for each, count in sorted(classes.items()):
+        low, high = amounts.size(2 ** (each / 2)), amounts.size(2 ** ((each + 1) / 2))
+        bars.append(Bar(each, count, f"{low} to {high}: {count:,} ({count / sizes.count:.1%})", tone))
     step = 2 * max(1, math.ceil((last - first) / 2 / 5))
     names = [(frame.across(each), short_size(2 ** (each // 2))) for each in range(first + first % 2, last + 2, step)]
-    return frame.picture(bars, names, label=label)
+    return frame.picture(frame.bars(bars), names, label=label)
 
 
 def lateness(late: Sizes) -> Markup:
@@ -239,23 +229,18 @@ def lateness(late: Sizes) -> Markup:
     frame = Frame(0, len(counts), count_ticks(max(counts)), short_count)
     edges = ["0", *(name for _, name in _LATENESS)]
     kinds = [*(f"{low} to {high}" for low, high in pairwise(edges)), "over a day"]
-    bars = [
-        frame.bar(
-            frame.across(at) + 1, frame.across(1) - LEFT - 2, count, f"{kinds[at]}: {count:,}", tone="d", min_height=1.0
-        )
-        for at, count in enumerate(counts)
-        if count
-    ]
+    bars = [Bar(at, count, f"{kinds[at]}: {count:,}", "d") for at, count in enumerate(counts) if count]
     named = [at for at in range(1, len(edges)) if at % 2 or at == len(edges) - 1]
-    return frame.picture(bars, [(frame.across(at), edges[at]) for at in named], label="how late records are")
+    names = [(frame.across(at), edges[at]) for at in named]
+    return frame.picture(frame.bars(bars, gap=2.0), names, label="how late records are")
 
 
 # ---------------------------------------------------------------- keys
 
 
-def key_bars(keys: Keys, *, limit: int = 10) -> Markup:
-    """Draw the most frequent keys with their shares."""
-    top = keys.most_frequent(limit)
+def key_bars(keys: Keys) -> Markup:
+    """Draw the ten most frequent keys with their shares."""
+    top = keys.most_frequent(10)
     rows = []
     for number, (key, count) in enumerate(top):
         name = neutral_bytes(key[:TITLE_CHARACTERS]) or "(empty)"
@@ -319,16 +304,10 @@ def ratios(segments: Sequence[SegmentFacts], *, tones: dict[str, str]) -> Markup
         for group in groups
     ]
     frame = Frame(0, len(groups), round_ticks(max(1.0, *values)), lambda tick: f"{tick:g}:1" if tick else "0")
-    room = frame.across(1) - LEFT
-    width = min(room - min(1.0, room * 0.2), MAX_BAR_WIDTH)
     bars = []
     for number, (group, value) in enumerate(zip(groups, values, strict=True)):
         name = f"segment {group[0].base_offset:,}" if len(group) == 1 else f"{len(group)} segments"
         codec = group[0].codecs.most_common(1)[0][0]
-        title = f"{name}: {value:.2f} to 1, {codec}"
-        x = frame.across(number + 0.5) - width / 2
-        bars.append(frame.bar(x, width, value, title, tone=tones[codec], min_height=0.5))
-    caption = f"{amounts.counted(len(segments), 'segment')}, in order"
-    return frame.picture(
-        [bars, frame.rule(1, "mark")], [((LEFT + WIDTH) / 2, caption)], label="compression ratio by segment"
-    )
+        bars.append(Bar(number, value, f"{name}: {value:.2f} to 1, {codec}", tones[codec]))
+    names = [((LEFT + WIDTH) / 2, f"{amounts.counted(len(segments), 'segment')}, in order")]
+    return frame.picture([frame.bars(bars), frame.rule(1, "mark")], names, label="compression ratio by segment")

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from seeklog.cli.report.facts import PartitionFacts, SegmentFacts, StoreFacts, TopicFacts, union
-from seeklog.clock import Clock, SystemClock
+from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
 from seeklog.errors import SeeklogError
 from seeklog.log import first_timestamp_ms, scan_headers, take_snapshot
@@ -107,7 +107,6 @@ def gather(
     check: bool = True,
     max_records: int = MAX_RECORDS_READ,
     progress: Progress,
-    clock: Clock | None = None,
 ) -> StoreFacts:
     """Read a store, or some topics of it. With `check` every byte is compared with its checksum.
 
@@ -121,7 +120,7 @@ def gather(
     described = [store.describe_topic(each) for each in chosen]
     size, records = sum(each.size_bytes for each in described), sum(each.record_count for each in described)
     progress.reach(0, (size if check else 0) + int(size * min(1.0, max_records / records if records else 0.0)))
-    facts = StoreFacts(location=name, made_at_ms=(clock or SystemClock()).now_ms(), left_out=left_out, is_checked=check)
+    facts = StoreFacts(location=name, made_at_ms=SystemClock().now_ms(), left_out=left_out, is_checked=check)
     for description in described:
         reader = _TopicReader(
             store,

@@ -9,7 +9,7 @@ from typing import Final
 
 import seeklog
 from seeklog.cli.report import charts, segment_map
-from seeklog.cli.report.axis import byte_ticks, count_ticks, short_count, short_size
+from seeklog.cli.report.axis import short_count
 from seeklog.cli.report.facts import PartitionFacts, StoreFacts, TopicFacts, union
 from seeklog.cli.report.markup import Markup, tag
 from seeklog.cli.show import amounts
@@ -271,36 +271,21 @@ def _card(kind: str, title: str, caption: str, picture: Markup | None = None) ->
 
 def _throughput(topic: TopicFacts, *, utc: bool) -> list[Markup]:
     # A header holds the first and the last time of its batch, which a single wrong clock can pull apart.
-    width_ms, bins, outside = charts.bins_of(topic.stored if topic.is_sampled else topic.read)
-    if not bins:
+    found = charts.bins_of(topic.stored if topic.is_sampled else topic.read)
+    if not found.bins:
         return [_card("records-over-time", "Throughput", "The records have no times.")]
-    step = f"Each bar is {amounts.span(width_ms / 1000)}." if len(bins) > 1 else "All at one time."
-    strays = f" {outside:,} records are from far before or after, and not drawn." if outside else ""
-    most = max(bins, key=lambda each: each.records)
-    peak = f" The most: {most.records:,} from {amounts.moment(most.start_ms, utc=utc)} on." if len(bins) > 1 else ""
-    records = charts.over_time(
-        [(each.start_ms, each.records) for each in bins],
-        width_ms=width_ms,
-        utc=utc,
-        label="records over time",
-        ticks=count_ticks(most.records),
-        text=short_count,
-        tone="a",
-    )
-    sizes = charts.over_time(
-        [(each.start_ms, each.size) for each in bins],
-        width_ms=width_ms,
-        utc=utc,
-        label="bytes over time",
-        ticks=byte_ticks(max(each.size for each in bins)),
-        text=short_size,
-        tone="b",
-    )
-    sizes_title = "Bytes over time, as stored" if topic.is_sampled else "Bytes over time (keys and values)"
-    sizes_caption = f"{step} {amounts.size(sum(each.size for each in bins))} in all."
+    step, peak = "All at one time.", ""
+    if len(found.bins) > 1:
+        most = max(found.bins, key=lambda each: each.records)
+        step = f"Each bar is {amounts.span(found.width_ms / 1000)}."
+        peak = f" The most: {most.records:,} from {amounts.moment(most.start_ms, utc=utc)} on."
+    strays = f" {found.outside:,} records are from far before or after, and not drawn." if found.outside else ""
+    size = amounts.size(sum(each.size for each in found.bins))
+    title = "Bytes over time, as stored" if topic.is_sampled else "Bytes over time (keys and values)"
+    records, sizes = (charts.over_time(found, of_bytes=of_bytes, utc=utc) for of_bytes in (False, True))
     return [
         _card("records-over-time", "Records over time", f"{step}{peak}{strays}", records),
-        _card("bytes-over-time", sizes_title, sizes_caption, sizes),
+        _card("bytes-over-time", title, f"{step} {size} in all.", sizes),
     ]
 
 

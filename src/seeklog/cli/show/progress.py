@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
+
+Item = TypeVar("Item")
 
 SILENT_S = 0.5
 REDRAW_EVERY_S = 0.1
@@ -37,6 +40,12 @@ class Progress:
                 self._bar.add_task(self._doing, total=self._total)
                 self._bar.start()
             self._bar.update(self._bar.task_ids[0], completed=self.done, total=self._total)
+
+    def over(self, items: Iterable[Item]) -> Iterator[Item]:
+        """Yield the items, and count each as done when the next is wanted."""
+        for item in items:
+            yield item
+            self.advance()
 
     def reach(self, done: int, total: int) -> None:
         """Set how much is done of how much, which may only be known by now."""

@@ -11,7 +11,6 @@ where the record has none.
 from __future__ import annotations
 
 import base64
-import binascii
 import difflib
 import json
 import re
@@ -188,7 +187,7 @@ def _bytes(found: Mapping[str, Any], name: str, where: str) -> bytes | None:
             raise InvalidRecord(f"{where}{name}_base64 is {_kind(coded)}, not text")
         try:
             return base64.b64decode(coded, validate=True)
-        except (binascii.Error, ValueError):
+        except ValueError:
             raise InvalidRecord(f"{where}{name}_base64 is not base64") from None
     value = found.get(name)
     if value is None:

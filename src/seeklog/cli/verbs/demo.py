@@ -26,7 +26,8 @@ def demo(terminal: Terminal, target: str, count: int, is_without_spark: bool) ->
     pipeline if Spark and Java are there, and writes a page. Everything is left in DIR, by default demo-data; what an
     earlier demo left there is removed first, and a directory of somebody else's is refused.
     """
-    from seeklog.cli.demo.place import prepare
+    from pathlib import Path
+
     from seeklog.cli.demo.tour import Tour
 
-    Tour(terminal, prepare(target), count).run(with_spark=not is_without_spark)
+    Tour(terminal, Path(target), count).run(with_spark=not is_without_spark)

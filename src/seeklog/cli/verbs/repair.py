@@ -93,9 +93,10 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
     if plan.has_damaged_checkpoint:
         detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may come back"
         yield row("make anew", file=names.CHECKPOINT, detail=detail)
-    for each in plan.quarantines:
-        name, size = log_name(each.base_offset), each.stop - each.start
-        yield row("set aside", file=name, position=each.start, size_bytes=size, detail=each.reason)
+    for segment in plan.segments:
+        for each in segment.quarantines:
+            name, size = log_name(segment.base_offset), each.stop - each.start
+            yield row("set aside", file=name, position=each.start, size_bytes=size, detail=each.reason)
     for loss in plan.losses:
         last = loss.next_offset - 1
         offsets = str(last) if last == loss.first_offset else f"{loss.first_offset}-{last}"

@@ -8,8 +8,8 @@ Only what is there is read: the directory, seals, indexes, and the headers of a 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
@@ -24,10 +24,11 @@ from seeklog.log.headers import first_timestamp_ms, scan_headers
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
 from seeklog.log.reader import LogReader
-from seeklog.log.segment import Segment, Shared
+from seeklog.log.segment import Shared
 from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.log.side.seal import Seal, read_seal
 from seeklog.names import TopicPartition
+from seeklog.record.batch import BatchHeader
 
 _FILES_AT_ONCE: Final = 16
 _SIDE_FILES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.KEY_INDEX, names.TRANSACTION_INDEX)
@@ -46,7 +47,7 @@ class DamagedBytes:
     kind: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class SegmentPortrait:
     """One segment."""
 
@@ -56,9 +57,9 @@ class SegmentPortrait:
     size_bytes: int
     is_active: bool
     seal: Seal | None = None
-    batch_count: int | None = None
-    record_count: int | None = None
-    """None: only its headers tell, and they do not read."""
+    batch_count: int | None = 0
+    record_count: int | None = 0
+    """None: only its headers say, and they cannot be read."""
     first_timestamp_ms: int | None = None
     max_timestamp_ms: int | None = None
     side_files: Mapping[str, int] = field(default_factory=dict)
@@ -73,8 +74,23 @@ class SegmentPortrait:
         """Below it compaction has seen every record."""
         return self.seal.clean_offset if self.seal is not None else 0
 
+    def add_headers(self, headers: Iterable[BatchHeader]) -> None:
+        """Count batches as long as their headers can be read; of a sealed segment the first is enough."""
+        batches = records = 0
+        for header in headers:
+            if not batches:
+                first_ms = first_timestamp_ms(header)
+                self.first_timestamp_ms = first_ms if first_ms >= 0 else header.max_timestamp_ms
+            batches += 1
+            records += header.record_count
+            self.max_timestamp_ms = max(self.max_timestamp_ms or header.max_timestamp_ms, header.max_timestamp_ms)
+            self.next_offset = header.next_offset
+            if self.seal is not None:
+                break
+        self.batch_count, self.record_count = batches, records
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+
+@dataclass(slots=True, kw_only=True)
 class Portrait:
     """One partition."""
 
@@ -109,18 +125,18 @@ def take_portrait(
 ) -> Portrait:
     """Look at a partition. `inherited` is what a broker's checkpoints in the root say of it.
 
-    `advance` is told how many bytes were checked, segment by segment.
+    `advance` is called with how many bytes were checked, segment by segment.
     """
     files, config = files or OsFiles(), config or LogConfig()
     plan = plan_inspection(directory, config=config, inherited=inherited, files=files)
     listing = files.list(directory)
-    shared = Shared(files, directory, config, writable=False)
     inspections: dict[int, Inspection] = {}
     if is_checked:
         for subject in plan.subjects:
             inspections[subject.base_offset] = inspect_segment(subject, files=files)
             if advance is not None:
                 advance(subject.size)
+    shared = Shared(files, directory, config, writable=False)
     try:
         segments = [
             _segment(subject, shared, listing, inspections.get(subject.base_offset)) for subject in plan.subjects
@@ -128,36 +144,28 @@ def take_portrait(
     finally:
         shared.clear()
     findings = conclude(plan, inspections.values(), files=files) if is_checked else plan.findings
-    blank = _blank(plan, segments, listing, files)
+    portrait = _without_log(plan, segments, listing, files)
+    portrait.findings = tuple(findings)
     partition = names.parse_partition_name(directory.rpartition("/")[2]) or TopicPartition("log", 0)
     host = Host(source=partition, open_segments=OpenSegments(_FILES_AT_ONCE), inherited=lambda: inherited)
     try:
         with LogReader(directory, config=config, files=files, host=host) as log:
+            portrait.log_start_offset, portrait.log_end_offset = log.log_start_offset, log.log_end_offset
+            portrait.high_watermark, portrait.recovery_point = log.high_watermark, log.recovery_point
+            portrait.leader_epoch = log.leader_epoch
             if segments:
-                segments[-1] = replace(segments[-1], next_offset=max(log.log_end_offset, segments[-1].base_offset))
-            return replace(
-                blank,
-                segments=tuple(segments),
-                log_start_offset=log.log_start_offset,
-                high_watermark=log.high_watermark,
-                log_end_offset=log.log_end_offset,
-                recovery_point=log.recovery_point,
-                leader_epoch=log.leader_epoch,
-                findings=tuple(findings),
-            )
+                segments[-1].next_offset = max(log.log_end_offset, segments[-1].base_offset)
     except (SeeklogError, OSError) as error:
-        return replace(blank, findings=tuple(findings), problem=str(error).splitlines()[0])
+        portrait.problem = str(error).splitlines()[0]
+    return portrait
 
 
-def _blank(plan: Plan, segments: list[SegmentPortrait], listing: list[str], files: Files) -> Portrait:
+def _without_log(plan: Plan, segments: list[SegmentPortrait], listing: list[str], files: Files) -> Portrait:
     """Return what is known without opening the log."""
     checkpoint = plan.checkpoint
     end = segments[-1].next_offset if segments else 0
     first = segments[0].base_offset if segments else 0
-    kept = {}
-    for name in sorted(listing):
-        if name.endswith((names.TORN, names.DAMAGED)):
-            kept[name] = files.file_size(f"{plan.directory}/{name}")
+    kept = [name for name in sorted(listing) if name.endswith((names.TORN, names.DAMAGED))]
     return Portrait(
         directory=plan.directory,
         segments=tuple(segments),
@@ -167,61 +175,34 @@ def _blank(plan: Plan, segments: list[SegmentPortrait], listing: list[str], file
         recovery_point=checkpoint.recovery_point if checkpoint is not None else first,
         leader_epoch=max((epoch for epoch, _ in checkpoint.epochs), default=-1) if checkpoint is not None else -1,
         is_ours=names.CHECKPOINT in listing,
-        torn_files=kept,
+        torn_files={name: files.file_size(f"{plan.directory}/{name}") for name in kept},
     )
 
 
 def _segment(subject: Subject, shared: Shared, listing: list[str], inspection: Inspection | None) -> SegmentPortrait:
-    files, is_active = shared.files, subject.is_last
-    seal = None if is_active else read_seal(files, subject.directory, subject.base_offset)
-    segment = subject.segment_in(shared)
-    census = _Census(segment, is_all=seal is None)
-    beside = {}
-    for suffix in _SIDE_FILES:
-        if names.segment_name(subject.base_offset, suffix) in listing:
-            beside[suffix] = files.file_size(subject.path_of(suffix))
-    end = subject.next_base_offset
-    return SegmentPortrait(
+    files = shared.files
+    beside = [suffix for suffix in _SIDE_FILES if names.segment_name(subject.base_offset, suffix) in listing]
+    portrait = SegmentPortrait(
         base_offset=subject.base_offset,
-        next_offset=end if end is not None else max(census.next_offset, subject.base_offset),
+        next_offset=subject.base_offset,
         size_bytes=subject.size,
-        is_active=is_active,
-        seal=seal,
-        batch_count=seal.batch_count if seal is not None else census.batches,
-        record_count=seal.record_count if seal is not None else census.records,
-        first_timestamp_ms=census.first_ms,
-        max_timestamp_ms=seal.max_timestamp_ms if seal is not None else census.max_ms,
-        side_files=beside,
+        is_active=subject.is_last,
+        seal=None if subject.is_last else read_seal(files, subject.directory, subject.base_offset),
+        side_files={suffix: files.file_size(subject.path_of(suffix)) for suffix in beside},
         index_points=tuple(_points(files, subject)),
         time_points=len(_entries(files, subject, names.TIME_INDEX, TIME_ENTRY)) // TIME_ENTRY.size,
         damages=_damages(subject, inspection),
     )
-
-
-class _Census:
-    """What the headers of a segment tell, up to where they can be read; of a sealed one the first is enough."""
-
-    def __init__(self, segment: Segment, *, is_all: bool) -> None:
-        self.first_ms: int | None = None
-        self.max_ms: int | None = None
-        self.batches: int | None = 0
-        self.records: int | None = 0
-        self.next_offset = segment.base_offset
-        batches = records = 0
-        try:
-            for _, header in scan_headers(segment, segment.base_offset, INT64_MAX):
-                if not batches:
-                    first = first_timestamp_ms(header)
-                    self.first_ms = first if first >= 0 else header.max_timestamp_ms
-                batches += 1
-                records += header.record_count
-                self.max_ms = max(self.max_ms or header.max_timestamp_ms, header.max_timestamp_ms)
-                self.next_offset = header.next_offset
-                if not is_all:
-                    break
-            self.batches, self.records = batches, records
-        except (CorruptionError, OSError):
-            self.batches = self.records = None
+    try:
+        portrait.add_headers(header for _, header in scan_headers(subject.segment_in(shared), 0, INT64_MAX))
+    except (CorruptionError, OSError):
+        portrait.batch_count = portrait.record_count = None
+    if portrait.seal is not None:
+        portrait.batch_count, portrait.record_count = portrait.seal.batch_count, portrait.seal.record_count
+        portrait.max_timestamp_ms = portrait.seal.max_timestamp_ms
+    if subject.next_base_offset is not None:
+        portrait.next_offset = subject.next_base_offset
+    return portrait
 
 
 def _points(files: Files, subject: Subject) -> list[tuple[int, int]]:

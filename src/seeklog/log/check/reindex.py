@@ -14,7 +14,7 @@ from typing import Literal
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
-from seeklog.files import Files, OsFiles, absolute, replace_file
+from seeklog.files import Files, OsFiles, absolute, read_if_there, replace_file
 from seeklog.log.check.index_entries import (
     OFFSETS,
     TIMES,
@@ -150,14 +150,11 @@ def _open_segment(
 
 def _read_tables(segment: Segment) -> tuple[bytes | None, bytes | None]:
     """Return the bytes of both index files; None for one that is missing."""
-    return _read_if_there(segment, names.OFFSET_INDEX), _read_if_there(segment, names.TIME_INDEX)
+    return _read_side(segment, names.OFFSET_INDEX), _read_side(segment, names.TIME_INDEX)
 
 
-def _read_if_there(segment: Segment, suffix: str) -> bytes | None:
-    try:
-        return segment.shared.files.read_file(segment.shared.path(segment.base_offset, suffix))
-    except FileNotFoundError:
-        return None
+def _read_side(segment: Segment, suffix: str) -> bytes | None:
+    return read_if_there(segment.shared.files, segment.shared.path(segment.base_offset, suffix))
 
 
 def _indexes(segment: Segment, offsets: bytes, times: bytes) -> Indexes:
@@ -255,7 +252,7 @@ def _write(segment: Segment, state: SegmentState, sums: PageSums) -> None:
 
 def _renew_keys(segment: Segment, state: SegmentState) -> tuple[Sizes, bool]:
     """Make a key index that is there what the log says; return its sizes before and after, and whether it is new."""
-    before = _read_if_there(segment, names.KEY_INDEX)
+    before = _read_side(segment, names.KEY_INDEX)
     if before is None:
         return (None, None), False
     try:

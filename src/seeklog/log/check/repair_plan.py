@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -45,7 +45,6 @@ _WHOLE: Final = "indexes and seal of a segment whose log is whole"
 class Quarantine:
     """Bytes that are taken out of a segment and kept beside it."""
 
-    base_offset: int
     start: int
     stop: int
     reason: str
@@ -53,12 +52,13 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SegmentRepair:
-    """One segment that is written anew, and the bytes of the old file that are copied."""
+    """One segment that is written anew: what is copied of the old file, and what is set aside."""
 
     base_offset: int
     path: str
     size: int
-    pieces: tuple[Range, ...]
+    pieces: Sequence[Range]
+    quarantines: Sequence[Quarantine]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +82,6 @@ class RepairPlan:
     """Paths of segments that may be in the page cache alone: neither a seal nor the checkpoint says otherwise."""
     resealed: Mapping[int, str] = field(default_factory=dict)
     """Segments whose logs stay as they are and get new indexes and seals, by their base offsets, and why."""
-    quarantines: tuple[Quarantine, ...] = ()
     losses: tuple[Loss, ...] = ()
     roll_at: int | None = None
     """Where an empty segment begins, so that no offset that was promised is given twice."""
@@ -98,6 +97,10 @@ class RepairPlan:
         return bool(
             self.segments or self.resealed or self.losses or self.returning or is_rolled or self.has_damaged_checkpoint
         )
+
+    @property
+    def quarantines(self) -> tuple[Quarantine, ...]:
+        return tuple(each for segment in self.segments for each in segment.quarantines)
 
     @property
     def quarantined_bytes(self) -> int:
@@ -156,7 +159,6 @@ class _Planner:
         self._segments: list[SegmentRepair] = []
         self._unsynced: list[str] = []
         self._resealed: dict[int, str] = {}
-        self._quarantines: list[Quarantine] = []
         self._losses: list[Loss] = []
 
     def _is_checkpoint_damaged(self) -> bool:
@@ -174,8 +176,9 @@ class _Planner:
         if self._promised > end:
             self._lose(end, self._promised, "the end of the log is lost")
             roll_at = end = self._promised
-            if self._subjects and not any(each.base_offset == self._last_base for each in self._segments):
-                self._resealed.setdefault(self._last_base, _WHOLE)
+            last = self._subjects[-1].base_offset if self._subjects else None
+            if last is not None and not any(each.base_offset == last for each in self._segments):
+                self._resealed.setdefault(last, _WHOLE)
         returning = tuple(self._returning(end)) if from_torn else ()
         # What comes back is written last: the checkpoint, which comes before, promises nothing of it.
         promised = end
@@ -187,17 +190,12 @@ class _Planner:
             segments=tuple(self._segments),
             unsynced=tuple(self._unsynced),
             resealed=self._resealed,
-            quarantines=tuple(self._quarantines),
             losses=tuple(self._losses),
             roll_at=roll_at,
             returning=returning,
             has_damaged_checkpoint=self._has_damaged_checkpoint,
         )
         return replace(plan, checkpoint=self._new_checkpoint(promised)) if plan.is_needed and self._is_ours else plan
-
-    @property
-    def _last_base(self) -> int:
-        return self._subjects[-1].base_offset
 
     def _lose(self, first_offset: int, next_offset: int, reason: str) -> None:
         if next_offset > first_offset:
@@ -225,32 +223,25 @@ class _Planner:
             raise UsageError(
                 f"{subject.path}: too much of it is damaged to be mended; restore it from a copy. Nothing was changed"
             )
+        end, rewritten = check.state.next_offset, None
         is_mended = bool(check.salvage.damages) and (is_cut_here or not self._is_left_to_recovery(check))
-        end, pieces = check.state.next_offset, list[Range]()
-        before = len(self._quarantines)
         if is_mended:
-            end, pieces = self._mend(check)
-        is_rewritten = len(self._quarantines) > before
+            end, rewritten = self._mend(check)
         is_synced = self._checkpoint is not None and end <= self._checkpoint.recovery_point
         if self._is_ours and check.seal is None and not is_synced:
             self._unsynced.append(subject.path)
-        is_short = subject.next_base_offset is not None and end < subject.next_base_offset and check.is_gap_damage(end)
-        if subject.next_base_offset is not None:
-            # What the damage of the end has lost is told by it.
-            if is_short and not any(loss.next_offset == subject.next_base_offset for loss in self._losses):
-                self._lose(end, subject.next_base_offset, "they are missing behind a segment")
-            end = subject.next_base_offset
-        if is_rewritten:
-            self._segments.append(
-                SegmentRepair(
-                    base_offset=subject.base_offset, path=subject.path, size=subject.size, pieces=tuple(pieces)
-                )
-            )
+        following = subject.next_base_offset
+        is_short = following is not None and end < following and check.is_gap_damage(end)
+        # What the damage of the end has lost is told by it.
+        if is_short and following is not None and not any(loss.next_offset == following for loss in self._losses):
+            self._lose(end, following, "they are missing behind a segment")
+        if rewritten is not None and rewritten.quarantines:
+            self._segments.append(rewritten)
         else:
             reason = self._reason_to_reseal(check) or (_WHOLE if is_mended or is_short else None)
             if reason is not None:
                 self._resealed[subject.base_offset] = reason
-        return end
+        return end if following is None else following
 
     def _is_left_to_recovery(self, check: SegmentCheck) -> bool:
         """Tell whether nothing is wrong but an end that was never promised: the next open cuts it, and keeps it."""
@@ -268,46 +259,42 @@ class _Planner:
             return f"indexes and seal of a segment whose log stays as it is: {changed[0]}"
         return _WHOLE if found else None
 
-    def _mend(self, check: SegmentCheck) -> tuple[int, list[Range]]:
+    def _mend(self, check: SegmentCheck) -> tuple[int, SegmentRepair]:
         """Take the damaged bytes out of a segment; return the offset after what stays, and what stays."""
-        end, pieces = check.segment.base_offset, list[Range]()
+        subject, following = check.subject, check.subject.next_base_offset
+        end, pieces, aside = subject.base_offset, list[Range](), list[Quarantine]()
         for place in check.salvage.places():
             if isinstance(place, Damage):
-                self._give_up(check, place)
+                aside += self._give_up(subject, place)
                 continue
             for position, batch in read_batches(check.segment, *place):
-                following = check.subject.next_base_offset
                 stop = position + batch.header.size
                 if batch.base_offset < end or (following is not None and batch.last_offset >= following):
                     reason = f"offsets {batch.base_offset} to {batch.last_offset} come again"
-                    self._set_aside(check, position, stop, reason)
+                    aside.append(Quarantine(start=position, stop=stop, reason=reason))
                 else:
                     _add_piece(pieces, position, stop)
                     end = batch.next_offset
-        return end, pieces
+        repair = SegmentRepair(
+            base_offset=subject.base_offset, path=subject.path, size=subject.size, pieces=pieces, quarantines=aside
+        )
+        return end, repair
 
-    def _give_up(self, check: SegmentCheck, damage: Damage) -> None:
-        """Set the bytes of a damage aside, and note the offsets that are lost with them."""
-        subject, start = check.subject, damage.position
-        stop = subject.size if damage.resumed_at is None else damage.resumed_at
+    def _give_up(self, subject: Subject, damage: Damage) -> list[Quarantine]:
+        """Note the offsets that are lost with a damage; return its bytes, if it has any."""
         if damage.kind is Kind.FORMAT and not subject.is_ours:
             raise UsageError(
-                f"{subject.path}, byte {start}: {damage.reason}; that is no damage, and there is nothing to mend. "
-                "Nothing was changed"
+                f"{subject.path}, byte {damage.position}: {damage.reason}; that is no damage, and there is nothing to "
+                "mend. Nothing was changed"
             )
-        if start < stop:
-            self._set_aside(check, start, stop, damage.reason)
-            lost_to = subject.next_base_offset if damage.resumed_offset is None else damage.resumed_offset
-            # The end of the log is told once, for all of it.
-            if lost_to is not None and not (subject.is_last and stop == subject.size):
-                self._lose(damage.offset, lost_to, damage.reason)
-        elif damage.kind is Kind.GAP and damage.resumed_offset is not None:
-            self._lose(damage.offset, damage.resumed_offset, damage.reason)
-        # Offsets that come again are seen batch by batch.
-
-    def _set_aside(self, check: SegmentCheck, start: int, stop: int, reason: str) -> None:
-        base_offset = check.segment.base_offset
-        self._quarantines.append(Quarantine(base_offset=base_offset, start=start, stop=stop, reason=reason))
+        stop = subject.size if damage.resumed_at is None else damage.resumed_at
+        has_bytes = damage.position < stop
+        lost_to = subject.next_base_offset if damage.resumed_offset is None else damage.resumed_offset
+        # Offsets that come again are seen batch by batch, and the end of the log is told once, for all of it.
+        is_told = damage.kind is Kind.OVERLAP or (subject.is_last and stop == subject.size)
+        if lost_to is not None and not is_told:
+            self._lose(damage.offset, lost_to, damage.reason)
+        return [Quarantine(start=damage.position, stop=stop, reason=damage.reason)] if has_bytes else []
 
     # ------------------------------------------------------------ what comes back
 

@@ -10,7 +10,6 @@ and each segment by the three names that compaction uses. After a crash the next
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Iterable
 
@@ -18,8 +17,8 @@ from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import UsageError
-from seeklog.files import Files, Handle, OsFiles, absolute, replace_file, translated
-from seeklog.log.check.repair_plan import Quarantine, Range, RepairPlan, plan_repair
+from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, remove_if_there, replace_file, translated
+from seeklog.log.check.repair_plan import Range, RepairPlan, plan_repair
 from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
@@ -143,10 +142,11 @@ class _Work:
     # ------------------------------------------------------------ evidence
 
     def _keep_evidence(self) -> None:
-        for each in self._plan.quarantines:
-            segment = next(found for found in self._plan.segments if found.base_offset == each.base_offset)
+        for segment in self._plan.segments:
             handle = Handle(self._files, segment.path)
-            self._keep(each, self._files.read(handle.number, each.stop - each.start, each.start))
+            for each in segment.quarantines:
+                data = self._files.read(handle.number, each.stop - each.start, each.start)
+                self._keep(segment.base_offset, each.start, data)
         if self._plan.has_damaged_checkpoint:
             data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
             replace_file(self._files, self._directory, names.CHECKPOINT + names.DAMAGED, data)
@@ -154,16 +154,15 @@ class _Work:
             add_losses(self._files, self._directory, self._plan.losses, now_ms=self._clock.now_ms())
         self._files.sync_directory(self._directory)
 
-    def _keep(self, quarantine: Quarantine, data: bytes) -> None:
+    def _keep(self, base_offset: int, position: int, data: bytes) -> None:
         """Keep bytes; the same are not kept twice when a repair was interrupted."""
         attempt = 0
         while True:
-            name = names.damaged_name(quarantine.base_offset, quarantine.start, attempt)
-            try:
-                if self._files.read_file(f"{self._directory}/{name}") == data:
-                    return
-            except FileNotFoundError:
+            name = names.damaged_name(base_offset, position, attempt)
+            found = read_if_there(self._files, f"{self._directory}/{name}")
+            if found is None:
                 replace_file(self._files, self._directory, name, data)
+            if found in (None, data):
                 return
             attempt += 1
 
@@ -181,9 +180,7 @@ class _Work:
         if state.problem is not None or state.size != size:
             raise UsageError(f"{path}: what is whole of it does not make a segment; nothing of it was changed")
         state.finish_times()
-        aborted = b""
-        with contextlib.suppress(FileNotFoundError):
-            aborted = self._files.read_file(self._shared.path(base_offset, names.TRANSACTION_INDEX))
+        aborted = read_if_there(self._files, self._shared.path(base_offset, names.TRANSACTION_INDEX)) or b""
         follows = self._next_base(base_offset) if can_seal else None
         seal = self._seal_of(state, sums, follows=follows) if follows is not None else None
         swap.write_sides(self._shared, state, seal, page_table=sums.table, aborted=aborted)
@@ -216,8 +213,7 @@ class _Work:
         if follows is not None:
             write_seal(self._files, self._directory, self._seal_of(state, sums, follows=follows), sums.table)
         else:
-            with contextlib.suppress(FileNotFoundError):
-                self._files.remove(self._shared.path(base_offset, names.SEAL))
+            remove_if_there(self._files, self._shared.path(base_offset, names.SEAL))
         self._files.sync_directory(self._directory)
 
     def _next_base(self, base_offset: int) -> int | None:

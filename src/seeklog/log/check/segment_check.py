@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from seeklog import names
+from seeklog.files import read_if_there
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_check import IndexCheck
 from seeklog.log.check.salvage import MAX_DAMAGES, Damage, Salvage
@@ -162,9 +163,8 @@ class SegmentCheck:
         subject = self.subject
         if subject.next_base_offset is None or not subject.is_ours or subject.is_swap:
             return None
-        try:
-            data = self._files.read_file(subject.path_of(names.SEAL))
-        except FileNotFoundError:
+        data = read_if_there(self._files, subject.path_of(names.SEAL))
+        if data is None:
             # The sync that seals a segment covers records of the next one, too: it may have been rolled just now.
             if subject.is_promised(subject.next_base_offset):
                 detail = "a segment that was synced has no seal; it gets one when the log is next opened for writing"

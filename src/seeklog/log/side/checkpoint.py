@@ -94,6 +94,11 @@ class Checkpoint:
     is_visited: bool = False
     """A broker has written since our own checkpoint, so that none of our side files counts: `broker_visit`."""
 
+    @property
+    def structure(self) -> tuple[object, ...]:
+        """What appends alone do not change."""
+        return self.log_start_offset, self.contiguous_from, self.generation, self.epochs, self.is_visited
+
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
     """Return the bytes of the file."""

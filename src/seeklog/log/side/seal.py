@@ -30,7 +30,7 @@ import struct
 from dataclasses import astuple, dataclass
 
 from seeklog import names
-from seeklog.files import Files, ReadOnlyFiles, replace_file
+from seeklog.files import Files, Handle, ReadOnlyFiles, replace_file
 from seeklog.log.side.pages import PAGE_SIZE_MOST, Pages
 from seeklog.record.crc import crc32c
 
@@ -108,7 +108,7 @@ def decode_seal(data: bytes) -> Seal | None:
 
 def read_seal(files: Files, directory: str, base_offset: int) -> Seal | None:
     """Return a segment's seal, or None if it has none that is whole and its own. Its table is not read."""
-    path = seal_path(directory, base_offset)
+    path = _path(directory, base_offset)
     try:
         # An archive has the head in its manifest; elsewhere that is read only a request costs more than a table.
         data = files.read_file(path) if isinstance(files, ReadOnlyFiles) else _read_head(files, path)
@@ -119,23 +119,17 @@ def read_seal(files: Files, directory: str, base_offset: int) -> Seal | None:
 
 
 def _read_head(files: Files, path: str) -> bytes:
-    handle = files.open(path)
-    try:
-        return files.read(handle, HEAD_SIZE, 0)
-    finally:
-        files.close(handle)
+    handle = Handle(files, path)
+    return files.read(handle.number, HEAD_SIZE, 0)
 
 
 def read_table(files: Files, directory: str, base_offset: int, pages: Pages) -> bytes | None:
     """Return a segment's table of page checksums, or None if there is none, or not the one that `pages` proves."""
     try:
-        handle = files.open(seal_path(directory, base_offset))
+        handle = Handle(files, _path(directory, base_offset))
     except FileNotFoundError:
         return None
-    try:
-        table = files.read(handle, max(0, files.size(handle) - HEAD_SIZE), HEAD_SIZE)
-    finally:
-        files.close(handle)
+    table = files.read(handle.number, max(0, files.size(handle.number) - HEAD_SIZE), HEAD_SIZE)
     return table if crc32c(table) == pages.table_crc else None
 
 
@@ -144,6 +138,6 @@ def write_seal(files: Files, directory: str, seal: Seal, table: bytes = b"") -> 
     replace_file(files, directory, names.segment_name(seal.base_offset, names.SEAL), encode_seal(seal, table))
 
 
-def seal_path(directory: str, base_offset: int) -> str:
+def _path(directory: str, base_offset: int) -> str:
     """Return where a segment's seal lies."""
     return f"{directory}/{names.segment_name(base_offset, names.SEAL)}"

@@ -1,0 +1,255 @@
+"""A log that stays open while others write it: its lock is released after a change and taken again before the next."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from log.workbench import BATCH_BYTES, CountingFiles, QuickFiles, offsets, open_log, open_reader
+from seeklog import Log, Record
+from seeklog.errors import LogClosed, LogFailed, LogLocked
+from seeklog.log import ProducerSequence
+from seeklog.names import LOCK
+
+
+def value(number: int) -> bytes:
+    return b"%010d" % number
+
+
+def lend(log: Log) -> Log:
+    log.give_back()
+    return log
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> tuple[Log, Log]:
+    """Two that have the same log open, both given back. The first was there first."""
+    first = open_log(tmp_path, background=False)
+    first.append(value(0))
+    first.give_back()
+    second = lend(open_log(tmp_path, background=False))
+    assert first.borrow()
+    first.give_back()
+    return first, second
+
+
+def test_a_log_that_was_given_back_refuses_changes_until_it_is_borrowed(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(value(0))
+        log.give_back()
+        for change in (lambda: log.append(value(1)), log.flush, lambda: log.truncate_to(0), log.roll):
+            with pytest.raises(LogClosed, match="given back"):
+                change()
+
+        assert log.borrow()
+        assert log.append(value(1)) == 1
+    with open_log(tmp_path) as log:
+        assert offsets(log.scan()) == [0, 1]
+
+
+def test_what_is_given_back_is_durable(tmp_path: Path) -> None:
+    files = CountingFiles()
+    with open_log(tmp_path, files=files, background=False) as log:
+        log.append(value(0))
+        before = len(files.diary)
+        log.give_back()
+
+        assert [what for what, _ in files.diary[before:] if what == "sync"] == ["sync"]
+        assert log.recovery_point == 1
+
+
+def test_borrowing_what_nobody_had_meanwhile_opens_nothing(tmp_path: Path) -> None:
+    class NoOpens(QuickFiles):
+        is_strict = False
+
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+            assert not self.is_strict, path
+            return super().open(path, write=write, create=create)
+
+    files = NoOpens()
+    with open_log(tmp_path, files=files, background=False) as log:
+        for number in range(5):
+            log.append(value(number))
+            files.is_strict = True
+            log.give_back()
+            assert log.borrow()
+        files.is_strict = False
+
+
+def test_those_who_take_turns_see_what_the_others_have_appended(pair: tuple[Log, Log]) -> None:
+    for number in range(1, 100):
+        log = pair[number % 2]
+        assert log.borrow()
+        assert offsets(log.scan()) == list(range(number))
+        assert log.append(value(number)) == number
+        log.give_back()
+    for log in pair:
+        log.close()
+
+    with open_log(Path(pair[0].path)) as log:
+        assert [record.value for record in log.scan()] == [value(number) for number in range(100)]
+        assert log.recovery.clean
+
+
+def test_borrowing_is_refused_while_another_writes(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    assert first.borrow()
+    with pytest.raises(LogLocked, match=str(os.getpid())):
+        second.borrow()
+    first.close()
+    second.close()
+
+
+@pytest.mark.parametrize("change", ["rolls", "truncates", "deletes", "begins an epoch", "closes"])
+def test_a_log_that_another_did_more_to_than_append_must_be_opened_again(pair: tuple[Log, Log], change: str) -> None:
+    first, second = pair
+    assert second.borrow()
+    second.append_many([Record(value(number)) for number in range(3)])
+    match change:
+        case "rolls":
+            second.roll()
+        case "truncates":
+            second.truncate_to(1)
+        case "deletes":
+            second.delete_before(2)
+        case "begins an epoch":
+            second.begin_epoch(7)
+    second.append(value(9))
+    if change == "closes":
+        second.close()
+    else:
+        second.give_back()
+
+    assert not first.borrow()
+    assert first.is_closed or first.has_failed
+    second.close()
+
+
+def test_a_holder_that_dies_leaves_no_note(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    assert second.borrow()
+    second.append(value(1))
+    second._partition._lock_handle.close()  # as the kernel does for one that is killed
+
+    assert not first.borrow()
+
+
+def test_a_torn_append_of_one_that_died_is_cut_by_the_next_open(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    path = first.path / f"{0:020d}.log"
+    assert second.borrow()
+    with path.open("ab") as file:
+        file.write(b"torn")
+    second._partition._lock_handle.close()
+
+    assert not first.borrow()
+    with open_log(first.path) as log:
+        assert log.recovery.cut_bytes == 4
+        assert path.stat().st_size == BATCH_BYTES
+
+
+def test_a_log_whose_lock_file_was_removed_must_be_opened_again(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    os.remove(first.path / LOCK)
+    third = open_log(first.path)
+    third.append(value(1))
+
+    assert not first.borrow()
+    assert not second.borrow()
+    third.close()
+
+
+def test_a_failed_sync_is_no_giving_back(tmp_path: Path) -> None:
+    class Failing(QuickFiles):
+        fails = False
+
+        def sync(self, handle: int) -> None:
+            if self.fails:
+                raise OSError(5, "Input/output error")
+
+    files = Failing()
+    log = open_log(tmp_path, files=files, background=False)
+    log.append(value(0))
+    files.fails = True
+    with pytest.raises(LogFailed):
+        log.give_back()
+    with pytest.raises(LogLocked):
+        open_log(tmp_path)
+    log.close()
+
+    assert len((tmp_path / LOCK).read_text().split()) == 1, "a note would say that all is synced"
+
+
+def test_sequences_of_producers_are_taken_in(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    producer = ProducerSequence(producer_id=7, epoch=0, sequence=0)
+    assert second.borrow()
+    second.append_many([Record(value(1))], producer=producer)
+    second.give_back()
+
+    assert first.borrow()
+    assert first.append_many([Record(value(1))], producer=producer) == range(1, 2)
+    assert first.log_end_offset == 2
+    first.close()
+    second.close()
+
+
+def test_a_log_that_was_given_back_is_closed_cleanly(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    assert second.borrow()
+    second.append(value(1))
+    second.give_back()
+    first.close()
+    second.close()
+
+    with open_log(first.path) as log:
+        assert log.recovery.clean
+        assert offsets(log.scan()) == [0, 1]
+
+
+def test_closing_what_another_writes_just_now_leaves_it_to_that_one(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    assert second.borrow()
+    first.close()
+    assert second.append(value(1)) == 1
+    second.close()
+
+
+def test_a_reader_takes_what_was_given_back_for_whole(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    with open_reader(first.path) as reader:
+        assert not reader.needs_recovery
+        assert first.borrow()
+        first.append(value(1))
+        assert reader.log_end_offset == 2
+        assert reader.needs_recovery
+        first.give_back()
+        assert not reader.needs_recovery
+    first.close()
+    second.close()
+
+
+def test_index_entries_of_both_are_proved(tmp_path: Path) -> None:
+    """The two may index different batches; a sealed index is that of the one who rolls."""
+    small = {"index_interval_bytes": 200}
+    first = open_log(tmp_path, background=False, **small)
+    first.append(value(0))
+    first.give_back()
+    logs = first, lend(open_log(tmp_path, background=False, **small))
+    for number in range(1, 120):
+        log = logs[number % 2]
+        assert log.borrow()
+        log.append(value(number))
+        log.give_back()
+    assert log.borrow()
+    log.roll()
+    log.flush()
+    log.close()
+    logs[0].close()
+
+    with open_log(tmp_path, **small) as log:
+        assert log.recovery.clean
+        assert [next(log.read(number, max_records=1)).value for number in range(120)] == list(map(value, range(120)))
+        assert not log.recovery.rebuilt_indexes

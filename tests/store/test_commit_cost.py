@@ -1,0 +1,142 @@
+"""What a group's commit costs: calls, system calls, bytes on disk."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from log.workbench import CountingFiles
+from seeklog import Consumer, Store, TopicPartition
+from seeklog.groups.groups import ROLL_RECORDS
+from seeklog.log import take_snapshot
+from seeklog.names import CONSUMER_OFFSETS
+from store.workbench import append, open_store
+
+MAX_CALLS = 120
+ZERO = TopicPartition("events", 0)
+
+
+class OpenCountingFiles(CountingFiles):
+    """A diary in which opens stand, too."""
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
+        self.diary.append(("open", path))
+        return super().open(path, write=write, create=create)
+
+
+@pytest.fixture
+def files() -> OpenCountingFiles:
+    return OpenCountingFiles()
+
+
+@pytest.fixture
+def store(tmp_path: Path, files: OpenCountingFiles) -> Iterator[Store]:
+    with open_store(tmp_path / "store", files=files, flush="os") as store:
+        store.create_topic("events", partitions=2)
+        for partition in range(2):
+            append(store, "events", [b"x"] * 10, partition=partition)
+            store._table.flush(TopicPartition("events", partition))
+        yield store
+
+
+@pytest.fixture
+def consumer(store: Store) -> Iterator[Consumer]:
+    with store.consumer(["events"], group="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+        consumer.poll()
+        consumer.commit()
+        yield consumer
+
+
+def calls_of(action: Callable[[], object]) -> int:
+    """Count the Python functions that are called."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        action()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.id("commit-calls")
+def test_a_commit_is_at_most_120_calls(tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as store:
+        store.create_topic("events", partitions=1)
+        append(store, "events", [b"x"] * 10)
+        with store.consumer(["events"], group="g", auto_offset_reset="earliest", enable_auto_commit=False) as consumer:
+            consumer.poll()
+            for offset in (7, 3):
+                consumer.seek(ZERO, offset=offset)
+                calls = calls_of(consumer.commit)
+            assert calls <= MAX_CALLS
+            assert store.lag("g")[0].committed == 3
+
+
+@pytest.mark.id("commit-syncs")
+def test_a_commit_opens_nothing_and_syncs_once(consumer: Consumer, files: OpenCountingFiles) -> None:
+    before = len(files.diary)
+    for _ in range(10):
+        consumer.commit()
+
+    what = [what for what, _ in files.diary[before:]]
+    assert "open" not in what
+    assert what.count("sync") == 10
+
+
+def test_a_commit_syncs_each_partition_whose_records_are_not_durable_yet(
+    store: Store, consumer: Consumer, files: OpenCountingFiles
+) -> None:
+    for partition in range(2):
+        append(store, "events", [b"x"], partition=partition)
+    consumer.poll()
+    before = len(files.diary)
+    consumer.commit()
+
+    synced = [name for what, name in files.diary[before:] if what == "sync" and name.endswith(".log")]
+    assert len(synced) == 3
+    assert all(store.log("events", partition).recovery_point == 11 for partition in range(2))
+
+
+def test_commits_are_compacted_as_they_come(store: Store, tmp_path: Path) -> None:
+    """Goal: neither the bytes on disk nor what an open reads grow with the number of commits."""
+    for number in range(4 * ROLL_RECORDS):
+        store.commit_offsets("g", {ZERO: number % 10})
+        if not number % ROLL_RECORDS:
+            log = store.log(CONSUMER_OFFSETS, store._groups.partition_of("g").partition)
+            assert log.size_bytes < 2 * ROLL_RECORDS * 200
+            assert len(take_snapshot(log).view.segments) <= 4
+    assert store.lag("g")[0].committed == (4 * ROLL_RECORDS - 1) % 10
+
+
+def test_a_commit_after_a_compaction_that_had_no_room_is_durable_all_the_same(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from seeklog import Log
+    from seeklog.errors import DiskFull
+
+    def is_full(log: Log) -> None:
+        raise DiskFull("no room for another file")
+
+    store.commit_offsets("g", {ZERO: 1})
+    monkeypatch.setattr("seeklog.groups.groups.ROLL_RECORDS", 2)
+    monkeypatch.setattr(Log, "roll", is_full)
+    for offset in (2, 3, 4):
+        store.commit_offsets("g", {ZERO: offset})
+    assert store.lag("g")[0].committed == 4
+
+
+def test_two_stores_that_commit_in_turn_see_each_others_commits(store: Store, tmp_path: Path) -> None:
+    with open_store(tmp_path / "store") as other:
+        for number in range(20):
+            (store, other)[number % 2].commit_offsets(f"g{number % 3}", {ZERO: number % 10})
+        for each in (store, other):
+            assert [each.lag(f"g{group}")[0].committed for group in range(3)] == [8, 9, 7]
