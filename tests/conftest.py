@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import os
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -41,6 +42,25 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("slow"):
             item.add_marker(pytest.mark.skip(reason="slow: run with -m slow"))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give whole files to the workers, and all that use the session of Spark to one: each more costs a start."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Files(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            return "Spark" if _uses_spark(path) else path
+
+    # Slow tests start processes of their own: any worker may have them.
+    return None if config.option.markexpr else Files(config, log)
+
+
+@functools.cache
+def _uses_spark(path: str) -> bool:
+    return "SparkSession" in (HERE.parent / path).read_text()
 
 
 @pytest.fixture(scope="session")

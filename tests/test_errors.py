@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+
+import pytest
+
 from seeklog import errors
 
 
@@ -25,3 +29,23 @@ def test_each_error_says_why_to_catch_it() -> None:
     for line in (errors.__doc__ or "").splitlines():
         if "── " in line:
             assert len(line.rpartition("── ")[2].split()) > 2, line
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.UsageError("wrong"),
+        errors.ProducerFenced("fenced", producer_id=1, epoch=2, current_epoch=3),
+        errors.DuplicateSequence("again", producer_id=1, epoch=2, sequence=3, expected=4),
+        errors.OffsetOutOfRange(5, log_start_offset=0, log_end_offset=3, what="position"),
+        errors.DataLoss("START_OFFSET_RESET", "gone"),
+        errors.LogLocked("/data", 7, owner="a broker", advice="stop it"),
+        errors.CorruptBatch("stored CRC", path="/data/0.log", position=9, advice="verify"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_comes_whole_out_of_another_process(error: errors.SeeklogError) -> None:
+    again = pickle.loads(pickle.dumps(error))
+
+    assert type(again) is type(error)
+    assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))

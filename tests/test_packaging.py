@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from importlib.metadata import metadata, packages_distributions, requires
 from pathlib import Path
 
@@ -21,12 +22,10 @@ CORE = {"cramjam", "fastcrc", "seeklog"}
 MODULES_MOST = 200
 
 
-def run_python(code: str, *, env: dict[str, str] | None = None) -> str:
+def run_python(code: str, *, python: str = sys.executable, env: dict[str, str] | None = None) -> str:
     """Return what a fresh interpreter prints, with the kernel compiled whatever this process uses."""
     clean = {name: value for name, value in os.environ.items() if name != "SEEKLOG_PURE"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=clean | (env or {})
-    )
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True, env=clean | (env or {}))
     return done.stdout
 
 
@@ -119,22 +118,25 @@ def test_a_build_ships_the_type_marker_the_stubs_and_the_sources_of_what_is_comp
 
 
 @pytest.mark.slow
-def test_a_wheel_runs_compiled_and_interpreted(tree: Path) -> None:
+@pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable install"])
+def test_an_install_runs_compiled_and_interpreted(tree: Path, editable: bool) -> None:
     """Goal: outside of this checkout, too, every compiled module is found in either form."""
-    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check"]
-    subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", "wheels", "."], cwd=tree, check=True)
-    (wheel,) = (tree / "wheels").iterdir()
-    subprocess.run([*pip, "install", "--no-deps", "--target", "installed", str(wheel)], cwd=tree, check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", "installed"], cwd=tree, check=True)
+    python = str(tree / "installed/bin/python")
+    pip = [sys.executable, "-m", "pip", "-q", "--disable-pip-version-check", "--python", python, "install", "--no-deps"]
+    what = ["-e", "."] if editable else ["."]
+    # What seeklog needs, and builds with, is that of this environment.
+    paths = {"PYTHONPATH": sysconfig.get_paths()["purelib"], "PYTHONSAFEPATH": "1"}
+    subprocess.run([*pip, "--no-build-isolation", *what], cwd=tree, env=os.environ | paths, check=True)
+    place = tree / ("src" if editable else "installed/lib")
     imports = f"import importlib; files = [importlib.import_module(m).__file__ for m in {compiled_modules()!r}]"
     use = "from seeklog.record.batch import encode_batch, decode_records; from seeklog.record.record import Record"
     code = f"{imports}; {use}; print(*files, *decode_records(encode_batch([Record(b'whole')])), sep='\\n')"
 
     for pure, suffix in (("", ".so"), ("1", ".py")):
-        *files, record = run_python(
-            code, env={"SEEKLOG_PURE": pure, "PYTHONPATH": str(tree / "installed"), "PYTHONSAFEPATH": "1"}
-        ).splitlines()
+        *files, record = run_python(code, python=python, env={"SEEKLOG_PURE": pure, **paths}).splitlines()
         assert "whole" in record
-        assert all(file.startswith(str(tree / "installed")) and file.endswith(suffix) for file in files)
+        assert all(file.startswith(str(place)) and file.endswith(suffix) for file in files)
 
 
 def test_without_a_compiler_the_build_fails_with_one_line_that_says_what_to_install(tree: Path) -> None:

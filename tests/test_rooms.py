@@ -39,7 +39,7 @@ def test_the_drawn_direction_is_the_contract() -> None:
     rooms = [
         frozenset(re.findall(r"seeklog\.(\w+)", layer)) for layer in reversed(layers) if layer != "pyspark_seeklog"
     ]
-    ground = frozenset({"errors", "config", "names", "clock", "times"})
+    ground = frozenset({"errors", "config", "names", "clock"})
     assert frozenset().union(*rooms[:2]) == ground
     assert [frozenset(re.findall(r"\w+", each)) for each in drawn[1].split(" <- ")] == rooms[2:]
 

@@ -40,7 +40,17 @@ import os
 
 
 class SeeklogError(Exception):
-    """The root of all of them."""
+    """The root of all of them. Each can be pickled, with all that it says."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # By their constructors they could not be made again: those take facts by name, and `args` is the message.
+        return _rebuilt, (type(self), self.args), self.__dict__
+
+
+def _rebuilt(kind: type[SeeklogError], args: tuple[object, ...]) -> SeeklogError:
+    error = kind.__new__(kind)
+    error.args = args
+    return error
 
 
 class UsageError(SeeklogError, ValueError):
@@ -72,13 +82,6 @@ class ProducerFenced(SeeklogError):
         self.current_epoch = current_epoch
         super().__init__(message)
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_fenced, (str(self), self.producer_id, self.epoch, self.current_epoch)
-
-
-def _rebuild_fenced(message: str, producer_id: int, epoch: int, current_epoch: int) -> ProducerFenced:
-    return ProducerFenced(message, producer_id=producer_id, epoch=epoch, current_epoch=current_epoch)
-
 
 class OutOfOrderSequence(SeeklogError):
     """A batch whose sequence does not follow the last one of its producer; nothing was written."""
@@ -89,16 +92,6 @@ class OutOfOrderSequence(SeeklogError):
         self.sequence = sequence
         self.expected = expected
         super().__init__(message)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        numbers = (self.producer_id, self.epoch, self.sequence, self.expected)
-        return _rebuild_sequence, (type(self), str(self), *numbers)
-
-
-def _rebuild_sequence(
-    kind: type[OutOfOrderSequence], message: str, producer_id: int, epoch: int, sequence: int, expected: int
-) -> OutOfOrderSequence:
-    return kind(message, producer_id=producer_id, epoch=epoch, sequence=sequence, expected=expected)
 
 
 class DuplicateSequence(OutOfOrderSequence):
@@ -119,13 +112,6 @@ class OffsetOutOfRange(SeeklogError, LookupError):
         )
         self.what = what
         super().__init__(f"{what or 'offset'} {offset} is out of range: {holds}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_out_of_range, (self.offset, self.log_start_offset, self.log_end_offset, self.what)
-
-
-def _rebuild_out_of_range(offset: int, start: int, end: int, what: str) -> OffsetOutOfRange:
-    return OffsetOutOfRange(offset, log_start_offset=start, log_end_offset=end, what=what)
 
 
 class TopicNotFound(SeeklogError, LookupError):
@@ -149,10 +135,6 @@ class DataLoss(SeeklogError):
     def __init__(self, condition: str, message: str) -> None:
         self.condition = condition
         super().__init__(f"[DATA_LOSS.{condition}] {message}")
-        self._message = message
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.condition, self._message)
 
 
 class GroupNotFound(SeeklogError, LookupError):
@@ -195,13 +177,6 @@ class LogLocked(SeeklogError):
         self.advice = advice or "close it there, or open here with read_only=True"
         super().__init__(f"{self.path} is open for writing in {self.owner}; {self.advice}")
 
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_locked, (self.path, self.owner_pid, self.owner, self.advice)
-
-
-def _rebuild_locked(path: str, owner_pid: int | None, owner: str, advice: str) -> LogLocked:
-    return LogLocked(path, owner_pid, owner=owner, advice=advice)
-
 
 class LogClosed(SeeklogError):
     """The log was closed, or belongs to the process that this one was forked from."""
@@ -243,15 +218,6 @@ class CorruptionError(SeeklogError):
     def located(self, path: str | os.PathLike[str]) -> CorruptionError:
         """Return the same error with the file that it was found in, for a caller that knows it."""
         return type(self)(self.reason, path=path, position=self.position, advice=self.advice)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return _rebuild_corruption, (type(self), self.reason, self.path, self.position, self.advice)
-
-
-def _rebuild_corruption(
-    kind: type[CorruptionError], reason: str, path: str | None, position: int | None, advice: str
-) -> CorruptionError:
-    return kind(reason, path=path, position=position, advice=advice)
 
 
 class CorruptBatch(CorruptionError):

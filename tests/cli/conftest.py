@@ -8,11 +8,13 @@ import select
 import signal
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import seeklog
+from cli.forking import Forking, forking
 from cli.workbench import COMMAND, MORNING_MS, PATIENCE_S, Ran, Run, surroundings
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -25,21 +27,38 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("home")
 
 
+@pytest.fixture(scope="session")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forking]:
+    """A process from which commands are forked."""
+    with forking(surroundings(tmp_path_factory.mktemp("forking"))) as process:
+        yield process
+
+
+# What Python and the package look at only when they start.
+AT_START = ("PYTHON", "LANG", "LC_", "SEEKLOG_PURE")
+
+
 @pytest.fixture
-def run(home: Path, tmp_path: Path) -> Run:
+def run(home: Path, tmp_path: Path, forked: Forking) -> Run:
     """Run the command in a pipe, in the test's directory."""
 
     def run_in_pipe(*arguments: object, stdin: bytes | str = b"", env: dict[str, str] | None = None) -> Ran:
-        done = subprocess.run(
-            [*COMMAND, *map(str, arguments)],
-            input=stdin.encode() if isinstance(stdin, str) else stdin,
-            capture_output=True,
-            cwd=tmp_path,
-            env=surroundings(home, **(env or {})),
-            timeout=PATIENCE_S,
-            check=False,
-        )
-        return Ran(done.returncode, done.stdout, done.stderr.decode())
+        words = list(map(str, arguments))
+        data = stdin.encode() if isinstance(stdin, str) else stdin
+        around = surroundings(home, **(env or {}))
+        if any(name.startswith(AT_START) for name in env or {}):
+            done = subprocess.run(
+                [*COMMAND, *words],
+                input=data,
+                capture_output=True,
+                cwd=tmp_path,
+                env=around,
+                timeout=PATIENCE_S,
+                check=False,
+            )
+            return Ran(done.returncode, done.stdout, done.stderr.decode())
+        code, out, err = forked.run(words, stdin=data, cwd=tmp_path, env=around, timeout=PATIENCE_S)
+        return Ran(code, out, err.decode())
 
     return run_in_pipe
 

@@ -161,6 +161,7 @@ def test_the_doomed_writer_stands_still_in_mid_batch(tmp_path: Path) -> None:
         assert store.describe_topic("payments").record_count >= told[-2]["acknowledged"]
 
 
+@pytest.mark.slow
 def test_spark_runs_the_pipeline_over_the_log(tmp_path: Path) -> None:
     done = subprocess.run(
         [*COMMAND, "demo", "--records", str(COUNT)],

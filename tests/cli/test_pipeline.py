@@ -72,6 +72,7 @@ def test_jobs_run_and_spark_keeps_quiet(run: Run, store: Path) -> None:
     assert all(line.startswith("stats: ") for line in ran.err.splitlines())
 
 
+@pytest.mark.slow
 def test_verify_and_reindex_run_on_spark_and_damage_is_3(run: Run, store: Path) -> None:
     index = next((store / "orders-0").glob("*.index"))
     index.unlink()

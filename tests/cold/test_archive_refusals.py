@@ -20,6 +20,7 @@ from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import Manifest, decode_manifest, encode_manifest
 from seeklog.archive.planning import Rules, plan_archive
 from seeklog.errors import ArchiveMismatch, CorruptionError, LostRecords, NotALog, UsageError
+from seeklog.store import archive_source
 from store.workbench import append, open_store, snapshot
 
 # ---------------------------------------------------------------- what is refused
@@ -177,7 +178,7 @@ def test_two_archivings_at_once_do_not_lose_each_others_work(store: Store, tmp_p
     archive = tmp_path / "archive"
     depot = CountingDepot(archive)
     rules = Rules()
-    plan = plan_archive(store.archivable(), depot, rules)
+    plan = plan_archive(archive_source(store), depot, rules)
     plan = begin_archive(plan, depot)
     entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     store.archive(archive)

@@ -19,6 +19,7 @@ from seeklog.archive.planning import Rules, plan_archive
 from seeklog.archive.replacement import records_in
 from seeklog.errors import ArchiveMismatch, CorruptBatch, CorruptionError
 from seeklog.log.check import repair
+from seeklog.store import archive_source
 from store.workbench import open_store, snapshot
 
 PARTITION = TopicPartition("orders", 0)
@@ -232,7 +233,7 @@ def test_a_segment_that_begins_inside_of_an_archived_one_is_refused(store: Store
 def test_a_manifest_that_nobody_could_read_is_not_written(store: Store, archive: Path) -> None:
     fill(store, 600)
     depot, rules = CountingDepot(archive), Rules()
-    plan = plan_archive(store.archivable(), depot, rules)
+    plan = plan_archive(archive_source(store), depot, rules)
     entries = [copy_segment(copy, store._files, depot, rules) for copy in plan.copies]
     depot.puts.clear()
     before = snapshot(archive)

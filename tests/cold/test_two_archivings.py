@@ -16,12 +16,13 @@ from cold.s3_server import BUCKET, S3Server
 from cold.workbench import SEGMENT_BYTES, check_same, fill, manifest_of
 from seeklog import Store, names
 from seeklog.archive.archiving import alone, begin_archive, finish_archive
-from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.archiving import archive as archive_to_depot
 from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import Manifest, decode_manifest
 from seeklog.archive.planning import Rules, plan_archive
 from seeklog.errors import ArchiveMismatch, LogLocked
 from seeklog.files.depot import Depot, RemoteDepot, Version, open_depot
+from seeklog.store import archive_source
 from seeklog.topics.description import Archived
 from store.workbench import open_store, snapshot
 
@@ -38,7 +39,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def archive_topic(store: Store, topic: str, depot: Depot) -> Archived:
-    return archive_source(store.archivable([topic]), depot, RULES)
+    return archive_to_depot(archive_source(store, [topic]), depot, RULES)
 
 
 # ---------------------------------------------------------------- a directory
@@ -208,7 +209,7 @@ def test_a_file_that_somebody_else_has_put_meanwhile_is_kept(
     """Goal: the same bytes are taken for what was to be put; others are not overwritten."""
     url, options = bucket
     depot = open_depot(url, storage_options=options)
-    plan = plan_archive(store.archivable(["orders"]), depot, RULES)
+    plan = plan_archive(archive_source(store, ["orders"]), depot, RULES)
     plan = begin_archive(plan, depot)
     first, second, *rest = plan.copies
     path = f"{url}/orders-0/{first.stem}.log".removeprefix("s3://")

@@ -8,10 +8,11 @@ from typing import Any
 
 from log.workbench import START_MS, QuickFiles, segment_bases, value_of
 from seeklog import Record, Store, TopicPartition, names
-from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.archiving import archive as archive_to_depot
 from seeklog.archive.manifest import Manifest, decode_manifest
 from seeklog.archive.planning import Rules
 from seeklog.files.depot import DirectoryDepot
+from seeklog.store import archive_source
 from seeklog.topics.description import Archived
 
 SEGMENT_BYTES = 23_000
@@ -66,4 +67,4 @@ class CountingDepot(DirectoryDepot):
 
 
 def archive_to(depot: CountingDepot, store: Store, **rules: Any) -> Archived:
-    return archive_source(store.archivable(), depot, Rules(**rules))
+    return archive_to_depot(archive_source(store), depot, Rules(**rules))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import seeklog
 from log.workbench import START_MS
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import NotALog
@@ -32,7 +33,7 @@ def fill(store: Store, count: int) -> None:
 def archived(files: Files) -> list[int] | None:
     """Return the offsets that an archive gives, None if there is none that counts."""
     try:
-        with Store(ARCHIVE, files=files, read_only=True, background=False) as cold:
+        with seeklog.open(ARCHIVE, files=files, read_only=True, background=False) as cold:
             # Where no segment was full yet there is a topic without partitions, or none.
             is_there = "orders" in cold.topics() and 0 in cold.topic("orders").partitions
             return [record.offset for record in cold.log("orders", 0).scan()] if is_there else []

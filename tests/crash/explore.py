@@ -81,7 +81,7 @@ class Explorer(Generic[R, F]):
         self._detail = Detail()
         self._states_per_boundary = 0
         self._boundary_likelihood = 1.0
-        """Of being looked at; 1 unless an explorer chooses among the boundaries."""
+        """Of being looked at: where few states are asked for, the boundaries are drawn by lot as well."""
         self._chance = random.Random(seed)
 
     # What an explorer of logs does otherwise than one of stores.
@@ -115,7 +115,7 @@ class Explorer(Generic[R, F]):
     # What they share.
 
     def run(self, states: int) -> Tally:
-        """Judge about this many states, at least a few at each boundary, and return what came of it."""
+        """Judge about this many states, a few at each boundary or at as many as they are enough for."""
         started = time.perf_counter()
         # Each recovery has something to warn of; a run of thousands would be nothing but warnings.
         logging.getLogger("seeklog").setLevel(logging.CRITICAL)
@@ -161,7 +161,7 @@ class Explorer(Generic[R, F]):
         self.tally.boundaries += recorder.observed_boundaries
 
     def _observe(self, recorder: R) -> None:
-        if self._has_seen_enough:
+        if self._chance.random() >= self._boundary_likelihood or self._has_seen_enough:
             return
         survivors = list(recorder.sim.crash_states(self._detail))
         if len(survivors) > self._states_per_boundary:

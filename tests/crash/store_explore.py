@@ -21,11 +21,7 @@ STATES_LEAST: Final = 3  # at a boundary that is looked at: nothing, everything,
 
 
 class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
-    """Explores one workload of a store.
-
-    A state costs some twenty times what one of a log does. So where fewer are asked for than three a boundary, the
-    boundaries to look at are drawn by lot as well.
-    """
+    """Explores one workload of a store. A state costs some twenty times what one of a log does."""
 
     states_least = STATES_LEAST
 
@@ -59,10 +55,6 @@ class StoreExplorer(Explorer[StoreRecorder, StoreOutcome]):
     def _key(self, recorder: StoreRecorder, disk: Disk) -> bytes:
         # What is committed again when a disk is judged is more than the disk tells.
         return disk.digest() + len(recorder.promise.transactions).to_bytes(2, "big")
-
-    def _observe(self, recorder: StoreRecorder) -> None:
-        if self._chance.random() < self._boundary_likelihood:
-            super()._observe(recorder)
 
     def _check_living(self, recorder: StoreRecorder, seen: Disk, outcome: StoreOutcome) -> None:
         """A process that opens the store read-only at this very moment sees all that was acknowledged."""

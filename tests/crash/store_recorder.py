@@ -11,6 +11,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+import seeklog
 from crash.recorder import Content, Outcome, PowerLoss, Promise, look
 from crash.sim import Detail, Disk, Rename, SimFiles, copied
 from crash.store_promise import (
@@ -569,7 +570,7 @@ def open_store(
     files: Files, *, read_only: bool = False, clock: FakeClock | None = None, now_ms: int = START_MS
 ) -> Store:
     """Open the store of a simulated disk."""
-    return Store(
+    return seeklog.open(
         ROOT, config=CONFIG, read_only=read_only, background=False, clock=clock or FakeClock(now_ms), files=files
     )
 

@@ -12,6 +12,7 @@ from crash.recorder import read_everything
 from faults.children import kill_config, value_at
 from seeklog import Log, LogReader, Store, names
 from seeklog.errors import DiskFull, LogFailed, SeeklogError
+from seeklog.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -112,7 +113,7 @@ def _differences(log: Log, end: int) -> Iterator[str]:
 def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[str]:
     """Send to a store until its disk is full, make room, send and commit again without opening it anew."""
     words: dict[str, Any] = {"flush": flush, "segment.bytes": 20_000}
-    with Store(disk / "store") as store:
+    with open_store(disk / "store") as store:
         store.create_topic("orders", partitions=2, config=words)
         fillers = [disk / f"filler-{number}" for number in range(4)]
         for filler in fillers:
@@ -131,7 +132,7 @@ def fill_with_store(disk: Path, *, flush: str, filler_bytes: int) -> Iterator[st
         consumer.assign([("orders", 0)])
         consumer.commit({("orders", 0): 1})  # type: ignore[dict-item]
         consumer.close()
-    with Store(disk / "store") as store:
+    with open_store(disk / "store") as store:
         for number in (0, 1):
             values = [record.value for record in store.log("orders", number).scan()]
             if len(values) != acknowledged[number] or values[-1] != b"there is room":

@@ -8,8 +8,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from faults.children import Child, kill_config, value_at
-from seeklog import Log, LogReader, Store
+from seeklog import Log, LogReader
 from seeklog.errors import LogClosed, LogLocked
+from seeklog.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +35,7 @@ def hold_partition(path: Path) -> Callable[[Callable[[str], None]], None]:
     """Return what a child does that has a partition of a store open for writing until it is killed."""
 
     def hold(report: Callable[[str], None]) -> None:
-        store = Store(path)
+        store = open_store(path)
         with store.producer() as producer:
             sent = producer.send("orders", b"value", partition=0)
             producer.flush()
@@ -51,7 +52,7 @@ def two_writers_of_a_log(path: Path) -> Iterator[str]:
 
 def two_writers_of_a_store(path: Path) -> Iterator[str]:
     """The same with a partition of a store: readers, and writers of other partitions, come and go meanwhile."""
-    with Store(path) as store:
+    with open_store(path) as store:
         if "orders" not in store.topics():
             store.create_topic("orders", partitions=2)
     yield from _two_writers(path / "orders-0", hold_partition(path), lambda: Log(path / "orders-0"), store=path)
@@ -80,7 +81,7 @@ def _two_writers(
         if len(list(reader.scan())) != acknowledged:
             yield f"a reader sees {len(list(reader.scan()))} of {acknowledged} records"
     if store is not None:
-        with Store(store) as beside, beside.producer() as producer:
+        with open_store(store) as beside, beside.producer() as producer:
             sent = producer.send("orders", b"beside it", partition=1)
             producer.flush()
             sent.result(timeout=30)

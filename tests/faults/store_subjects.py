@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+import seeklog
 from crash.recorder import Content, Outcome, producers_of, read_everything
 from crash.sim import Disk, SimFiles
 from crash.store_promise import GroupFound, TopicFound
@@ -71,7 +72,7 @@ class StoreSubject:
     def open(self, files: SimFiles, *, read_only: bool) -> Store:
         if self.root == ROOT:
             return open_store(files, read_only=read_only)
-        return Store(self.root, read_only=True, background=False, files=files)
+        return seeklog.open(self.root, read_only=True, background=False, files=files)
 
     def ask(self, opened: Store, *, expected: StoreAnswers | None) -> StoreAnswers:
         producers = {}

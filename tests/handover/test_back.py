@@ -13,6 +13,7 @@ from seeklog.files import OsFiles
 from seeklog.handover.back import BackPlan, plan_back, take_back
 from seeklog.handover.in_place import Broker, hand_over_in_place, plan_in_place
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
+from seeklog.handover.plan import LocalStore
 from seeklog.topics.catalog import new_topic_id
 from store.workbench import open_store
 
@@ -23,7 +24,7 @@ BROKER = Broker()
 def root(tmp_path: Path) -> Path:
     """A store that was handed over, and that a broker led."""
     fill(tmp_path / "store")
-    hand_over_in_place(str(tmp_path / "store"), broker=BROKER)
+    hand_over_in_place(LocalStore(str(tmp_path / "store")), broker=BROKER)
     return tmp_path / "store"
 
 
@@ -68,7 +69,7 @@ def write_cluster(root: Path, config: dict[str, dict[str, str]], *, without: tup
 def test_a_store_that_no_broker_had_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "store")
     with pytest.raises(HandoverRefused, match="no broker has had it"):
-        plan_back(str(tmp_path / "store"))
+        plan_back(LocalStore(str(tmp_path / "store")))
 
 
 def test_a_store_whose_broker_runs_is_refused(root: Path) -> None:
@@ -76,14 +77,14 @@ def test_a_store_whose_broker_runs_is_refused(root: Path) -> None:
     lock = files.lock_as_broker(f"{root}/.lock")
     try:
         with pytest.raises(LogLocked, match="a Kafka broker; stop it"):
-            plan_back(str(root))
+            plan_back(LocalStore(str(root)))
     finally:
         files.close(lock)
 
 
 def test_a_broker_that_has_not_started_changed_nothing(root: Path) -> None:
-    assert plan_back(str(root)).steps == ()
-    assert plan_back(str(root)).changed == ()
+    assert plan_back(LocalStore(str(root))).steps == ()
+    assert plan_back(LocalStore(str(root))).changed == ()
 
 
 def test_a_report_changes_nothing_and_names_every_change(root: Path) -> None:
@@ -94,7 +95,7 @@ def test_a_report_changes_nothing_and_names_every_change(root: Path) -> None:
     assert (first.parent / f"{first.stem}.seal").exists()
     before = state_of(root)
 
-    plan = plan_back(str(root))
+    plan = plan_back(LocalStore(str(root)))
 
     assert state_of(root) == before
     assert lines(plan) == {
@@ -113,7 +114,7 @@ def test_an_end_that_was_cut_and_segments_that_were_compacted_are_reported(root:
     logs[0].write_bytes(logs[0].read_bytes()[:-40])  # the cleaner writes shorter files
     logs[-1].write_bytes(b"")
 
-    found = lines(plan_back(str(root)))
+    found = lines(plan_back(LocalStore(str(root))))
 
     assert ("compacted", "payments", 1, "1 segment") in found
     (cut,) = [detail for action, _, _, detail in found if action == "cut"]
@@ -129,7 +130,7 @@ def test_the_end_is_found_with_indexes_and_without(root: Path) -> None:
     log = sorted((root / "payments-0").glob("*.log"))[-1]
     log.write_bytes(log.read_bytes() + b"\x00" * 100)
 
-    found = lines(plan_back(str(root)))
+    found = lines(plan_back(LocalStore(str(root))))
 
     assert ("appended", "payments", 1, "offsets 12 to 12") in found
     assert ("appended", "payments", 0, "offsets 12 to 12") in found
@@ -148,7 +149,7 @@ def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root
     (root / "payments-2" / names.PARTITION_METADATA).write_text(payments)
     (root / "customers-0" / names.PARTITION_METADATA).write_text(f"version: 0\ntopic_id: {ids['customers']}")
 
-    plan = plan_back(str(root))
+    plan = plan_back(LocalStore(str(root)))
 
     assert {(action, topic, partition) for action, topic, partition, _ in lines(plan)} == {
         ("deleted topic", "empty", None),
@@ -156,7 +157,7 @@ def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root
         ("recreated topic", "customers", None),
         ("new partition", "payments", 2),
     }
-    take_back(str(root))
+    take_back(LocalStore(str(root)))
     with open_store(root) as store:
         assert store.topics() == ["customers", "new", "payments"]
         assert store.describe_topic("customers").topic_id == ids["customers"]
@@ -165,12 +166,12 @@ def test_topics_and_partitions_that_came_and_went_are_reported_and_followed(root
         # It is another topic, and what the cluster's broker does with it is not known: nothing is deleted by age.
         assert store.topic("customers").config.cleanup_policy == "delete"
         assert store.topic("customers").config.retention_ms == -1
-    assert {step.action for step in plan_back(str(root)).steps} <= {"keep"}
+    assert {step.action for step in plan_back(LocalStore(str(root))).steps} <= {"keep"}
 
 
 def test_a_topic_that_is_missing_stays_where_nothing_says_that_it_was_deleted(root: Path) -> None:
     shutil.rmtree(root / "empty-0")
-    plan = plan_back(str(root))
+    plan = plan_back(LocalStore(str(root)))
     assert [(step.action, step.topic) for step in plan.steps] == [("missing topic", "empty")]
     assert "empty" in plan.catalog
 
@@ -179,7 +180,7 @@ def test_a_topic_in_another_log_directory_is_refused(root: Path, tmp_path: Path)
     write_cluster(root, {})
     os.rename(root / "empty-0", tmp_path / "empty-0")
     with pytest.raises(HandoverRefused, match=r"in another of its log\.dirs"):
-        plan_back(str(root))
+        plan_back(LocalStore(str(root)))
 
 
 def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path) -> None:
@@ -199,7 +200,7 @@ def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path
         },
     )
 
-    plan = plan_back(str(root))
+    plan = plan_back(LocalStore(str(root)))
 
     assert settings(plan) == {
         ("set", "payments", "retention.ms", "5000", "was -1"),
@@ -207,7 +208,7 @@ def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path
         ("set", "customers", "retention.bytes", "77", "was Kafka's default"),
         ("keep", "customers", "cleanup.policy", "compact", "the cluster has no value of its own; seeklog's stays"),
     }
-    take_back(str(root))
+    take_back(LocalStore(str(root)))
     with open_store(root) as store:
         assert store.topic("payments").config.retention_ms == 5000
         # A broker had the least that it takes, and seeklog's is not raised to that.
@@ -216,14 +217,14 @@ def test_settings_that_the_cluster_has_take_the_place_of_the_catalogs(root: Path
         assert store.topic("customers").config.cleanup_policy == "compact"
         assert store.topic("customers").config.retention_bytes == 77
         assert store.topic("empty").config.flush == "batch"
-    assert {line for line in settings(plan_back(str(root))) if line[0] == "set"} == set()
+    assert {line for line in settings(plan_back(LocalStore(str(root)))) if line[0] == "set"} == set()
 
 
 def test_records_and_groups_are_there_after_it(root: Path) -> None:
     rows = rows_in(root)
     write_cluster(root, {})
 
-    take_back(str(root))
+    take_back(LocalStore(str(root)))
 
     assert rows_in(root) == rows
     with open_store(root) as store:
@@ -233,8 +234,8 @@ def test_records_and_groups_are_there_after_it(root: Path) -> None:
 def test_the_way_out_a_second_time_is_the_broker_itself(root: Path) -> None:
     write_cluster(root, {})
     with pytest.raises(HandoverRefused, match="Start its broker again: nothing else is needed"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)
     with open_store(root) as store:
         store.create_topic("later", partitions=1)
     with pytest.raises(HandoverRefused, match="does not know later: its broker would set"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)

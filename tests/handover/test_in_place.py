@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import seeklog
 from crash.sim import Detail, Disk, SimFiles
 from handover.workbench import fill, rows_in, state_of
 from log.workbench import FakeClock
@@ -20,11 +21,11 @@ from seeklog.handover.in_place import (
     plan_in_place,
 )
 from seeklog.handover.metadata import ConfigRecord, FeatureLevel, PartitionRecord, TopicRecord
+from seeklog.handover.plan import LocalStore
 from seeklog.handover.properties import Listener, server_properties
 from seeklog.handover.settings import from_kafka, to_kafka
-from seeklog.handover.snapshot import FEATURE_LEVELS, decode_snapshot
+from seeklog.handover.snapshot import decode_snapshot, feature_records
 from seeklog.log.side.root_offsets import RootOffsets
-from seeklog.store import Store
 from store.workbench import open_store
 
 BROKER = Broker()
@@ -42,18 +43,18 @@ def records_of(root: Path) -> list[object]:
 
 
 def test_the_cluster_begins_with_the_topics_of_the_store(root: Path) -> None:
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     properties = read_meta_properties(OsFiles(), str(root))
     assert properties["version"] == "1"
     assert properties["node.id"] == "1"
     assert len(properties["cluster.id"]) == len(properties["directory.id"]) == 22
     records = records_of(root)
-    with Store(root, read_only=True, background=False) as store:
+    with seeklog.open(root, read_only=True, background=False) as store:
         ids = {name: store.describe_topic(name).topic_id for name in store.topics(internal=True)}
     assert {record.name: record.topic_id for record in records if isinstance(record, TopicRecord)} == ids
     features = [record for record in records if isinstance(record, FeatureLevel)]
-    assert [(each.name, each.level) for each in features] == list(FEATURE_LEVELS[LATEST_VERSION])
+    assert features == feature_records(LATEST_VERSION)
     partitions = [record for record in records if isinstance(record, PartitionRecord)]
     assert {each.directories for each in partitions} == {(properties["directory.id"],)}
     assert {(each.replicas, each.isr, each.leader) for each in partitions} == {((1,), (1,), 1)}
@@ -69,7 +70,7 @@ def test_the_cluster_begins_with_the_topics_of_the_store(root: Path) -> None:
 
 
 def test_every_setting_that_differs_from_kafkas_default_is_handed_over(root: Path) -> None:
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     settings: dict[str, dict[str, str | None]] = {}
     for record in records_of(root):
@@ -94,7 +95,7 @@ def test_every_setting_that_differs_from_kafkas_default_is_handed_over(root: Pat
 
 
 def test_the_checkpoints_of_the_root_have_every_partition(root: Path) -> None:
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     offsets = RootOffsets.read(OsFiles(), str(root))
     ends = {"payments-0": 12, "payments-1": 12, "customers-0": 12, "empty-0": 0}
@@ -112,7 +113,7 @@ def test_no_record_changes_and_the_store_opens_still(root: Path) -> None:
     rows = rows_in(root)
     before = {name for name in state_of(root) if name.endswith(".log")}
 
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     assert rows_in(root) == rows
     assert {name for name in state_of(root) if name.endswith(".log")} == before
@@ -123,7 +124,7 @@ def test_no_record_changes_and_the_store_opens_still(root: Path) -> None:
 def test_a_plan_changes_nothing_and_names_what_is_done(root: Path) -> None:
     before = state_of(root)
 
-    steps = list(plan_in_place(str(root), broker=BROKER).steps())
+    steps = list(plan_in_place(LocalStore(str(root)), broker=BROKER).steps())
 
     assert state_of(root) == before
     lines = {(step.action, step.topic, step.setting, step.file) for step in steps}
@@ -139,7 +140,7 @@ def test_a_plan_changes_nothing_and_names_what_is_done(root: Path) -> None:
 
 
 def test_what_a_process_configures_for_the_store_is_handed_over(root: Path) -> None:
-    plan = plan_in_place(str(root), broker=BROKER, config=LogConfig(retention_ms=1000))
+    plan = plan_in_place(LocalStore(str(root), config=LogConfig(retention_ms=1000)), broker=BROKER)
 
     assert {topic.name: topic.settings.values.get("retention.ms") for topic in plan.store.topics} == {
         "payments": "-1",
@@ -151,10 +152,10 @@ def test_what_a_process_configures_for_the_store_is_handed_over(root: Path) -> N
 
 def test_partitions_that_were_not_closed_are_recovered_before(root: Path) -> None:
     (root / "payments-1" / names.CHECKPOINT).unlink()
-    (step,) = [each for each in plan_in_place(str(root), broker=BROKER).steps() if each.action == "recover"]
+    (step,) = [each for each in plan_in_place(LocalStore(str(root)), broker=BROKER).steps() if each.action == "recover"]
     assert (step.topic, step.partition) == ("payments", 1)
 
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     assert RootOffsets.read(OsFiles(), str(root)).recovery_points["payments", 1] == 12  # type: ignore[index]
 
@@ -164,7 +165,7 @@ def test_partitions_that_were_not_closed_are_recovered_before(root: Path) -> Non
 
 def test_a_store_that_is_open_is_refused(root: Path) -> None:
     with open_store(root), pytest.raises(LogLocked, match="stop it there"):
-        hand_over_in_place(str(root), broker=BROKER)
+        hand_over_in_place(LocalStore(str(root)), broker=BROKER)
     assert not (root / names.META_PROPERTIES).exists()
 
 
@@ -174,26 +175,26 @@ def test_a_partition_that_is_written_alone_is_refused(root: Path) -> None:
     with seeklog.Log(root / "payments-0") as log:
         log.append(b"mine", key=b"k")
         with pytest.raises(LogLocked):
-            hand_over_in_place(str(root), broker=BROKER)
+            hand_over_in_place(LocalStore(str(root)), broker=BROKER)
     assert not (root / names.META_PROPERTIES).exists()
 
 
 def test_a_store_that_is_prepared_already_is_refused(root: Path) -> None:
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
     before = state_of(root)
 
     with pytest.raises(HandoverRefused, match=r"prepared for the cluster .* Start its broker"):
-        hand_over_in_place(str(root), broker=BROKER)
+        hand_over_in_place(LocalStore(str(root)), broker=BROKER)
     assert state_of(root) == before
 
     (root / names.META_PROPERTIES).unlink()
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
 
 def test_a_directory_beside_the_partitions_is_refused(root: Path) -> None:
     (root / "lost+found").mkdir()
     with pytest.raises(HandoverRefused, match=r"lost\+found is not a partition"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
 def test_a_topic_with_a_partition_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -202,25 +203,25 @@ def test_a_topic_with_a_partition_elsewhere_is_refused(tmp_path: Path) -> None:
     root.mkdir()
     os.rename(tmp_path / "store" / "payments-1", root / "payments-1")
     with pytest.raises(HandoverRefused, match="partition 0 of topic 'payments'"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
 def test_a_directory_of_a_recreated_topic_is_refused(root: Path) -> None:
     (root / "payments-1" / "partition.metadata").write_text("version: 0\ntopic_id: c2Vla2xvZy1nb2xkZW4tMA")
     with pytest.raises(HandoverRefused, match="recreated elsewhere"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
 def test_a_partition_that_is_missing_is_refused(root: Path) -> None:
     shutil.rmtree(root / "payments-1")
     with pytest.raises(HandoverRefused, match=r"payments-1 is not there\. Restore it"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
 def test_a_directory_of_a_broker_with_zookeeper_is_refused(root: Path) -> None:
     (root / names.META_PROPERTIES).write_text("version=0\nbroker.id=0\n")
     with pytest.raises(HandoverRefused, match="ZooKeeper"):
-        plan_in_place(str(root), broker=BROKER)
+        plan_in_place(LocalStore(str(root)), broker=BROKER)
 
 
 def test_a_partition_without_its_metadata_gets_it(root: Path) -> None:
@@ -228,16 +229,16 @@ def test_a_partition_without_its_metadata_gets_it(root: Path) -> None:
     before = path.read_bytes()
     path.unlink()
 
-    hand_over_in_place(str(root), broker=BROKER)
+    hand_over_in_place(LocalStore(str(root)), broker=BROKER)
 
     assert path.read_bytes() == before
 
 
 def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotALog):
-        plan_in_place(str(tmp_path / "nothing"), broker=BROKER)
+        plan_in_place(LocalStore(str(tmp_path / "nothing")), broker=BROKER)
     with pytest.raises(UsageError, match="a broker needs a directory"):
-        plan_in_place("s3://bucket/store", broker=BROKER)
+        plan_in_place(LocalStore("s3://bucket/store"), broker=BROKER)
     with pytest.raises(UsageError, match=r"name one of 4\.0, 4\.1, 4\.2, 4\.3"):
         Broker(kafka_version="3.9")
 
@@ -245,7 +246,7 @@ def test_what_is_no_store_is_refused(tmp_path: Path) -> None:
 def test_a_root_with_a_comma_is_refused(tmp_path: Path) -> None:
     fill(tmp_path / "a,b", with_groups=False)
     with pytest.raises(HandoverRefused, match="comma"):
-        plan_in_place(str(tmp_path / "a,b"), broker=BROKER)
+        plan_in_place(LocalStore(str(tmp_path / "a,b")), broker=BROKER)
 
 
 # ---------------------------------------------------------------- crashes
@@ -265,7 +266,7 @@ def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_ag
             states[disk.digest()] = disk
 
     files.on_boundary = keep
-    hand_over_in_place("/data", broker=BROKER, files=files, clock=CLOCK)
+    hand_over_in_place(LocalStore("/data", files=files, clock=CLOCK), broker=BROKER)
     files.on_boundary = None
 
     prepared = 0
@@ -280,7 +281,7 @@ def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_ag
             assert directories == (properties["directory.id"],)
             assert len(RootOffsets.read(after, "/data").recovery_points) == 4
         else:
-            hand_over_in_place("/data", broker=BROKER, files=after, clock=CLOCK)
+            hand_over_in_place(LocalStore("/data", files=after, clock=CLOCK), broker=BROKER)
             assert names.META_PROPERTIES in after.kinds("/data")
         with open_store(Path("/data"), files=after, clock=CLOCK) as store:
             assert store.topics() == ["customers", "empty", "payments"]
@@ -292,7 +293,7 @@ def test_a_crash_at_any_change_leaves_a_store_that_opens_and_a_verb_that_runs_ag
 
 
 def test_the_printed_lines_are_those_of_a_broker_alone(root: Path) -> None:
-    plan = plan_in_place(str(root), broker=Broker(node_id=3, listener=Listener("127.0.0.1", 9092)))
+    plan = plan_in_place(LocalStore(str(root)), broker=Broker(node_id=3, listener=Listener("127.0.0.1", 9092)))
 
     lines = dict(line.split("=", 1) for line in plan.properties())
     assert lines["log.dirs"] == str(root)

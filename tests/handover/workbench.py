@@ -11,7 +11,6 @@ from seeklog.files import Files
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written, encode_metadata
 from seeklog.record.batch import encode_batch
 from seeklog.record.record import Record
-from seeklog.store import Store
 from store.workbench import open_store
 
 TOPICS: Final[dict[str, tuple[int, dict[str, Any]]]] = {
@@ -44,7 +43,7 @@ def fill(root: Path | str, files: Files | None = None, *, with_groups: bool = Tr
 
 
 def rows_in(root: Path | str, files: Files | None = None) -> dict[str, list[tuple[int, bytes | None]]]:
-    with Store(root, files=files, read_only=True, background=False) as store:
+    with seeklog.open(root, files=files, read_only=True, background=False) as store:
         return {
             f"{topic}-{number}": [(record.offset, record.value) for record in store.log(topic, number).scan()]
             for topic in store.topics()

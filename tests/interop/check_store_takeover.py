@@ -155,7 +155,7 @@ def fill_groups(facts: Facts, store: Store) -> None:
     ) as consumer:
         for _ in range(3):
             consumer.poll(1000, max_records=20)
-            positions = {place: consumer.position(*place) for place in consumer.assignment}
+            positions = {place: consumer.position(place) for place in consumer.assignment}
             consumer.commit()
         facts.commit("fraud", positions)
         checked = {Place("payments", 2): (7, "checked by rule 7")}
@@ -168,7 +168,7 @@ def fill_groups(facts: Facts, store: Store) -> None:
         while min(len(one.assignment), len(other.assignment)) < 2:
             one.poll(10, max_records=5)
             other.poll(10, max_records=5)
-        facts.commit("reports", {place: each.position(*place) for each in (one, other) for place in each.assignment})
+        facts.commit("reports", {place: each.position(place) for each in (one, other) for place in each.assignment})
 
     with store.consumer(group="simple", enable_auto_commit=False) as consumer:
         consumer.assign([("payments", 0), ("payments", 1), ("audit", 0), ("short-lived", 0)])
@@ -185,7 +185,7 @@ def fill_groups(facts: Facts, store: Store) -> None:
     for group in (UNUSUAL, "gone"):
         with store.consumer(["payments"], group=group, auto_offset_reset="earliest") as consumer:
             consumer.poll(1000, max_records=30)
-            facts.commit(group, {place: consumer.position(*place) for place in consumer.assignment})
+            facts.commit(group, {place: consumer.position(place) for place in consumer.assignment})
     store.delete_group("gone")
     del facts.groups["gone"]
 
@@ -217,7 +217,7 @@ def consume_until_killed(root: Path, pipe: Connection) -> None:
     )
     consumer.poll(1000, max_records=25)
     consumer.commit()
-    pipe.send((consumer.member_id, {place: consumer.position(*place) for place in consumer.assignment}))
+    pipe.send((consumer.member_id, {place: consumer.position(place) for place in consumer.assignment}))
     signal.pause()
 
 
@@ -434,14 +434,14 @@ def go_on_with_seeklog(store: Store, facts: Facts, group: str) -> None:
         ["payments"], group=group, auto_offset_reset="error", enable_auto_commit=False, consumer_timeout_ms=0
     ) as consumer:
         mine = {place: offset for place, (offset, _) in facts.groups[group].items() if place.startswith("payments")}
-        assert {str(place): consumer.position(*place) for place in consumer.assignment} == mine, group
+        assert {str(place): consumer.position(place) for place in consumer.assignment} == mine, group
         found: dict[str, list[Row]] = {}
         for r in consumer:
             row = Row(r.offset, r.timestamp_ms, r.key, r.value, tuple(r.headers))
             found.setdefault(f"{r.topic}-{r.partition}", []).append(row)
         for place, offset in mine.items():
             assert found.get(place, []) == [row for row in facts.rows[place] if row.offset >= offset], (group, place)
-        ends = {place: consumer.position(*place) for place in sorted(consumer.assignment)}
+        ends = {place: consumer.position(place) for place in sorted(consumer.assignment)}
         commits = {place: (offset, "read to the end") for place, offset in ends.items()}
         consumer.commit(commits)
         facts.commit(group, commits)

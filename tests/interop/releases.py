@@ -19,10 +19,12 @@ import base64
 import gzip
 import json
 import tarfile
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from seeklog import Log, LogConfig, Store
+from seeklog import Log, LogConfig, LogReader, Store
+from seeklog.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -54,12 +56,13 @@ def look(root: str, *, read_only: bool, files: Files | None = None) -> dict[str,
     found: dict[str, Any] = {}
     for name in LOGS:
         config = CONFIG.with_words({"cleanup.policy": "compact"}) if name == "aborted-0" else CONFIG
-        with Log(f"{root}/{name}", config=config, read_only=read_only, files=files, background=False) as log:
+        kind = LogReader if read_only else partial(Log, background=False)
+        with kind(f"{root}/{name}", config=config, files=files) as log:
             found[name] = look_at_log(log)
-    with Store(f"{root}/store", config=CONFIG, read_only=read_only, files=files, background=False) as store:
+    with open_store(f"{root}/store", config=CONFIG, read_only=read_only, files=files, background=False) as store:
         found["store"] = look_at_store(store)
     # Nobody writes to an archive.
-    with Store(f"{root}/archive", config=CONFIG, read_only=True, files=files, background=False) as archive:
+    with open_store(f"{root}/archive", config=CONFIG, read_only=True, files=files, background=False) as archive:
         found["archive"] = look_at_store(archive)
     loaded: dict[str, Any] = json.loads(json.dumps(found))
     return loaded

@@ -73,7 +73,7 @@ def complaints(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 READ_AGAIN: Final = """
 import sys
-from seeklog import Log
+from seeklog import LogReader
 directory, rounds, last_ms = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 print("ready", flush=True)
 for _ in range(rounds):
@@ -329,13 +329,17 @@ def clean_each(made: BrokerPartition) -> Iterator[str]:
 
 
 every_cleaning = pytest.mark.parametrize("cleaning", [merge, clean_each], ids=["merged", "each"])
+# One step in five, in a directory of its own each; `make test-slow` takes all of them.
+every_stride = pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
 
 
-def at_each_step(root: Path, steps: Steps, faults: Faults, ask: Callable[[Answers, Iterator[str]], None]) -> None:
-    """Do one step more each time, in a directory of its own: `ask` opens, has the steps done, and asks."""
+def at_each_step(
+    root: Path, steps: Steps, faults: Faults, ask: Callable[[Answers, Iterator[str]], None], *, stride: int = 1
+) -> None:
+    """Do some steps more each time, in a directory of its own: `ask` opens, has the steps done, and asks."""
     notes = ["none", *steps(make_partition(root))]
     shutil.rmtree(root)
-    for number, note in enumerate(notes):
+    for number, note in itertools.islice(enumerate(notes), 0, None, stride):
         made = make_partition(root)
         answers = Answers(made)
 
@@ -352,8 +356,9 @@ def at_each_step(root: Path, steps: Steps, faults: Faults, ask: Callable[[Answer
 @every_question
 @every_opening
 @every_cleaning
+@every_stride
 def test_an_open_reader_is_right_between_any_two_steps_of_the_cleaner(
-    root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
+    root: Path, question: Question, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
     """Goal: a reader that had no file open yet."""
 
@@ -362,7 +367,7 @@ def test_an_open_reader_is_right_between_any_two_steps_of_the_cleaner(
             list(steps)
             question(log, answers)
 
-    at_each_step(root, cleaning, Faults(caplog), ask)
+    at_each_step(root, cleaning, Faults(caplog), ask, stride=stride)
 
 
 @every_question
@@ -386,9 +391,10 @@ def test_a_reader_that_has_files_open_is_right_between_any_two_steps_of_the_clea
 
 @every_opening
 @every_cleaning
+@every_stride
 @pytest.mark.parametrize("how", ["scan", "scan_reverse", "scan_chunks", "scan_arrow"])
 def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
-    root: Path, how: str, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture
+    root: Path, how: str, through: str, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
     def ask(answers: Answers, steps: Iterator[str]) -> None:
         with opened(root, through) as log:
@@ -404,7 +410,7 @@ def test_an_iteration_under_way_goes_on_across_any_step_of_the_cleaner(
                 flat = rows_of(itertools.chain.from_iterable(found) if how == "scan_chunks" else found)
                 answers.check(flat[::-1] if how == "scan_reverse" else flat)
 
-    at_each_step(root, cleaning, Faults(caplog), ask)
+    at_each_step(root, cleaning, Faults(caplog), ask, stride=stride)
 
 
 @pytest.mark.id("broker-cuts-under-reader")
@@ -438,15 +444,16 @@ def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
 @pytest.mark.id("cleaner-steps")
 @every_question
 @every_cleaning
+@every_stride
 def test_a_store_opened_between_any_two_steps_of_the_cleaner_is_right(
-    root: Path, question: Question, cleaning: Steps, caplog: pytest.LogCaptureFixture
+    root: Path, question: Question, cleaning: Steps, caplog: pytest.LogCaptureFixture, stride: int
 ) -> None:
     def ask(answers: Answers, steps: Iterator[str]) -> None:
         list(steps)
         with opened(root, "store") as log:
             question(log, answers)
 
-    at_each_step(root, cleaning, Faults(caplog), ask)
+    at_each_step(root, cleaning, Faults(caplog), ask, stride=stride)
 
 
 def test_a_follower_sees_each_record_once_across_the_cleaners_work(root: Path) -> None:

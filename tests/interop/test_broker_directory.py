@@ -572,7 +572,7 @@ def test_a_swap_whose_original_is_already_gone_is_not_overlooked(
     end = broker.segments[2].base_offset
     expected = sorted([row for row in broker.rows if not old.base_offset <= row.offset < end] + kept)
 
-    with open_log(partition, read_only=read_only) as log:
+    with open_reader(partition) if read_only else open_log(partition) as log:
         assert rows_of(log.scan()) == expected
 
 

@@ -19,6 +19,7 @@ import pytest
 from log.workbench import START_MS, FakeClock, QuickFiles
 from seeklog import Consumer, LogConfig, Record, Store, TopicPartition
 from seeklog.names import CONSUMER_OFFSETS
+from seeklog.store import open_store
 
 kafka_types = pytest.importorskip("kafka.protocol.old.types", reason="needs kafka-python")
 kafka_records = pytest.importorskip("kafka.record.memory_records")
@@ -128,7 +129,7 @@ def decoded(schema: Any, data: bytes) -> tuple[Any, ...]:
 def store(tmp_path: Path) -> Iterator[Store]:
     clock = FakeClock()
     config = LogConfig(flush="os", retention_ms=-1)
-    with Store(tmp_path / "store", config=config, files=QuickFiles(), clock=clock, background=False) as store:
+    with open_store(tmp_path / "store", config=config, files=QuickFiles(), clock=clock, background=False) as store:
         store.create_topic("events", partitions=3)
         with store.producer() as producer:
             for partition in range(3):
@@ -318,7 +319,7 @@ def told_groups(request: pytest.FixtureRequest) -> dict[str, dict[TopicPartition
 def test_the_groups_of_a_real_broker_are_read(
     broker: Path, request: pytest.FixtureRequest, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Store(broker, read_only=True, background=False) as store:
+    with open_store(broker, read_only=True, background=False) as store:
         told = told_groups(request)
         assert store.groups() == sorted(told)
         assert {group: dict(store.describe_group(group).offsets) for group in told} == told
@@ -331,16 +332,16 @@ def test_a_group_of_a_real_broker_is_read_on(broker: Path, request: pytest.Fixtu
     """Goal: a consumer of seeklog begins where the broker's stopped, and others read what it commits."""
     told = told_groups(request)["fraud"]
     config = LogConfig(flush="os", retention_ms=-1)
-    with Store(broker, config=config, files=QuickFiles(), background=False) as store:
+    with open_store(broker, config=config, files=QuickFiles(), background=False) as store:
         with store.consumer(["plain"], group="fraud", enable_auto_commit=False) as consumer:
-            assert {tp: consumer.position(*tp) for tp in consumer.assignment} == told
+            assert {tp: consumer.position(tp) for tp in consumer.assignment} == told
             records = consumer.poll(max_records=1)
             assert told[TopicPartition(str(records[0].topic), records[0].partition)] == records[0].offset
             consumer.commit()
         expected = told | {TopicPartition("plain", records[0].partition): records[0].offset + 1}
         assert store.describe_group("fraud").offsets == expected
     peer = PEERS["kafka-python"]
-    with Store(broker, read_only=True, background=False) as store:
+    with open_store(broker, read_only=True, background=False) as store:
         offsets = {
             TopicPartition(*decoded(peer.offset_key, key)[2:]): decoded(peer.offset_value, value)[1]
             for key, value in raw_records(peer, store)

@@ -23,7 +23,8 @@ from interop.real_broker import RealBroker
 from seeklog.cli.app import run
 from seeklog.files import OsFiles
 from seeklog.handover.cluster import read_cluster
-from seeklog.handover.into import plan_into
+from seeklog.handover.into import Target, plan_into
+from seeklog.handover.plan import LocalStore
 from seeklog.log.side.epochs import LeaderEpochs
 
 TIMEOUT_S: Final = 30.0
@@ -304,6 +305,7 @@ def tool(broker: RealBroker, command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.id("handover-into-a-cluster")
 def test_a_store_is_copied_into_a_cluster_with_epochs_that_it_knows(
     jars: Jars, root: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -335,7 +337,11 @@ def test_a_store_is_copied_into_a_cluster_with_epochs_that_it_knows(
 
         code, _, told = seeklog_says(capfd, *words)
         assert code == 0, told
-        assert all(copy.is_there for copy in plan_into(str(root), str(broker.data)).copies if copy.size_bytes > 100)
+        assert all(
+            copy.is_there
+            for copy in plan_into(LocalStore(str(root)), Target(str(broker.data))).copies
+            if copy.size_bytes > 100
+        )
 
         broker.start()
         assert rows_of(broker, list(rows)) == rows

@@ -113,7 +113,7 @@ def test_a_consumer_goes_on_where_the_brokers_group_stopped(root: Path, name: st
     told = {partition: offset for partition, (offset, _) in description(name)["groups"]["fraud"].items()}
     with seeklog.open(root) as store:
         with store.consumer(["plain"], group="fraud", auto_offset_reset="error", consumer_timeout_ms=0) as consumer:
-            assert {f"plain-{number}": consumer.position("plain", number) for number in (0, 1)} == told
+            assert {f"plain-{number}": consumer.position(("plain", number)) for number in (0, 1)} == told
             assert sum(1 for _ in consumer) == sum(
                 facts(name, partition)["high_watermark"] - offset for partition, offset in told.items()
             )

@@ -253,3 +253,21 @@ def test_index_entries_of_both_are_proved(tmp_path: Path) -> None:
         assert log.recovery.clean
         assert [next(log.read(number, max_records=1)).value for number in range(120)] == list(map(value, range(120)))
         assert not log.recovery.rebuilt_indexes
+
+
+def test_a_disk_that_fails_while_borrowing_leaves_the_lock_to_others(
+    pair: tuple[Log, Log], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = pair
+    assert second.borrow()
+    second.append(value(1))
+    second.give_back()
+
+    def fail(size: int) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(first._partition._active, "take_in", fail)
+    assert not first.borrow()
+    with open_log(first.path) as log:
+        assert offsets(log.scan()) == [0, 1]
+    second.close()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import for_each
 from log.workbench import CountingFiles, QuickFiles
 from seeklog import names
 from seeklog.errors import CorruptionError
@@ -65,7 +66,7 @@ def test_a_checkpoint_comes_back(checkpoint: Checkpoint) -> None:
     assert decode_checkpoint(encode_checkpoint(checkpoint), path="x") == checkpoint
 
 
-@pytest.mark.parametrize("size", range(len(encode_checkpoint(PLAIN))))
+@for_each("size", range(len(encode_checkpoint(PLAIN))))
 def test_every_prefix_is_refused(size: int) -> None:
     with pytest.raises(CorruptionError):
         decode_checkpoint(encode_checkpoint(PLAIN)[:size], path="the/file")

@@ -487,7 +487,8 @@ def test_a_reader_whose_last_segment_was_merged_away_goes_on(tmp_path: Path) -> 
 
 
 @pytest.mark.id("compaction-death")
-def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [4, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path, stride: int) -> None:
     step = 0
     while True:
         path = tmp_path / str(step)
@@ -523,7 +524,7 @@ def test_a_death_between_any_two_steps_leaves_the_old_or_the_new(tmp_path: Path)
         log.close() if not has_died else None
         if not has_died:
             break
-        step += 1
+        step += stride
     assert step > 15
 
 

@@ -24,7 +24,7 @@ from log.test_compaction_transactions import compact_as_the_model, look
 from log.workbench import START_MS, FakeClock, crashed_copy, open_log, segment_bases
 from seeklog import Log, LogConfig, LogReader, Record
 
-EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 60
+EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 30
 DAY_MS = 24 * 3600 * 1000
 
 keys = st.sampled_from([b"", b"a", b"b", b"c", b"d", b"e", b"a longer key"])

@@ -3,7 +3,7 @@
 Hypothesis draws a configuration and then steps: appends of all kinds, reads of all kinds, rolls (segments are
 small), flushes, producers that number their records, repeat them, leave some out or come back from the dead, retention
 with a clock that jumps, deletes, truncations, clean reopens, crashes, and a reader beside the writer. After every step
-the log must say what the list says. 300 runs of 30 steps by default; SEEKLOG_MODEL_EXAMPLES asks for more.
+the log must say what the list says. 100 runs of 30 steps by default; SEEKLOG_MODEL_EXAMPLES asks for more.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from seeklog import Log, LogConfig, LogReader, ProducerSequence, Record
 from seeklog.errors import OffsetOutOfRange, OutOfOrderSequence, ProducerFenced
 from seeklog.record.batch import encode_batch
 
-EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 300
+EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 100
 STEPS = 30
 DAY_MS = 24 * 3600 * 1000
 

@@ -33,7 +33,7 @@ def test_only_what_lies_in_the_damage_was_not_read(segment: Segment, harmed: int
     salvage = Salvage(segment, NEVER, segment.shared.new_state, end_offset=10)
 
     begin, end = harmed * BATCH_BYTES, (harmed + 1) * BATCH_BYTES
-    assert [damage.position for damage in salvage.damages] == [begin]
+    assert [damage.start for damage in salvage.damages] == [begin]
     for position in range(10 * BATCH_BYTES):
         assert salvage.has_read(position) == (not begin <= position < end)
     assert [offset for offset in range(10) if not salvage.has_read_offset(offset)] == [harmed]

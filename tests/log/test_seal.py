@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import for_each
 from log.workbench import BATCH_BYTES, START_MS, FakeClock, QuickFiles, fill, open_log
 from seeklog.log.side.pages import PAGE_SIZE, PAGE_SIZE_MOST, Pages
 from seeklog.log.side.seal import (
@@ -66,7 +67,7 @@ def test_the_seal_of_a_compacted_segment_tells_how_far_compaction_has_seen() -> 
     assert len(encode_seal(COMPACTED)) == COMPACTED_SIZE == 88
 
 
-@pytest.mark.parametrize("size", range(SIZE))
+@for_each("size", range(SIZE))
 def test_a_seal_cut_short_is_none(size: int) -> None:
     assert decode_seal(encode_seal(SEAL)[:size]) is None
 

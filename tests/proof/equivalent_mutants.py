@@ -44,10 +44,10 @@ _NOT_A_TIME: Final = "it stands for no timestamp, and any number serves that can
 EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
     Equivalent(
         "",
-        "_UNSET = cython.declare(cython.longlong, -(2**63) + 1)",
+        "UNSET = cython.declare(longlong, -(2**63) + 1)",
         (
-            "_UNSET = cython.declare(cython.longlong, -(2**63) + 2)",
-            "_UNSET = cython.declare(cython.longlong, -(2*63) + 1)",
+            "UNSET = cython.declare(longlong, -(2**63) + 2)",
+            "UNSET = cython.declare(longlong, -(2*63) + 1)",
         ),
         _NOT_A_TIME,
     ),
@@ -60,8 +60,8 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
     ),
     Equivalent(
         "floor",
-        "cython.Py_ssize_t, ((first >> 32) * cython.cast(cython.ulonglong, self.count)) >> 32",
-        ("cython.Py_ssize_t, ((first >> 32) >> cython.cast(cython.ulonglong, self.count)) >> 32",),
+        "guess: Py_ssize_t = cython.cast(Py_ssize_t, ((first >> 32) * cython.cast(ulonglong, self.count)) >> 32)",
+        ("guess: Py_ssize_t = cython.cast(Py_ssize_t, ((first >> 32) >> cython.cast(ulonglong, self.count)) >> 32)",),
         _WHERE_TO_BEGIN,
     ),
     Equivalent(
@@ -72,14 +72,14 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
     ),
     Equivalent(
         "encode",
-        "while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + 12) != 0:",
-        ("while wrapped_end >= self._slots and load_little_u32(source, wrapped_end * _SLOT + 12) != 0:",),
+        "while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + _OFFSET) != 0:",
+        ("while wrapped_end >= self._slots and load_little_u32(source, wrapped_end * _SLOT + _OFFSET) != 0:",),
         "it spares moves: every entry is inserted in order, whenever it comes",
     ),
     Equivalent(
         "slot_of",
-        "if load_little_u32(p, at + 12) == 0 or (",
-        ("if load_little_u32(p, at ^ 12) == 0 or (", "if load_little_u32(p, at | 12) == 0 or ("),
+        "if load_little_u32(p, at + _OFFSET) == 0 or (",
+        ("if load_little_u32(p, at ^ _OFFSET) == 0 or (", "if load_little_u32(p, at | _OFFSET) == 0 or ("),
         "a slot has 16 bytes, so the lowest four bits of where it begins are 0",
     ),
     Equivalent(
@@ -95,28 +95,10 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
         "the count grows by one and the number of slots is a multiple of four: it is equal before it is above",
     ),
     Equivalent(
-        "add_batch",
-        "append_time: cython.bint = (header[header_at + 22] & _LOG_APPEND_TIME) != 0",
-        ("append_time: cython.bint = (header[header_at + 22] & _LOG_APPEND_TIME) > 0",),
-        _NOT_NEGATIVE,
-    ),
-    Equivalent(
         "check_crc",
         "return 0",
         ("return -1", "return 1"),
         "the function returns or raises: nobody looks at the number",
-    ),
-    Equivalent(
-        "control_type",
-        "if at < 0 or field < 1:",
-        ("if at < -1 or field < 1:",),
-        "where there is no varint, the place is -1 and the value 0, which the other half refuses",
-    ),
-    Equivalent(
-        "add_batches",
-        "body_end = -1",
-        ("body_end = ~1",),
-        "it is only asked whether it is below 0",
     ),
     Equivalent(
         "_feed",

@@ -200,7 +200,7 @@ BUGS: Final = (
     Bug(
         3,
         "the checksum of a batch is not looked at",
-        (Edit("check_crc", "if load_u32(...) != computed: ..."),),
+        (Edit("check_crc", "if stored != computed: ..."),),
         ("batch-bits-flipped",),
     ),
     Bug(
@@ -383,7 +383,7 @@ BUGS: Final = (
     Bug(
         12,
         "a count of records that cannot be is believed",
-        (Edit("check_counts", "count < 0 or last_delta < 0 or count > last_delta + 1", "count < 0"),),
+        (Edit("check_batch", "count < 0 or last_delta < 0 or count > last_delta + 1", "count < 0"),),
         ("hostile-header-fields",),
     ),
     Bug(
@@ -401,7 +401,7 @@ BUGS: Final = (
     Bug(
         14,
         "a batch may have any length",
-        (Edit("batch_size", "if length > end - at - 12: ..."),),
+        (Edit("batch_size", "if length > end - at - layout.PREFIX_SIZE: ..."),),
         (
             "decoding-partial-batch",
             "hostile-truncation",
@@ -411,13 +411,13 @@ BUGS: Final = (
     Bug(
         15,
         "compaction drops the latest record of a key",
-        (Edit("keep_waiting", "offset < self._map.last_of(...)", "offset <= self._map.last_of(...)"),),
+        (Edit("choose", "places[number].offset < found[number]", "places[number].offset <= found[number]"),),
         ("offset-map-full",),
     ),
     Bug(
         15,
         "compaction keeps tombstones for ever",
-        (Edit("choose", "base_timestamp <= self._now_ms", "base_timestamp < 0"),),
+        (Edit("choose", "is_tombstone and drops_tombstones", "False"),),
         ("tombstone-horizon",),
     ),
     Bug(

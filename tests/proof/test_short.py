@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,10 +13,45 @@ from proof.part import Missing, Part, Run, load_parts
 from proof.seeded_bugs import BUGS, Bug
 
 SEED = 1
+# Their short sizes run in `make test-slow`: they do what suites of `make test` do, or are about peers, or take minutes.
+SLOW = frozenset(
+    {
+        "address_sanitizer",
+        "all_at_once",
+        "branch_coverage",
+        "crash_states_of_a_log",
+        "crash_states_of_a_store",
+        "crash_states_of_compaction_and_retention",
+        "failing_calls_of_a_log",
+        "failing_calls_of_a_store",
+        "failing_syncs_of_a_process",
+        "failing_syncs_of_a_store",
+        "flips_read_by_peers",
+        "full_at_each_write_of_a_process",
+        "kills_around_changes_of_a_log",
+        "kills_around_changes_of_topics",
+        "kills_around_changes_of_transactions",
+        "kills_in_system_calls_of_a_log",
+        "kills_in_system_calls_of_a_store",
+        "model_of_a_compacted_log",
+        "model_of_a_log",
+        "model_of_topics",
+        "mutation",
+        "peer_flips",
+        "peers_on_full_disks",
+        "peers_whose_sync_fails",
+        "random_kills_of_a_log",
+        "random_kills_of_any_work",
+    }
+)
+
+
+def as_parameter(one: Part) -> Any:
+    return pytest.param(one, id=f"{one.target}-{one.name}", marks=[pytest.mark.slow] if one.name in SLOW else [])
 
 
 @pytest.mark.id("proof-in-short")
-@pytest.mark.parametrize("one", [pytest.param(one, id=f"{one.target}-{one.name}") for one in load_parts()])
+@pytest.mark.parametrize("one", map(as_parameter, load_parts()))
 def test_no_promise_is_broken(one: Part, tmp_path: Path) -> None:
     run = Run("short", SEED, tmp_path)
     try:

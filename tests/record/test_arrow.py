@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cases import for_each
 from record.batches import INT64_MAX, LIMIT, SMALL, Row, Sketch, T
 from seeklog.errors import UsageError
 from seeklog.record import arrow
@@ -171,7 +172,7 @@ def test_columns_of_only_null_headers_and_of_none_are_right(has_headers: bool) -
     assert batch["headers"].to_pylist() == [[{"key": "h", "value": b"1"}] if has_headers else None] * 9
 
 
-@pytest.mark.parametrize("rows", range(18))
+@for_each("rows", range(18))
 def test_filled_lists_have_their_bit_at_every_count(rows: int) -> None:
     """Eight lists share a byte."""
     sizes = [(row * row) % 3 for row in range(rows)]

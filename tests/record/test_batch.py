@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cases import for_each
 from record.batches import CODECS, LIMIT, SMALL, SMALL_ROWS, Row, Sketch, T, batch_of, field_of, with_field
 from seeklog.errors import CorruptBatch, FormatError, UnsupportedMagic
 from seeklog.record.batch import (
@@ -65,7 +66,7 @@ def test_the_codec_is_named(attributes: int, name: str) -> None:
 BITS = {"is_log_append_time": 0x08, "is_transactional": 0x10, "is_control": 0x20}
 
 
-@pytest.mark.parametrize("attributes", range(0, 0x80, 8))
+@for_each("attributes", range(0, 0x80, 8))
 def test_every_attribute_bit_has_its_name(attributes: int) -> None:
     header = read_header(batch_of(b"", attributes=attributes))
 
@@ -137,7 +138,7 @@ def test_a_batch_expands_no_further_than_allowed() -> None:
         batch.records(limit=9_999)
 
 
-@pytest.mark.parametrize("size", range(2 * len(RAW)))
+@for_each("size", range(2 * len(RAW)))
 def test_splitting_gives_whole_batches_and_leaves_the_rest(size: int) -> None:
     assert [batch.raw for batch in split_batches((RAW * 2)[:size])] == [RAW] * (size // len(RAW))
 
@@ -158,7 +159,7 @@ def test_decoding_goes_over_all_batches() -> None:
     assert decode_records(b"") == []
 
 
-@pytest.mark.parametrize("size", range(1, len(RAW)))
+@for_each("size", range(1, len(RAW)))
 def test_decoding_a_batch_that_is_not_all_there_is_an_error(size: int) -> None:
     with pytest.raises(CorruptBatch) as caught:
         decode_records(RAW + with_field(RAW, "base_offset", 44)[:size])

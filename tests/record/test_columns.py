@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from cases import for_each
 from record.batches import (
     CODECS,
     HEADER_SIZE,
@@ -182,8 +183,8 @@ def test_columns_grow_past_their_first_guess() -> None:
 # ---------------------------------------------------------------- windows and damage
 
 
-@pytest.mark.parametrize("start", range(39, 46))
-@pytest.mark.parametrize("stop", range(39, 46))
+@for_each("start", range(39, 46))
+@for_each("stop", range(39, 46))
 @by_codec
 def test_every_window_of_offsets_gives_its_rows(start: int, stop: int, codec: int) -> None:
     raw = Sketch(SMALL_ROWS, base_offset=40, codec=codec).encode()
@@ -193,7 +194,7 @@ def test_every_window_of_offsets_gives_its_rows(start: int, stop: int, codec: in
     assert records == [record for record in SMALL.records() if start <= record.offset < stop]
 
 
-@pytest.mark.parametrize("size", range(len(SMALL.encode()) + 1))
+@for_each("size", range(len(SMALL.encode()) + 1))
 def test_columns_stop_before_a_batch_that_is_not_all_there(size: int) -> None:
     raw = SMALL.encode()
     whole = size == len(raw)

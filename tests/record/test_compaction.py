@@ -4,17 +4,34 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
 
-from record.batches import CODECS, HEADER_SIZE, LIMIT, Row, Sketch, T, batch_of, record_body, seal, sized, varint
+from cases import for_each
+from record.batches import (
+    CODECS,
+    HEADER_SIZE,
+    INT64_MAX,
+    LIMIT,
+    Row,
+    Sketch,
+    T,
+    batch_of,
+    record_body,
+    seal,
+    sized,
+    varint,
+    with_field,
+)
 from record.twins import KERNEL, load_twin
 from seeklog.errors import CorruptBatch, InvalidRecord
 from seeklog.record.batch import Batch, decode_records, encode_batch, split_batches
+from seeklog.record.columns import Columns
 from seeklog.record.compaction import BatchFilter
 from seeklog.record.decode import check_keyed
+from seeklog.record.key_table import KeyTable
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, LOG_APPEND_TIME, TRANSACTIONAL
 from seeklog.record.markers import note_transactions
 from seeklog.record.offset_map import OffsetMap
@@ -357,7 +374,17 @@ def test_check_keyed_names_the_record(codec: int) -> None:
         check_keyed(batch([b"a", None], codec=codec), LIMIT)
 
 
-@pytest.mark.parametrize("place", range(HEADER_SIZE, HEADER_SIZE + 26))
+@pytest.mark.parametrize("base_offset", [-1, -5, -(2**63), INT64_MAX - 1, INT64_MAX])
+def test_check_keyed_asks_every_record_whatever_offsets_the_batch_came_with(base_offset: int) -> None:
+    """Goal: the log gives a batch other offsets, so none of those that it has hides a record."""
+    raw = batch([b"a", None]) + batch([b"a"])
+
+    with pytest.raises(InvalidRecord, match="record 1 of the batch at byte 0 has no key"):
+        check_keyed(with_field(raw, "base_offset", base_offset), LIMIT)
+    check_keyed(with_field(batch([b"a", b"b"]), "base_offset", base_offset), LIMIT)
+
+
+@for_each("place", range(HEADER_SIZE, HEADER_SIZE + 26))
 def test_damaged_records_are_refused_or_copied_whole(place: int) -> None:
     """Goal: no byte of the records, whatever it says under a valid CRC, makes the filter read outside of them."""
     sound = batch([b"a", b"a"])
@@ -426,6 +453,18 @@ def test_a_check_for_keys_does_not_leave_the_record(body: bytes, reason: str, co
         check_keyed(batch_of(body, codec=codec), LIMIT)
 
 
+def add_columns(raw: bytes) -> None:
+    Columns(["offset"], rows=10, data_bytes=100, limit=LIMIT, timestamp_scale=1).add(raw, 0, 0, 0, False, 0, INT64_MAX)
+
+
+DECODING: dict[str, Callable[[bytes], object]] = {
+    "records": decode_records,
+    "columns": add_columns,
+    "keyed": lambda raw: check_keyed(raw, LIMIT),
+    "key table": lambda raw: KeyTable(0).add(raw, 0, False, INT64_MAX, LIMIT),
+    "offset map": map_of,
+    "compaction": lambda raw: filtered(raw, map_of(b"")),
+}
 TWO_KEYED = [sized(record_body(offset_delta=delta, key=sized(b"a"))) for delta in range(2)]
 
 
@@ -441,14 +480,14 @@ TWO_KEYED = [sized(record_body(offset_delta=delta, key=sized(b"a"))) for delta i
         (sized(record_body(timestamp_delta=varint(-T - 2), key=sized(b"a"))), 1, "record 0: its timestamp"),
     ],
 )
-def test_a_check_for_keys_asks_as_much_of_a_record_as_every_reader(
-    body: bytes, record_count: int, reason: str, codec: int
+@pytest.mark.parametrize("walk", DECODING)
+def test_every_walk_asks_as_much_of_a_record_as_every_other(
+    body: bytes, record_count: int, reason: str, codec: int, walk: str
 ) -> None:
     raw = batch_of(body, codec=codec, record_count=record_count, last_delta=2)
 
-    for read in (check_keyed, lambda data, _: decode_records(data)):
-        with pytest.raises(CorruptBatch, match=reason):
-            read(raw, LIMIT)
+    with pytest.raises(CorruptBatch, match=reason):
+        DECODING[walk](raw)
 
 
 # A length, attributes, then the numbers before the key: time and offset, and the size of the key.
@@ -491,7 +530,7 @@ def test_a_header_that_is_none_stops_map_and_filter_and_the_tale_of_transactions
             run(wrong)
 
 
-@pytest.mark.parametrize("kept", range(1, HEADER_SIZE + 5))
+@for_each("kept", range(1, HEADER_SIZE + 5))
 def test_a_batch_that_is_not_all_there_waits_for_its_rest(kept: int) -> None:
     first = batch([b"a"])
     raw = first + batch([b"b"], base_offset=1)[:kept]

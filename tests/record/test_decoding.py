@@ -6,6 +6,7 @@ import itertools
 
 import pytest
 
+from cases import for_each
 from record.batches import (
     CODECS,
     INT64_MAX,
@@ -133,8 +134,8 @@ def test_a_control_batch_has_no_records_and_is_passed(codec: int) -> None:
 # ---------------------------------------------------------------- windows
 
 
-@pytest.mark.parametrize("start", range(9, 20))
-@pytest.mark.parametrize("stop", range(9, 20))
+@for_each("start", range(9, 20))
+@for_each("stop", range(9, 20))
 @by_codec
 def test_every_window_of_offsets_gives_its_records(start: int, stop: int, codec: int) -> None:
     raw = b"".join(Sketch(batch.rows, batch.base_offset, codec).encode() for batch in BATCHES)
@@ -145,7 +146,7 @@ def test_every_window_of_offsets_gives_its_records(start: int, stop: int, codec:
     assert [record.value for record in out] == [b"%d" % offset for offset in OFFSETS if start <= offset < stop]
 
 
-@pytest.mark.parametrize("max_records", range(8))
+@for_each("max_records", range(8))
 def test_no_more_records_are_read_than_asked_for(max_records: int) -> None:
     _, _, out = read(RAW, max_records=max_records, enough_records=max_records)
 
@@ -162,7 +163,7 @@ def test_reading_ends_behind_the_batch_with_which_there_is_enough(enough: int, t
 
 
 @pytest.mark.id("decoding-partial-batch")
-@pytest.mark.parametrize("size", range(len(RAW) + 1))
+@for_each("size", range(len(RAW) + 1))
 def test_reading_stops_before_a_batch_that_is_not_all_there(size: int) -> None:
     whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
 
@@ -203,7 +204,7 @@ def test_a_gap_is_damage_only_where_offsets_are_contiguous() -> None:
         read(RAW, next_offset=9, contiguous=True)
 
 
-@pytest.mark.parametrize("place", range(3))
+@for_each("place", range(3))
 def test_an_error_names_the_place_in_the_file(place: int) -> None:
     damaged = bytearray(RAW)
     damaged[EDGES[place + 1] - 1] ^= 1
@@ -272,7 +273,7 @@ def test_a_header_is_read_field_by_field() -> None:
     assert header == (2**50, len(raw), 7, crc, -128, 9, -1, 2**50, 2**40, -3, 2**30, 3)
 
 
-@pytest.mark.parametrize("size", range(61))
+@for_each("size", range(61))
 def test_a_header_that_is_not_all_there_is_refused(size: int) -> None:
     with pytest.raises(CorruptBatch, match=f"{size} bytes where a batch header takes 61") as caught:
         read_header(RAW[:size], 0, 7)
@@ -289,15 +290,15 @@ def test_a_header_outside_of_the_bytes_is_refused(at: int) -> None:
 # ---------------------------------------------------------------- walking
 
 
-@pytest.mark.parametrize("target", range(9, 20))
-@pytest.mark.parametrize("contiguous", [True, False])
+@for_each("target", range(9, 20))
+@for_each("contiguous", [True, False])
 def test_skipping_leads_to_the_batch_that_holds_the_offset(target: int, contiguous: bool) -> None:
     place = sum(target > last for last in (12, 13, 17))
 
     assert skip_batches(RAW, 0, 0, 10, target, contiguous) == (EDGES[place], [10, 13, 14, 18][place], place)
 
 
-@pytest.mark.parametrize("size", range(len(RAW) + 1))
+@for_each("size", range(len(RAW) + 1))
 def test_skipping_stops_before_a_batch_that_is_not_all_there(size: int) -> None:
     whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
 
@@ -319,8 +320,8 @@ def test_skipping_refuses_offsets_that_do_not_follow(next_offset: int, contiguou
         skip_batches(RAW, 0, 0, next_offset, 17, contiguous)
 
 
-@pytest.mark.parametrize("size", range(len(RAW) + 1))
-@pytest.mark.parametrize("contiguous", [True, False])
+@for_each("size", range(len(RAW) + 1))
+@for_each("contiguous", [True, False])
 def test_walking_goes_as_far_as_batches_are_whole(size: int, contiguous: bool) -> None:
     whole = max(number for number, edge in enumerate(EDGES) if edge <= size)
 
@@ -330,7 +331,7 @@ def test_walking_goes_as_far_as_batches_are_whole(size: int, contiguous: bool) -
 @pytest.mark.parametrize(
     "junk", [bytes(100), b"\xff" * 100, with_field(RAW, "magic", 1), with_field(RAW, "last_delta", -1)]
 )
-@pytest.mark.parametrize("contiguous", [True, False])
+@for_each("contiguous", [True, False])
 def test_walking_ends_at_what_cannot_be_a_batch_without_an_error(junk: bytes, contiguous: bool) -> None:
     assert walk_batches(RAW + junk, 10, contiguous) == (len(RAW), 18)
 
@@ -345,9 +346,9 @@ def test_walking_ends_where_offsets_do_not_follow(base_offset: int, contiguous: 
     assert walk_batches(RAW + more, 10, contiguous) == expected
 
 
-@pytest.mark.parametrize("stop", range(9, 20))
-@pytest.mark.parametrize("max_bytes", [0, 1, *(edge + step for edge in EDGES[1:] for step in (-1, 0, 1)), 10**6])
-@pytest.mark.parametrize("at_least_one", [True, False])
+@for_each("stop", range(9, 20))
+@for_each("max_bytes", [0, 1, *(edge + step for edge in EDGES[1:] for step in (-1, 0, 1)), 10**6])
+@for_each("at_least_one", [True, False])
 def test_batches_are_taken_while_they_end_below_the_stop_and_fit(stop: int, max_bytes: int, at_least_one: bool) -> None:
     allowed = sum(last < stop for last in (12, 13, 17))
     fitting = sum(edge <= max_bytes for edge in EDGES[1:])
@@ -369,7 +370,7 @@ def test_batches_are_summed_only_when_that_is_asked_for() -> None:
         take_batches(bytes(damaged), 0, 0, 10, True, 100, 10**6, True, True)
 
 
-@pytest.mark.parametrize("sought", range(T - 2, T + 8))
+@for_each("sought", range(T - 2, T + 8))
 def test_a_time_is_found_in_the_first_batch_that_reaches_it(sought: int) -> None:
     stamps = (T, T + 5, T - 1, T + 5, T + 6)
     raws = [Sketch((Row(timestamp_ms=stamp),), base_offset=n).encode() for n, stamp in enumerate(stamps)]
@@ -386,7 +387,7 @@ def test_a_damaged_timestamp_does_not_decide_a_search_by_time() -> None:
         find_time(damaged, 0, 0, T + 1)
 
 
-@pytest.mark.parametrize("last_offset", range(8, 16))
+@for_each("last_offset", range(8, 16))
 @pytest.mark.parametrize("exact", [True, False])
 def test_an_index_entry_is_proved_by_the_batch_it_names(last_offset: int, exact: bool) -> None:
     """Offsets 10 to 12: exactly 12, or for an entry of an older broker anything from 10 on."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from cases import for_each
 from record.batches import (
     CODECS,
     HEADER_SIZE,
@@ -99,8 +100,8 @@ def test_any_number_of_records_is_encoded(count: int) -> None:
     assert_encodes(tuple(Row(b"%d" % number) for number in range(count)))
 
 
-@pytest.mark.parametrize("bits", range(63))
-@pytest.mark.parametrize("step", [-1, 0, 1])
+@for_each("bits", range(63))
+@for_each("step", [-1, 0, 1])
 def test_a_timestamp_delta_of_any_length_is_encoded(bits: int, step: int) -> None:
     """Forward and back: 2**62 is the largest delta that both directions have."""
     delta = 2**bits + step
@@ -402,7 +403,7 @@ def test_the_check_of_batches_refuses_an_older_format_by_name(magic: int) -> Non
 
 
 @pytest.mark.id("batch-prefixes")
-@pytest.mark.parametrize("size", range(1, len(SMALL.encode())))
+@for_each("size", range(1, len(SMALL.encode())))
 def test_the_check_of_batches_refuses_every_prefix(size: int) -> None:
     raw = SMALL.encode()
 

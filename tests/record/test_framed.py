@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from cases import for_each
 from seeklog.errors import CorruptionError
 from seeklog.record.crc import crc32c
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
@@ -30,7 +31,7 @@ def test_lines_come_back(lines: list[str]) -> None:
     assert decode(encode_framed(FIRST, lines)) == lines
 
 
-@pytest.mark.parametrize("size", range(len(encode_framed(FIRST, LINES))))
+@for_each("size", range(len(encode_framed(FIRST, LINES))))
 def test_a_file_cut_at_any_byte_is_refused_with_the_advice(size: int) -> None:
     with pytest.raises(CorruptionError, match=r"the list of things fails its CRC\nRestore it\."):
         decode(encode_framed(FIRST, LINES)[:size])

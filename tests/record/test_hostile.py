@@ -15,6 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from cases import for_each
 from record.batches import (
     CODECS,
     FIELDS,
@@ -243,8 +244,8 @@ def test_a_control_batch_with_counts_that_cannot_be_is_judged_alike(field: str, 
 
 
 @pytest.mark.id("hostile-varint")
-@pytest.mark.parametrize("what", VARINTS)
-@pytest.mark.parametrize("place", PLACES)
+@for_each("what", VARINTS)
+@for_each("place", PLACES)
 def test_a_hostile_varint_is_refused_in_every_place(place: str, what: str) -> None:
     raw = PLACES[place](VARINTS[what][0])
 
@@ -256,8 +257,8 @@ def test_a_hostile_varint_is_refused_in_every_place(place: str, what: str) -> No
         assert found == ("error", "CorruptBatch", 0)
 
 
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("what", [name for name, (_, value) in VARINTS.items() if value is not None])
+@for_each("place", PLACES)
+@for_each("what", [name for name, (_, value) in VARINTS.items() if value is not None])
 @by_codec
 def test_a_hostile_varint_is_refused_inside_a_compressed_body(place: str, what: str, codec: int) -> None:
     plain = PLACES[place](VARINTS[what][0])
@@ -270,7 +271,7 @@ def test_a_hostile_varint_is_refused_inside_a_compressed_body(place: str, what: 
         assert found == ("error", "CorruptBatch", 0)
 
 
-@pytest.mark.parametrize("padding", range(1, 10))
+@for_each("padding", range(1, 10))
 def test_a_varint_that_is_longer_than_need_be_is_read(padding: int) -> None:
     """Java reads them too; ten bytes are the most."""
     long_two = b"\x84" + b"\x80" * (padding - 1) + b"\x00"
@@ -298,7 +299,7 @@ def test_bytes_behind_the_headers_of_a_record_are_damage(extra: bytes) -> None:
     assert assert_agreement(one_record(with_header)) == ("error", "CorruptBatch", 0)
 
 
-@pytest.mark.parametrize("size", range(4))
+@for_each("size", range(4))
 def test_bytes_behind_a_record_without_headers_are_damage_however_many(size: int) -> None:
     """Goal: the short way for records without headers is no way around the check, wherever they are in the batch."""
     for more in range(1, 140):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cases import for_each
 from record.batches import INT64_MAX
 from seeklog.record.index_lookup import entries_around, floor_entry
 
@@ -21,7 +22,7 @@ def table_of(entries: list[tuple[int, int]], entry: struct.Struct) -> bytes:
 
 
 @pytest.mark.parametrize("entry", [OFFSETS, TIMES], ids=["offsets", "times"])
-@pytest.mark.parametrize("count", range(20))
+@for_each("count", range(20))
 def test_the_floor_is_the_last_entry_at_or_below_the_target(entry: struct.Struct, count: int) -> None:
     table = table_of([(10 + 3 * number, number) for number in range(count)], entry)
 
@@ -49,7 +50,7 @@ def test_fields_are_signed_and_whole() -> None:
         assert floor_entry(table, 8, False, offset - 1) == number - 1
 
 
-@pytest.mark.parametrize("extra", range(8))
+@for_each("extra", range(8))
 def test_a_broken_last_entry_is_not_looked_at(extra: int) -> None:
     table = table_of([(1, 0), (2, 0)], OFFSETS) + bytes(extra)
 
@@ -86,7 +87,7 @@ def test_a_table_may_grow_after_a_search() -> None:
     assert floor_entry(table, 8, False, 2) == 1
 
 
-@pytest.mark.parametrize("count", range(8))
+@for_each("count", range(8))
 def test_the_entries_around_an_offset_are_its_floor_and_the_next(count: int) -> None:
     entries = [(10 + 3 * number, 100 * number) for number in range(count)]
     table = table_of(entries, OFFSETS)

@@ -90,8 +90,8 @@ DAMAGES: dict[str, tuple[Callable[[bytes], bytes], frozenset[str]]] = {
     "magic": (lambda raw: with_field(raw, "magic", 1), frozenset(WALKS)),
     "length": (lambda raw: with_field(raw, "batch_length", 48), frozenset(WALKS)),
     "checksum": (flipped, frozenset(WALKS)),
-    "offset": (lambda raw: seal(with_field(raw, "base_offset", -7)), frozenset(WALKS) - {"find by time"}),
-    "last delta": (lambda raw: seal(with_field(raw, "last_delta", -1)), frozenset(WALKS) - {"find by time"}),
+    "offset": (lambda raw: seal(with_field(raw, "base_offset", -7)), frozenset(WALKS)),
+    "last delta": (lambda raw: seal(with_field(raw, "last_delta", -1)), frozenset(WALKS)),
     "count": (
         lambda raw: seal(with_field(raw, "record_count", 1000)),
         frozenset({"read", "columns", "map", "filter", "keys"}),
@@ -119,6 +119,16 @@ def test_damage_is_named_by_the_byte_at_which_its_batch_begins(walk: str, damage
                 with pytest.raises(CorruptionError) as caught:
                     WALKS[walk](data, at, origin)
                 assert caught.value.position == origin + begin
+
+
+@pytest.mark.parametrize("walk", WALKS)
+def test_every_walk_refuses_a_batch_that_begins_below_the_end_of_the_one_before(walk: str) -> None:
+    overlapping = seal(with_field(BATCHES[2], "base_offset", 42))
+    begin = len(b"".join(BATCHES[:2]))
+
+    with pytest.raises(CorruptionError, match="base offset 42, expected 43") as caught:
+        WALKS[walk](b"".join([*BATCHES[:2], overlapping]), 0, 1000)
+    assert caught.value.position == 1000 + begin
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from cases import for_each
 from record.batches import HEADER_SIZE, INT32_MAX, INT64_MAX, RULES, SMALL, Row, Sketch, T, batch_of, seal, with_field
 from seeklog.errors import CorruptBatch, UnsupportedMagic
 from seeklog.record.batch_header import read_header
@@ -84,8 +85,8 @@ def batches(stamps: Sequence[int], *, counts: Sequence[int] = (1,), sizes: Seque
 # ---------------------------------------------------------------- Kafka's rule
 
 
-@pytest.mark.parametrize("interval_bytes", [0, 1, 77, 78, 79, 155, 156, 157, 500, 4096])
-@pytest.mark.parametrize("interval_records", [0, 1, 2, 3, 7])
+@for_each("interval_bytes", [0, 1, 77, 78, 79, 155, 156, 157, 500, 4096])
+@for_each("interval_records", [0, 1, 2, 3, 7])
 def test_entries_are_written_when_kafka_writes_them(interval_bytes: int, interval_records: int) -> None:
     """Sizes and times go up and down; 78 bytes is one batch of one record of ten bytes."""
     chance = random.Random(7)
@@ -249,7 +250,7 @@ def test_a_scan_comes_to_what_the_appends_came_to(chunk: int) -> None:
     assert scanned.problem is None
 
 
-@pytest.mark.parametrize("size", range(len(SMALL.encode())))
+@for_each("size", range(len(SMALL.encode())))
 def test_a_scan_stops_at_a_batch_that_is_not_all_there(size: int) -> None:
     first = batches([T], counts=(40,))[0]
     state = state_of()
@@ -259,7 +260,7 @@ def test_a_scan_stops_at_a_batch_that_is_not_all_there(size: int) -> None:
     assert (state.size, state.next_offset, state.crc) == (len(first), 40, crc32c(first))
 
 
-@pytest.mark.parametrize("at", range(21, len(SMALL.encode())))
+@for_each("at", range(21, len(SMALL.encode())))
 def test_a_scan_stops_at_a_batch_that_fails_its_crc_and_says_so(at: int) -> None:
     first = batches([T], counts=(40,))[0]
     damaged = bytearray(SMALL.encode())

@@ -302,10 +302,10 @@ def test_what_is_above_the_high_watermark_is_not_read(spark: SparkSession, tmp_p
 
 WRITER = """
 import sys, threading
-from seeklog import Store
+import seeklog
 from seeklog.config import LogConfig
 pause = threading.Event()
-with Store(sys.argv[1], config=LogConfig(flush="os", segment_bytes=30_000, retention_ms=-1)) as store:
+with seeklog.open(sys.argv[1], config=LogConfig(flush="os", segment_bytes=30_000, retention_ms=-1)) as store:
     store.create_topic("t", partitions=2)
     with store.producer(linger_ms=0) as producer:
         for number in range(10_000_000):

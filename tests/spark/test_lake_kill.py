@@ -37,6 +37,8 @@ KILLS = {
     "when all files have their names, but no manifest has them": ("rename _seeklog/manifest 2", 0),
     "when the manifest has its name": ("sync_directory _seeklog 3", 1),
 }
+# Each kill is a driver of its own. These are those before and after the lake is another one.
+QUICK = {"when all files have their names, but no manifest has them", "when the manifest has its name"}
 
 
 def run_killed(store: Path, lake: Path, kill: str) -> int:
@@ -56,7 +58,9 @@ def run_killed(store: Path, lake: Path, kill: str) -> int:
 
 
 @pytest.mark.id("lake-killed")
-@pytest.mark.parametrize("when", KILLS)
+@pytest.mark.parametrize(
+    "when", [when if when in QUICK else pytest.param(when, marks=pytest.mark.slow) for when in KILLS]
+)
 def test_a_kill_leaves_the_lake_as_before_or_as_after_and_the_next_run_goes_on(
     spark: SparkSession, tmp_path: Path, when: str
 ) -> None:

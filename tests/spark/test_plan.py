@@ -302,9 +302,9 @@ def test_what_retention_takes_between_the_ranges_and_the_plan_is_told(
     path = make_store(tmp_path / "store", {"t": [300], "u": [50]}, segment_bytes=4000)
     with open_store(path, read_only=True) as store:
         ranges = whole(store, "t", "u")
-        with open_store(path) as writing, writing.hold("t", 0) as log:
+        with open_store(path) as writing, writing.writer("t", 0) as log:
             log.delete_before(200)
-        first = store.log("t", 0).view.segments[0].base_offset
+        first = take_snapshot(store.log("t", 0)).view.bases[0]
         assert 0 < first <= 200
 
         with pytest.raises(DataLoss, match=f"START_OFFSET_RESET.*t-0 .* from offset 0, .* begin at {first} by now"):

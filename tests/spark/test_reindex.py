@@ -225,6 +225,7 @@ with builder.config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").
 """
 
 
+@pytest.mark.slow
 def test_a_job_that_was_killed_can_be_run_again(spark: SparkSession, tmp_path: Path) -> None:
     """It is killed as soon as the first index is back. What tasks still write then is what would be written anyway."""
     # A segment for each record, so that the job has something to do.

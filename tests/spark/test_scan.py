@@ -8,13 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+import seeklog
+
 pytest.importorskip("pyspark")
 
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
 from log.workbench import segment_bases
-from seeklog import Record, Store, TopicPartition
+from seeklog import Record, TopicPartition
 from seeklog.errors import DataLoss
 from seeklog.files import OsFiles
 from seeklog.spark.read.offsets import Range
@@ -201,7 +203,7 @@ def test_the_first_segment_that_is_gone_ends_a_strict_read(tmp_path: Path) -> No
 def test_a_partition_that_is_gone_altogether_is_a_loss(tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [50]})
     strict, lenient = plan(path), plan(path, fail=False)
-    with Store(path) as store:
+    with seeklog.open(path) as store:
         store.delete_topic("t")
 
     with pytest.raises(DataLoss, match=r"PARTITIONS_DELETED\] t-0 was deleted, or made anew.*50 offsets"):

@@ -276,6 +276,7 @@ with session("child", master="local[2]", config={"spark.app.greeting": "hello"})
 """
 
 
+@pytest.mark.slow
 def test_a_session_of_a_program_of_its_own_finds_the_source_and_is_quiet(tmp_path: Path) -> None:
     """Goal: from nothing but sys.path, with a cache of its own; the next start uses what the first has recorded."""
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK", "PYTHONPATH"))}

@@ -522,8 +522,8 @@ def test_partitions_and_topics_that_come_are_found_while_the_query_runs(
 
 _WRITE = """
 import sys
-from seeklog import Record, Store, TopicPartition
-store = Store(sys.argv[1], background=False)
+import seeklog
+store = seeklog.open(sys.argv[1], background=False)
 for line in sys.stdin:
     with store.producer(linger_ms=0) as producer:
         for number in range(int(line)):

@@ -302,6 +302,7 @@ finally:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("connect_alone")
 def test_both_jobs_work_in_spark_connect(spark: SparkSession, store: Path) -> None:
     index = logs(store, "orders-0")[0].with_suffix(".index")

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, NamedTuple
 
+import seeklog
 from log.workbench import QuickFiles, value_of
 from seeklog import LogConfig, Store, TopicPartition
 from seeklog.clients import SendFuture
@@ -35,7 +36,7 @@ CONFIG: Final = LogConfig(flush="os", segment_bytes=20_000, retention_ms=-1)
 
 def open_store(path: str, *, read_only: bool = False) -> Store:
     """Open the store with a disk that is not waited for: a process that is killed loses nothing it has written."""
-    return Store(path, config=CONFIG, read_only=read_only, files=QuickFiles())
+    return seeklog.open(path, config=CONFIG, read_only=read_only, files=QuickFiles())
 
 
 def report(*words: object) -> None:

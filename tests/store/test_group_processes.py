@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from log.workbench import wait_until
-from seeklog import Store, TopicPartition
+from seeklog import TopicPartition
 from seeklog.groups.records import OffsetKey, decode_key, decode_offset
 from seeklog.record.key_hash import partition_of
+from seeklog.store import open_store
 from store.children import CONFIG, GROUP, TOPIC, Child, Event, value_of
 
 PARTITIONS = 6
@@ -22,7 +23,7 @@ MANY = 10**6  # more than a child sends before it is told to end
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    with Store(tmp_path / "store", config=CONFIG, background=False) as store:
+    with open_store(tmp_path / "store", config=CONFIG, background=False) as store:
         store.create_topic(TOPIC, partitions=PARTITIONS)
     return tmp_path / "store"
 
@@ -40,7 +41,7 @@ def start(path: Path) -> Iterator[Callable[..., Child]]:
 
 def written(path: Path) -> dict[int, list[bytes | None]]:
     """Return the values of every partition."""
-    with Store(path, config=CONFIG, read_only=True, background=False) as store:
+    with open_store(path, config=CONFIG, read_only=True, background=False) as store:
         return {
             partition: [record.value for record in store.log(TOPIC, partition).scan()]
             for partition in range(PARTITIONS)
@@ -50,7 +51,7 @@ def written(path: Path) -> dict[int, list[bytes | None]]:
 def commits(path: Path) -> dict[int, list[int]]:
     """Return every offset that was committed for a partition, in the order of the log."""
     history: dict[int, list[int]] = defaultdict(list)
-    with Store(path, config=CONFIG, read_only=True, background=False) as store:
+    with open_store(path, config=CONFIG, read_only=True, background=False) as store:
         for record in store.log(*store._groups.partition_of(GROUP)).scan():
             key = decode_key(record.key or b"")
             if isinstance(key, OffsetKey) and record.value is not None:
@@ -131,7 +132,7 @@ def test_when_a_consumer_is_killed_the_others_take_over(path: Path, start: Calla
         consumer.end()
 
     check_history(path, events_of(consumers))
-    with Store(path, config=CONFIG, background=False) as store:
+    with open_store(path, config=CONFIG, background=False) as store:
         assert store.describe_group(GROUP).members == ()
         assert [lag.lag for lag in store.lag(GROUP)] == [0] * PARTITIONS
         # The files of the members, of the killed one too, are gone.
@@ -177,7 +178,7 @@ def test_when_a_producer_is_killed_consumers_see_all_it_acknowledged_and_no_gap(
     producer.wait_for("acknowledged", after)
     producer.kill()
     # The next writer recovers what the killed one left; only then is the end of the log known.
-    with Store(path, config=CONFIG, background=False) as store, store.producer(linger_ms=0) as again:
+    with open_store(path, config=CONFIG, background=False) as store, store.producer(linger_ms=0) as again:
         for partition in range(PARTITIONS):
             again.send(TOPIC, b"after-the-kill", partition=partition).result()
     wait_until(
@@ -228,7 +229,7 @@ def test_a_consumer_follows_what_another_process_writes_while_it_writes(
 def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: Callable[..., Child]) -> None:
     """Goal: processes that take the lock of one partition in turn overwrite nothing of each other."""
     count = 25
-    with Store(path, config=CONFIG, background=False) as store, store.producer() as producer:
+    with open_store(path, config=CONFIG, background=False) as store, store.producer() as producer:
         for partition in range(PARTITIONS):
             for _ in range(count):
                 producer.send(TOPIC, b"value", partition=partition)
@@ -241,7 +242,7 @@ def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: C
         child.wait_for("end")
 
     assert commits(path) == {partition: list(range(1, count + 1)) for partition in range(PARTITIONS)}
-    with Store(path, config=CONFIG, background=False) as store:
+    with open_store(path, config=CONFIG, background=False) as store:
         expected = {TopicPartition(TOPIC, partition): count for partition in range(PARTITIONS)}
         assert store.describe_group(GROUP).offsets == expected
 
@@ -249,7 +250,7 @@ def test_commits_of_many_processes_to_one_group_all_survive(path: Path, start: C
 @pytest.mark.id("committer-killed")
 def test_a_committer_that_is_killed_leaves_the_group_to_the_others(path: Path, start: Callable[..., Child]) -> None:
     """The lock of a commit goes with the process that held it, and what it had not finished is cut."""
-    with Store(path, config=CONFIG, background=False) as store, store.producer() as producer:
+    with open_store(path, config=CONFIG, background=False) as store, store.producer() as producer:
         for partition in range(2):
             for _ in range(2000):
                 producer.send(TOPIC, b"value", partition=partition)
@@ -260,7 +261,7 @@ def test_a_committer_that_is_killed_leaves_the_group_to_the_others(path: Path, s
         victim.wait_for("committed", 5 + 7 * round_)
         victim.kill()
         reported = max(int(event.words[1]) for event in victim.events if event.what == "committed")
-        with Store(path, config=CONFIG, background=False) as store:
+        with open_store(path, config=CONFIG, background=False) as store:
             with store.consumer(group=GROUP, enable_auto_commit=False) as consumer:
                 consumer.commit({TopicPartition(TOPIC, 1): round_})
                 assert (consumer.committed((TOPIC, 0)) or 0) in (reported, reported + 1)

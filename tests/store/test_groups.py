@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import seeklog
 from log.workbench import START_MS, FakeClock, offsets
 from seeklog import Record, Store, TopicPartition
 from seeklog.errors import (
@@ -536,7 +537,7 @@ def test_a_deletion_forgets_what_another_process_is_committing(store: Store, mon
     store._table.drop("events")
     check = store._groups._check_topics
     comes = threading.Event()
-    with Store(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
+    with seeklog.open(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
         lent = another._table.lent
 
         def tell_and_lend(partition: TopicPartition, **how: Any) -> Any:

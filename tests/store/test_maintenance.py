@@ -20,7 +20,7 @@ from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, NotAccessible, SeeklogError, UsageError
-from seeklog.store import store
+from seeklog.store import upkeep
 from seeklog.topics.maintenance import Maintenance
 from store.workbench import Holder, append, open_store, read
 
@@ -40,13 +40,13 @@ def threads() -> set[threading.Thread]:
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the jobs of a store run all the time."""
     for name in ("REFRESH_S", "RETENTION_CHECK_S", "CHECKPOINT_S"):
-        monkeypatch.setattr(store, name, 0.002)
+        monkeypatch.setattr(upkeep, name, 0.002)
 
 
 @pytest.fixture
 def curious(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a store ask all the time what others have done to the topics."""
-    monkeypatch.setattr(store, "REFRESH_S", 0.002)
+    monkeypatch.setattr(upkeep, "REFRESH_S", 0.002)
 
 
 # ---------------------------------------------------------------- by hand

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import seeklog
 from log.workbench import PATIENCE_S, START_MS, CountingFiles, FakeClock, GatedFiles, wait_until
 from seeklog import Record
 from seeklog.clients import RecordMetadata, SendFuture
@@ -253,7 +254,7 @@ def test_a_producer_that_cannot_be_is_refused(store: Store, words: dict[str, int
 
 def test_a_store_that_is_open_read_only_has_no_producer(store: Store) -> None:
     with (
-        Store(store.path, read_only=True, background=False) as reader,
+        seeklog.open(store.path, read_only=True, background=False) as reader,
         pytest.raises(UsageError, match="read-only"),
     ):
         reader.producer()

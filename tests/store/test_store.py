@@ -297,8 +297,8 @@ def test_a_child_that_was_forked_in_the_middle_of_a_round_of_maintenance_does_no
     """Goal: the thread is not in the child, but the lock that it held is."""
     with open_store(root, background=True, clock=SystemClock()) as store:
         store.create_topic("t", partitions=1)
-        assert store._maintenance is not None
-        lock = {"topics": store._topics._lock, "maintenance": store._maintenance._wake}[where]
+        assert store._syncs is not None
+        lock = {"topics": store._topics._lock, "maintenance": store._syncs._wake}[where]
         is_held, may_go = threading.Event(), threading.Event()
 
         def hold() -> None:

@@ -26,7 +26,7 @@ from seeklog import LogConfig, Record, Store, TopicPartition
 from seeklog.errors import InvalidConfig, InvalidName, LogLocked, SeeklogError, TopicExists, TopicNotFound, UsageError
 from store.workbench import open_store, partition_directories, snapshot, strangers
 
-EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 60
+EXAMPLES = int(os.environ.get("SEEKLOG_MODEL_EXAMPLES", "0")) or 30
 STEPS = 30
 
 NAMES = ["a", "b", "a-0", "a-1", "A"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import seeklog
 from crash.sim import Disk, SimFiles
 from log.workbench import FakeClock, QuickFiles
 from seeklog import Log, LogConfig, LogReader, Record, Store, TopicPartition, names
@@ -82,7 +83,7 @@ def test_a_producer_that_had_begun_to_append_does_not_make_a_commit_unfinishable
 ) -> None:
     """Goal: a transaction begins behind nothing that a power loss can take away."""
     files = SimFiles(Disk.of({}, directories=["/data"]))
-    with Store("/data/store", files=files, clock=FakeClock(), background=False) as store:
+    with seeklog.open("/data/store", files=files, clock=FakeClock(), background=False) as store:
         store.create_topic("alerts", partitions=1)
         staged = [stage(store, 0, [b"staged"])]
         lost: list[Disk] = []
@@ -101,7 +102,7 @@ def test_a_producer_that_had_begun_to_append_does_not_make_a_commit_unfinishable
         monkeypatch.setattr(Transactions, "_parts", late)
         monkeypatch.setattr(transactions, "write_transaction", write_and_lose_power)
         store.transactions.commit(APP, 0, staged)
-    with Store("/data/store", files=SimFiles(lost[0]), clock=FakeClock(), background=False) as store:
+    with seeklog.open("/data/store", files=SimFiles(lost[0]), clock=FakeClock(), background=False) as store:
         send(store, "alerts", [b"next"])
         assert values_of(store, 0) == [b"late", b"staged", b"next"]
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import seeklog
 from log.workbench import QuickFiles, TickingClock, config_of
 from seeklog import Record, Store, TopicPartition, names
 from seeklog.clock import Clock
@@ -46,7 +47,7 @@ def open_store(
 
     Its wall clock stands still. What it waits for by its other clock is given up after a few tries.
     """
-    return Store(
+    return seeklog.open(
         path,
         config=config_of(**words),
         clock=clock or TickingClock(),

@@ -16,9 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.config import INT64_MAX
+from seeklog.config import INT64_MAX, parse_span_ms
 from seeklog.errors import OffsetOutOfRange, UsageError
-from seeklog.times import parse_span_ms
 
 if TYPE_CHECKING:
     from seeklog.log import LogReader

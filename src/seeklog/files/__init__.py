@@ -6,16 +6,18 @@
 from seeklog.files.durable import (
     publish_file,
     read_if_there,
+    read_parts,
     remove_if_there,
     replace_file,
     stage_file,
     sync_ancestors,
+    write_parts,
 )
-from seeklog.files.handle import Handle
 from seeklog.files.local import (
     Buffer,
     Files,
     FileStatus,
+    Handle,
     Kind,
     OsFiles,
     ReadOnlyFiles,
@@ -40,6 +42,7 @@ __all__ = [
     "local_path",
     "publish_file",
     "read_if_there",
+    "read_parts",
     "remove_if_there",
     "replace_file",
     "retry_while_locked",
@@ -48,4 +51,5 @@ __all__ = [
     "take_lock",
     "translate",
     "translated",
+    "write_parts",
 ]

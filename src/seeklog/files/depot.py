@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple, Protocol
 
 from seeklog import names
-from seeklog.errors import LogLocked
+from seeklog.files.durable import read_parts, sync_ancestors, write_parts
 from seeklog.files.local import Files, OsFiles, absolute
 from seeklog.files.lock import take_lock
 from seeklog.files.remote import as_os_errors, open_filesystem
@@ -31,15 +31,10 @@ from seeklog.files.remote import as_os_errors, open_filesystem
 PART: Final = 8 << 20
 # File systems that have no directories to make; asked to make one, they might make a bucket.
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs"})
-
-
 # Those that take conditions for a write.
 _CONDITIONAL: Final = frozenset({"s3", "s3a"})
 # What they answer where one does not hold, or where two writes were at it at once.
 _REFUSALS: Final = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
-
-
-_TAKEN: Final = "it is being archived to; archive when that has ended"
 
 
 class Version(NamedTuple):
@@ -123,14 +118,7 @@ class DirectoryDepot:
         return sizes
 
     def read(self, path: str) -> Iterator[bytes]:
-        handle = self._files.open(f"{self.location}/{path}")
-        try:
-            position = 0
-            while part := self._files.read(handle, PART, position):
-                position += len(part)
-                yield part
-        finally:
-            self._files.close(handle)
+        return read_parts(self._files, f"{self.location}/{path}", size=PART)
 
     def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         files, target = self._files, f"{self.location}/{path}"
@@ -139,33 +127,17 @@ class DirectoryDepot:
             self._make(directory)
         temporary = names.temporary_name(target, uuid.uuid4().hex)
         try:
-            self._write(temporary, parts)
-            if is_new and self._is_there(target):
-                raise _exists(target)
+            write_parts(files, temporary, parts)
+            if is_new:
+                with contextlib.suppress(FileNotFoundError):
+                    files.kind(target)
+                    raise _exists(target)
             files.rename(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 files.remove(temporary)
             raise
         files.sync_directory(directory)
-
-    def _write(self, path: str, parts: Iterable[bytes]) -> None:
-        handle = self._files.open(path, write=True, create=True)
-        try:
-            position = 0
-            for part in parts:
-                self._files.write(handle, part, position)
-                position += len(part)
-            self._files.sync(handle)
-        finally:
-            self._files.close(handle)
-
-    def _is_there(self, path: str) -> bool:
-        try:
-            self._files.kind(path)
-        except FileNotFoundError:
-            return False
-        return True
 
     def version(self, path: str) -> Version | None:
         try:
@@ -183,18 +155,15 @@ class DirectoryDepot:
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
         self._make(self.location)
-        lock = f"{self.location}/{names.ARCHIVE_LOCK}"
-        try:
-            held = take_lock(self._files, lock, what=self.location)
-        except LogLocked as error:
-            raise LogLocked(self.location, error.owner_pid, advice=_TAKEN) from None
+        advice = "it is being archived to; archive when that has ended"
+        lock = take_lock(self._files, f"{self.location}/{names.ARCHIVE_LOCK}", what=self.location, advice=advice)
         try:
             # The manifest that is seen here may not be durable yet: what it does not name goes only when it is.
             self._files.sync_directory(self.location)
             self._sweep("")
             yield
         finally:
-            held.close()
+            lock.close()
 
     def _sweep(self, directory: str) -> None:
         """Remove what a kill has left half written, in a directory and in those of partitions below it."""
@@ -206,13 +175,9 @@ class DirectoryDepot:
                 self._sweep(name)
 
     def _make(self, directory: str) -> None:
-        """Make a directory, its name durable, and those of parents that may be as new."""
         self._files.make_directory(directory)
         self._made.add(directory)
-        while directory:
-            directory = directory.rpartition("/")[0]
-            with contextlib.suppress(PermissionError):
-                self._files.sync_directory(directory or "/")
+        sync_ancestors(self._files, directory)
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -232,7 +197,7 @@ class RemoteDepot:
     def sizes(self, directory: str) -> dict[str, int]:
         place = f"{self._place}/{directory}".rstrip("/")
         try:
-            with as_os_errors(f"{self.location}/{directory}"):
+            with self._errors(directory):
                 entries = self._system.ls(place or "/", detail=True)
         except FileNotFoundError:
             return {}
@@ -246,10 +211,10 @@ class RemoteDepot:
 
     def read(self, path: str) -> Iterator[bytes]:
         position = 0
-        with as_os_errors(f"{self.location}/{path}"):
+        with self._errors(path):
             size = int(self._system.info(f"{self._place}/{path}")["size"])
         while position < size:
-            with as_os_errors(f"{self.location}/{path}"):
+            with self._errors(path):
                 part = self._system.cat_file(f"{self._place}/{path}", start=position, end=min(position + PART, size))
             if not part:
                 return
@@ -258,52 +223,55 @@ class RemoteDepot:
 
     def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
         place = f"{self._place}/{path}"
-        name = f"{self.location}/{path}"
-        with as_os_errors(name):
-            if self._has_directories:
-                self._system.makedirs(place.rpartition("/")[0], exist_ok=True)
+        with self._errors(path):
+            self._make_parents(place)
             mode = "xb" if is_new and self._takes_conditions else "wb"
             file = self._system.open(place, mode, block_size=PART)
         try:
             for part in parts:
-                with as_os_errors(name):
+                with self._errors(path):
                     file.write(part)
         except BaseException:
             _give_up(file)
             raise
         try:
-            with as_os_errors(name):
+            with self._errors(path):
                 file.close()
         except OSError as error:
             _give_up(file)
             if _is_refusal(error):
-                raise _exists(name) from error
+                raise _exists(f"{self.location}/{path}") from error
             raise
+
+    def _errors(self, path: str) -> AbstractContextManager[None]:
+        return as_os_errors(f"{self.location}/{path}")
+
+    def _make_parents(self, place: str) -> None:
+        if self._has_directories:
+            self._system.makedirs(place.rpartition("/")[0], exist_ok=True)
 
     def version(self, path: str) -> Version | None:
         try:
             # The tag first: if the file is replaced before it is read, the tag is not that of what is there.
-            with as_os_errors(f"{self.location}/{path}"):
+            with self._errors(path):
                 tag = self._system.info(f"{self._place}/{path}").get("ETag") if self._takes_conditions else None
             return Version(b"".join(self.read(path)), tag)
         except FileNotFoundError:
             return None
 
     def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
-        name = f"{self.location}/{path}"
-        if self._seen(path) != (over and over.data):
-            raise _exists(name)
+        before = over and over.data
+        if self._seen(path) != before:
+            raise _exists(f"{self.location}/{path}")
         try:
             self._write_over(path, data, over)
         except OSError:
             # It may have arrived all the same, and be the reason why a second try was refused.
-            if self._seen(path) not in (data, over and over.data):
-                raise _exists(name) from None
-            if self._seen(path) != data:
+            if self._seen(path) == before != data:
                 raise
         found = self.version(path)
         if found is None or found.data != data:
-            raise _exists(name)
+            raise _exists(f"{self.location}/{path}")
         return found
 
     def _seen(self, path: str) -> bytes | None:
@@ -315,9 +283,8 @@ class RemoteDepot:
         if self._takes_conditions and over is not None and over.tag is not None:
             condition["IfMatch"] = over.tag
         try:
-            with as_os_errors(f"{self.location}/{path}"):
-                if self._has_directories:
-                    self._system.makedirs(f"{self._place}/{path}".rpartition("/")[0], exist_ok=True)
+            with self._errors(path):
+                self._make_parents(f"{self._place}/{path}")
                 self._system.pipe_file(f"{self._place}/{path}", data, **condition)
         except OSError as error:
             if error.errno != errno.ENOSYS or not condition:
@@ -329,7 +296,7 @@ class RemoteDepot:
         return contextlib.nullcontext()
 
     def remove(self, path: str) -> None:
-        with contextlib.suppress(FileNotFoundError), as_os_errors(f"{self.location}/{path}"):
+        with contextlib.suppress(FileNotFoundError), self._errors(path):
             self._system.rm_file(f"{self._place}/{path}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable, Iterator
 
 from seeklog import names
 from seeklog.files.local import Files
@@ -20,11 +21,31 @@ def replace_file(files: Files, directory: str, name: str, data: bytes | bytearra
 
 def stage_file(files: Files, directory: str, name: str, data: bytes | bytearray) -> None:
     """Write and sync what `publish_file` then puts into place: after this there is room for it."""
-    handle = files.open(f"{directory}/{name}{names.TEMPORARY}", write=True, create=True)
+    write_parts(files, f"{directory}/{name}{names.TEMPORARY}", (data,))
+
+
+def write_parts(files: Files, path: str, parts: Iterable[bytes | bytearray]) -> None:
+    """Write a whole file, a part at a time, and sync it. The caller syncs the directory."""
+    handle = files.open(path, write=True, create=True)
     try:
         files.truncate(handle, 0)
-        files.write(handle, data, 0)
+        position = 0
+        for part in parts:
+            files.write(handle, part, position)
+            position += len(part)
         files.sync(handle)
+    finally:
+        files.close(handle)
+
+
+def read_parts(files: Files, path: str, *, size: int) -> Iterator[bytes]:
+    """Yield a file's bytes, `size` of them at a time."""
+    handle = files.open(path)
+    try:
+        position = 0
+        while part := files.read(handle, size, position):
+            position += len(part)
+            yield part
     finally:
         files.close(handle)
 

@@ -371,6 +371,28 @@ def _directory_of(path: str) -> Iterator[tuple[int, str]]:
         os.close(directory)
 
 
+class Handle:
+    """An open file that closes itself when nobody refers to it any more.
+
+    It never closes while a reader holds it: a number that was closed and given to another file could otherwise be
+    read as if it were the first.
+    """
+
+    __slots__ = ("_files", "number")
+
+    def __init__(self, files: Files, path: str, *, write: bool = False, create: bool = False) -> None:
+        self._files = files
+        self.number = -1
+        self.number = files.open(path, write=write, create=create)
+
+    def fileno(self) -> int:
+        return self.number
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            self._files.close(self.number)
+
+
 class ReadOnlyFiles:
     """The half of `Files` that changes something, refused. What is under it stays as it was first seen."""
 

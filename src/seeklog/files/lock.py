@@ -74,7 +74,7 @@ class Lock:
         self.close()
 
 
-def take_lock(files: Files, path: str, *, what: str = "", owner: str = "") -> Lock:
+def take_lock(files: Files, path: str, *, what: str = "", owner: str = "", advice: str = "") -> Lock:
     """Take a lock file, or raise `LogLocked` that says who holds `what`, or else the lock.
 
     The file says `owner`, by default the process id.
@@ -85,7 +85,7 @@ def take_lock(files: Files, path: str, *, what: str = "", owner: str = "") -> Lo
         return Lock(files, number, path=path, owner=owner, left=files.lock(number, path, owner))
     except (BlockingIOError, FileNotFoundError):
         files.close(number)
-        raise LogLocked(what or path, _owner_of(files, path)) from None
+        raise LogLocked(what or path, _owner_of(files, path), advice=advice) from None
     except BaseException:
         files.close(number)
         raise

@@ -36,12 +36,21 @@ _UNKNOWN: Final = -1
 _EXTRAS: Final[Mapping[str, str]] = {"s3": "s3", "s3a": "s3"}
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _PASSWORD: Final = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
+# A backend may leave out the number; `OSError` is the right subclass where it has one.
+_PLAIN: Final = {
+    FileNotFoundError: errno.ENOENT,
+    NotADirectoryError: errno.ENOTDIR,
+    FileExistsError: errno.EEXIST,
+}
 _ADVICE: Final = "check the URL, the credentials and endpoint in storage_options, and the network"
 
 
 def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
     """Return fsspec's file system for a URL, and what it calls the place there. Nothing is asked of it yet."""
-    scheme = _scheme(url)
+    match = _SCHEME.match(url)
+    if match is None or not names.is_url(url):
+        raise UsageError(f"{url!r} is no URL, such as s3://bucket/path")
+    scheme = match[0].lower()
     if _PASSWORD.match(url):
         raise UsageError("the URL has a password in it, which errors and plans would show; give it in storage_options")
     try:
@@ -71,16 +80,12 @@ def as_os_errors(path: str) -> Iterator[None]:
     """Raise what a backend raises as the `OSError` that a disk would have raised."""
     try:
         yield
-    except FileNotFoundError as error:
-        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from error
-    except NotADirectoryError as error:
-        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path) from error
-    except FileExistsError as error:
-        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), path) from error
-    except PermissionError as error:
-        raise PermissionError(errno.EACCES, f"{one_line(error)}; {_ADVICE}", path) from error
+    except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
+        number = next(number for kind, number in _PLAIN.items() if isinstance(error, kind))
+        raise OSError(number, os.strerror(number), path) from error
     except OSError as error:
-        raise OSError(error.errno or errno.EIO, f"{one_line(error)}; {_ADVICE}", path) from error
+        number = errno.EACCES if isinstance(error, PermissionError) else error.errno or errno.EIO
+        raise OSError(number, f"{one_line(error)}; {_ADVICE}", path) from error
     except Exception as error:
         reason = f"{type(error).__name__}: {one_line(error)}"
         raise OSError(errno.EIO, f"{reason}; {_ADVICE}", path) from error
@@ -143,8 +148,7 @@ class RemoteFiles(ReadOnlyFiles):
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
         if write or create:
             self.refuse(path)
-        if self._is_missing(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._check_listed(path)
         number = next(self._numbers)
         self._opened[number] = path
         return number
@@ -177,8 +181,7 @@ class RemoteFiles(ReadOnlyFiles):
         return data
 
     def _whole(self, path: str) -> bytes:
-        if self._is_missing(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._check_listed(path)
         size = self._listed_size(path)
         if size is not None:
             return self._fetch(path, 0, size) if size else b""
@@ -201,13 +204,11 @@ class RemoteFiles(ReadOnlyFiles):
             system, place = self._ask(path)
             with as_os_errors(path):
                 return _kind_of(system.info(place))
-        if self._is_missing(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._check_listed(path)
         return self._listings[directory][name][0]
 
     def file_size(self, path: str) -> int:
-        if self._is_missing(path):
-            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._check_listed(path)
         size = self._listed_size(path)
         return self._size_of(path) if size is None else size
 
@@ -245,11 +246,11 @@ class RemoteFiles(ReadOnlyFiles):
                 self._listings[directory] = found
         return found
 
-    def _is_missing(self, path: str) -> bool:
-        """Tell whether a listing says that there is no such name; where nothing was listed, whoever reads will see."""
+    def _check_listed(self, path: str) -> None:
+        """Refuse a name that a listing lacks; where nothing was listed, whoever reads will see."""
         directory, _, name = path.rpartition("/")
-        listing = self._listings.get(directory)
-        return listing is not None and name not in listing
+        if name not in self._listings.get(directory, {name: None}):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
     def _listed_size(self, path: str) -> int | None:
         directory, _, name = path.rpartition("/")
@@ -262,10 +263,3 @@ def _kind_of(info: Mapping[str, Any]) -> Kind:
         return "link"
     kind = info.get("type")
     return "directory" if kind == "directory" else "file" if kind == "file" else "other"
-
-
-def _scheme(url: str) -> str:
-    match = _SCHEME.match(url)
-    if match is None or not names.is_url(url):
-        raise UsageError(f"{url!r} is no URL, such as s3://bucket/path")
-    return match[0].lower()

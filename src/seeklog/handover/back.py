@@ -12,23 +12,21 @@ stays: the broker's own default is in its `server.properties`, which is not here
 
 from __future__ import annotations
 
-import struct
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from seeklog import names
-from seeklog.clock import Clock, SystemClock
-from seeklog.config import LogConfig
-from seeklog.errors import HandoverRefused
-from seeklog.files import Files, Kind, OsFiles, take_lock, translated
+from seeklog.config import INT64_MAX, LogConfig
+from seeklog.errors import CorruptionError, HandoverRefused
+from seeklog.files import Files, Kind, take_lock, translated
 from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
-from seeklog.handover.plan import CLUSTER_METADATA, Step, check_no_broker, local_root, lock_root
+from seeklog.handover.plan import CLUSTER_METADATA, LocalStore, Step, check_no_broker, locked_root
 from seeklog.handover.settings import from_kafka, to_kafka
+from seeklog.log import Segment, Shared, offset_index, scan_headers
 from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpoint, read_seal
 from seeklog.names import TopicPartition
-from seeklog.record.layout import HEADER_SIZE
-from seeklog.store import Store
 from seeklog.topics.catalog import (
     Catalog,
     CatalogFile,
@@ -40,12 +38,6 @@ from seeklog.topics.catalog import (
 )
 from seeklog.topics.layout import check_root, find_topics, partition_path, read_topic_id
 
-_CHUNK: Final = 64 << 10
-_BATCH: Final = struct.Struct(">qi")
-_LAST_OFFSET_DELTA: Final = struct.Struct(">i")
-_LAST_OFFSET_DELTA_POSITION: Final = 23
-_LENGTH_EXCLUDES: Final = 12
-_INDEX_ENTRY: Final = struct.Struct(">ii")
 _DEFAULT: Final = "Kafka's default"
 
 
@@ -64,54 +56,49 @@ class BackPlan:
     """Whether the directory has the cluster's metadata, which name its settings."""
 
 
-def plan_back(path: str, *, config: LogConfig | None = None, files: Files | None = None) -> BackPlan:
+def plan_back(store: LocalStore) -> BackPlan:
     """Return what changed since seeklog last closed a store, by reading alone; refuse one whose broker runs."""
-    files, root = files or OsFiles(), local_root(path)
+    files, root = store.files, store.root
     with translated(f"{root} cannot be read"):
         check_no_broker(files, root)
-    return _compare(files, root, config or LogConfig())
+        return _compare(store)
 
 
-def _compare(files: Files, root: str, config: LogConfig) -> BackPlan:
-    with translated(f"{root} cannot be read"):
-        kinds = check_root(files, root, create=False)
-        if names.META_PROPERTIES not in kinds and str(CLUSTER_METADATA) not in kinds:
-            raise HandoverRefused(
-                f"{root} has no {names.META_PROPERTIES}: no broker has had it. Open it as any store; nothing is to be "
-                "done"
-            )
-        return _Comparison(files, root, kinds, config).plan()
+def _compare(store: LocalStore) -> BackPlan:
+    kinds = check_root(store.files, store.root, create=False)
+    if names.META_PROPERTIES not in kinds and str(CLUSTER_METADATA) not in kinds:
+        raise HandoverRefused(
+            f"{store.root} has no {names.META_PROPERTIES}: no broker has had it. Open it as any store; nothing is to "
+            "be done"
+        )
+    return _Comparison(store, kinds).plan()
 
 
-def take_back(
-    path: str, *, config: LogConfig | None = None, files: Files | None = None, clock: Clock | None = None
-) -> BackPlan:
+def take_back(store: LocalStore) -> BackPlan:
     """Take a store back from a broker that was stopped; return what had changed."""
-    files, clock, root = files or OsFiles(), clock or SystemClock(), local_root(path)
-    plan_back(root, config=config, files=files)
-    with lock_root(files, root):
-        plan = _compare(files, root, config or LogConfig())
+    files, root = store.files, store.root
+    plan_back(store)
+    with locked_root(files, root):
+        with translated(f"{root} cannot be read"):
+            plan = _compare(store)
         if plan.catalog != plan.before:
-            with translated(f"{root} cannot be written", advice="run this again once it can be"):
-                lock = take_lock(files, f"{root}/{names.TOPICS_LOCK}")
+            writing = translated(f"{root} cannot be written", advice="run this again once it can")
+            with writing, contextlib.closing(take_lock(files, f"{root}/{names.TOPICS_LOCK}")):
                 write_catalog(files, root, encode_catalog(plan.catalog))
-                lock.close()
-    with Store(root, config=config, background=False, files=files, clock=clock) as store:
-        for partition in plan.changed:
-            with store.writer(*partition):
-                pass
+    store.bring_up_to_date(plan.changed)
     return plan
 
 
 class _Comparison:
     """The store as seeklog left it beside the directory as it is."""
 
-    def __init__(self, files: Files, root: str, kinds: Mapping[str, Kind], config: LogConfig) -> None:
+    def __init__(self, store: LocalStore, kinds: Mapping[str, Kind]) -> None:
+        files, root = store.files, store.root
         self._files = files
         self._root = root
-        self._kinds = kinds
-        self._defaults = config
-        data = CatalogFile(files, root).read()
+        self._defaults = store.config
+        with contextlib.closing(CatalogFile(files, root)) as file:
+            data = file.read()
         self._before = decode_catalog(data, path=f"{root}/{names.TOPICS}") if data is not None else {}
         self._cluster: Cluster | None = read_cluster(files, root) if has_metadata(files, root) else None
         self._offsets = RootOffsets.read(files, root)
@@ -272,45 +259,23 @@ def _typed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 def _end_offset(files: Files, path: str) -> int:
     """Return the offset after the last whole batch of a partition, by the headers of its last segment."""
-    bases = sorted(
-        parsed[0]
-        for name in files.list(path)
-        if (parsed := names.parse_segment_name(name)) is not None and parsed[1] == names.LOG
-    )
-    if not bases:
+    parsed = filter(None, map(names.parse_segment_name, files.list(path)))
+    base = max((base for base, suffix in parsed if suffix == names.LOG), default=None)
+    if base is None:
         return 0
-    handle = files.open(f"{path}/{names.segment_name(bases[-1], names.LOG)}")
+    shared = Shared(files, path, LogConfig(), writable=False)
+    size = files.file_size(shared.path(base, names.LOG))
+    segment = Segment(shared, base, size=size, next_offset=INT64_MAX, seal=None)
+    end = base
     try:
-        size = files.size(handle)
-        position = _last_indexed(files, path, bases[-1], size)
-        next_offset = bases[-1]
-        data = b""
-        origin = position
-        while size - position >= HEADER_SIZE:
-            at = position - origin
-            if len(data) - at < HEADER_SIZE:
-                data, origin, at = files.read(handle, _CHUNK, position), position, 0
-            base_offset, length = _BATCH.unpack_from(data, at)
-            (delta,) = _LAST_OFFSET_DELTA.unpack_from(data, at + _LAST_OFFSET_DELTA_POSITION)
-            batch_size = length + _LENGTH_EXCLUDES
-            if batch_size < HEADER_SIZE or batch_size > size - position or base_offset < next_offset or delta < 0:
-                break  # a torn end, or the zeros of a file that was made longer than its batches
-            next_offset = base_offset + delta + 1
-            position += batch_size
+        index = offset_index(segment)
+        start = index[len(index) - 1].offset if len(index) else base
+        for _, header in scan_headers(segment, start, INT64_MAX):
+            if header.base_offset < end:
+                break
+            end = header.next_offset
+    except CorruptionError:
+        pass  # a torn end, or the zeros of a file that was made longer than its batches
     finally:
-        files.close(handle)
-    return next_offset
-
-
-def _last_indexed(files: Files, path: str, base: int, size: int) -> int:
-    """Return where the last batch that the offset index names starts, or 0. A broker's index may end with zeros."""
-    try:
-        index = files.read_file(f"{path}/{names.segment_name(base, names.OFFSET_INDEX)}")
-    except FileNotFoundError:
-        return 0
-    position = 0
-    for offset, entry in _INDEX_ENTRY.iter_unpack(index[: len(index) // _INDEX_ENTRY.size * _INDEX_ENTRY.size]):
-        if not offset or entry <= position:
-            break
-        position = entry
-    return position if position <= size - HEADER_SIZE else 0
+        shared.clear()
+    return end

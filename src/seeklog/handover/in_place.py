@@ -17,34 +17,30 @@ by that line seeklog learns on the way back that a broker was here.
 
 from __future__ import annotations
 
-import base64
-import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from seeklog import names
-from seeklog.clock import Clock, SystemClock
-from seeklog.config import INT32_MAX, LogConfig
+from seeklog.clock import Clock
+from seeklog.config import INT32_MAX
 from seeklog.errors import HandoverRefused, UsageError
-from seeklog.files import Files, OsFiles, replace_file, translated
+from seeklog.files import Files, replace_file, translated
 from seeklog.handover.cluster import read_cluster, read_meta_properties
 from seeklog.handover.metadata import ConfigRecord, PartitionRecord, TopicRecord, Written
 from seeklog.handover.plan import (
     CLUSTER_METADATA,
+    LocalStore,
     PartitionState,
     Step,
     StoreState,
     TopicState,
-    check_clean,
-    held,
-    local_root,
-    read_store,
-    settle,
+    counted,
     update_root_offsets,
 )
 from seeklog.handover.properties import DEFAULT_LISTENER, Listener, server_properties
 from seeklog.handover.snapshot import FEATURE_LEVELS, encode_bootstrap, feature_records
+from seeklog.topics.catalog import new_topic_id
 
 LATEST_VERSION: Final = max(FEATURE_LEVELS)
 
@@ -86,10 +82,10 @@ class InPlacePlan:
         for topic in self.store.topics:
             yield from _topic_steps(topic)
         for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
-            yield Step(action="write", file=name, detail=_count(len(self.store.partitions), "partition"))
+            yield Step(action="write", file=name, detail=counted(len(self.store.partitions), "partition"))
         if any(topic.config.compacts for topic in self.store.topics):
             yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
-        detail = f"{_count(len(self.store.topics), 'topic')} for Kafka {self.broker.kafka_version}"
+        detail = f"{counted(len(self.store.topics), 'topic')} for Kafka {self.broker.kafka_version}"
         yield Step(action="write", file=names.BOOTSTRAP, detail=detail)
         yield Step(action="write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
 
@@ -105,14 +101,10 @@ class InPlacePlan:
         return lines if count is None else [*lines, f"transaction.state.log.num.partitions={count}"]
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' if number != 1 else ''}"
-
-
 def _topic_steps(topic: TopicState) -> Iterator[Step]:
     retention = "keeps all records" if not topic.config.deletes or topic.config.retention_ms < 0 else ""
     retention = retention or f"keeps records for {topic.config.retention_ms} ms"
-    detail = f"id {topic.topic_id}, {_count(len(topic.partitions), 'partition')}"
+    detail = f"id {topic.topic_id}, {counted(len(topic.partitions), 'partition')}"
     yield Step(action="hand over", topic=topic.name, detail=detail if topic.is_internal else f"{detail}, {retention}")
     for each in topic.partitions:
         if not each.has_metadata:
@@ -126,21 +118,10 @@ def _topic_steps(topic: TopicState) -> Iterator[Step]:
             yield Step(action="leave out", topic=topic.name, setting=word, detail=note)
 
 
-def plan_in_place(
-    path: str,
-    *,
-    broker: Broker,
-    config: LogConfig | None = None,
-    files: Files | None = None,
-    clock: Clock | None = None,
-) -> InPlacePlan:
-    """Return what handing a store over in place would do, by reading alone; refuse what cannot be.
-
-    `config` holds for topics that say nothing else, as it does for the processes that write the store.
-    """
-    files, clock, root = files or OsFiles(), clock or SystemClock(), local_root(path)
-    state = read_store(root, config=config or LogConfig(), files=files, clock=clock)
-    _check_no_cluster(files, state)
+def plan_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
+    """Return what handing a store over in place would do, by reading alone; refuse what cannot be."""
+    root, state = store.root, store.read()
+    _check_no_cluster(store.files, state)
     if "," in root:
         raise HandoverRefused(f"{root}: a broker takes a comma for the end of a directory's name. Rename the directory")
     partitions = {str(each.partition) for each in state.partitions}
@@ -180,28 +161,18 @@ def _check_no_cluster(files: Files, state: StoreState) -> None:
         )
 
 
-def hand_over_in_place(
-    path: str,
-    *,
-    broker: Broker,
-    config: LogConfig | None = None,
-    files: Files | None = None,
-    clock: Clock | None = None,
-) -> InPlacePlan:
+def hand_over_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
     """Prepare a store in place for a new single-node cluster; return what was done. All of it is durable on return.
 
     Whatever interrupts it leaves a store that opens, and this may be run again.
     """
-    files, clock, root = files or OsFiles(), clock or SystemClock(), local_root(path)
-    plan_in_place(root, broker=broker, config=config, files=files, clock=clock)
-    settle(root, config=config or LogConfig(), files=files, clock=clock)
-    state = plan_in_place(root, broker=broker, config=config, files=files, clock=clock).store
-    with held(files, clock, state):
+    plan_in_place(store, broker=broker)
+    with store.settled():
         # Others could write between the close and the lock; from here on they cannot.
-        plan = plan_in_place(root, broker=broker, config=config, files=files, clock=clock)
-        check_clean(plan.store)
-        with translated(f"{root} cannot be written", advice="run this again once it can be"):
-            _write(files, clock, plan)
+        plan = plan_in_place(store, broker=broker)
+        plan.store.check_clean()
+        with translated(f"{store.root} cannot be written", advice="run this again once it can be"):
+            _write(store.files, store.clock, plan)
     return plan
 
 
@@ -255,6 +226,6 @@ def _partition_record(topic: TopicState, each: PartitionState, node_id: int, dir
 def random_id() -> str:
     """Return a random id as Kafka makes one: never with a dash first, which its tools take for an option."""
     while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode("ascii")
+        text = new_topic_id()
         if not text.startswith("-"):
             return text

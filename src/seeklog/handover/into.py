@@ -25,42 +25,51 @@ import shlex
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from seeklog import names
-from seeklog.clock import Clock, SystemClock
-from seeklog.config import INT32_MAX, LogConfig
 from seeklog.errors import CorruptBatch, HandoverRefused
-from seeklog.files import Files, OsFiles, replace_file, translate, translated
+from seeklog.files import Files, read_parts, replace_file, translate, translated, write_parts
 from seeklog.handover.cluster import Cluster, ClusterTopic, has_metadata, read_cluster, read_meta_properties
 from seeklog.handover.plan import (
+    LocalStore,
     PartitionState,
     Step,
     StoreState,
     TopicState,
-    check_clean,
     check_no_broker,
-    held,
     local_root,
-    lock_root,
-    read_store,
-    settle,
+    locked_root,
     update_root_offsets,
 )
-from seeklog.handover.properties import create_command
+from seeklog.handover.properties import DEFAULT_LISTENER
 from seeklog.log.side import Entry, encode_epochs
 from seeklog.names import TopicPartition
-from seeklog.record.layout import HEADER_SIZE
-from seeklog.store import Store
+from seeklog.record.layout import HEADER_SIZE, LEADER_EPOCH, PREFIX_SIZE
 from seeklog.topics.layout import partition_path, read_topic_id
 
 _COPIED: Final = (names.LOG, names.OFFSET_INDEX, names.TIME_INDEX, names.TRANSACTION_INDEX, names.SNAPSHOT)
 _CHUNK: Final = 4 << 20
 _BATCH: Final = struct.Struct(">qii")
 _EPOCH: Final = struct.Struct(">i")
-# Where the leader epoch stands in a batch, and what its length field does not count.
-_EPOCH_POSITION: Final = 12
-_LENGTH_EXCLUDES: Final = 12
+Part: TypeAlias = bytes | bytearray
+
+
+@dataclass(slots=True)
+class Target:
+    """The data directory of a cluster's stopped broker."""
+
+    data_dir: str
+    metadata_dir: str | None = None
+    """Where `__cluster_metadata-0` lies, if that is another directory."""
+    offsets_path: str | None = None
+    """Where the offsets of groups are written; None: into the store."""
+    bootstrap: str = str(DEFAULT_LISTENER)
+    """Where the cluster's brokers will listen, for the commands that are printed."""
+
+    def __post_init__(self) -> None:
+        self.data_dir = local_root(self.data_dir)
+        self.metadata_dir = local_root(self.metadata_dir) if self.metadata_dir is not None else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +96,7 @@ class IntoPlan:
     """What a handover into a cluster's data directory would do."""
 
     store: StoreState
-    data_dir: str
+    target: Target
     cluster_id: str
     missing: tuple[TopicState, ...]
     """Topics that must be created in the cluster first."""
@@ -97,8 +106,6 @@ class IntoPlan:
     offsets: tuple[tuple[str, TopicPartition, int], ...]
     """What groups have committed."""
     offsets_path: str
-    bootstrap: str
-    """Where the cluster's brokers will listen, for the commands that are printed."""
 
     def steps(self) -> Iterator[Step]:
         """Yield what is done, in its order."""
@@ -124,87 +131,54 @@ class IntoPlan:
                 + (f", leader epochs above {copy.max_epoch} lowered to it" if copy.lowers_epochs else ""),
             )
         if self.offsets:
-            groups = sorted({group for group, _, _ in self.offsets})
-            yield Step(action="write", file=self.offsets_path, detail=f"offsets of {len(groups)} groups")
+            yield Step(action="write", file=self.offsets_path, detail=f"offsets of {len(self.groups)} groups")
 
-    def _create_command(self, topic: TopicState) -> str:
-        return create_command(
-            topic.name,
-            partitions=len(topic.partitions),
-            settings=topic.settings.values.items(),
-            bootstrap=self.bootstrap,
-        )
+    @property
+    def groups(self) -> list[str]:
+        return sorted({group for group, _, _ in self.offsets})
 
     def create_commands(self) -> list[str]:
         """Return the commands that create the topics that are missing."""
         return [self._create_command(topic) for topic in self.missing]
 
+    def _create_command(self, topic: TopicState) -> str:
+        settings = "".join(f" --config {word}={value}" for word, value in topic.settings.values.items())
+        return (
+            f"bin/kafka-topics.sh --bootstrap-server {self.target.bootstrap} --create --topic {topic.name} "
+            f"--partitions {len(topic.partitions)} --replication-factor 1{settings}"
+        )
+
     def reset_command(self) -> str | None:
         """Return the command that gives the groups their offsets, once the broker runs; None: no group has any."""
-        groups = sorted({group for group, _, _ in self.offsets})
-        if not groups:
+        if not self.offsets:
             return None
-        named = " ".join(f"--group {shlex.quote(group)}" for group in groups)
+        named = " ".join(f"--group {shlex.quote(group)}" for group in self.groups)
         return (
-            f"bin/kafka-consumer-groups.sh --bootstrap-server {self.bootstrap} --reset-offsets {named} "
+            f"bin/kafka-consumer-groups.sh --bootstrap-server {self.target.bootstrap} --reset-offsets {named} "
             f"--from-file {shlex.quote(self.offsets_path)} --execute"
         )
 
 
-def plan_into(
-    path: str,
-    data_dir: str,
-    *,
-    metadata_dir: str | None = None,
-    offsets_path: str | None = None,
-    bootstrap: str = "127.0.0.1:9092",
-    config: LogConfig | None = None,
-    files: Files | None = None,
-    clock: Clock | None = None,
-) -> IntoPlan:
-    """Return what handing a store over into a stopped broker's directory would do, by reading alone.
-
-    `metadata_dir` is the directory with `__cluster_metadata-0`, where that is another one.
-    """
-    files, clock = files or OsFiles(), clock or SystemClock()
-    root, data_dir = local_root(path), local_root(data_dir)
-    check_no_broker(files, data_dir)
-    return _plan(
-        root,
-        data_dir,
-        metadata_dir=metadata_dir,
-        offsets_path=offsets_path,
-        bootstrap=bootstrap,
-        config=config,
-        files=files,
-        clock=clock,
-    )
+def plan_into(store: LocalStore, target: Target) -> IntoPlan:
+    """Return what handing a store over into a stopped broker's directory would do, by reading alone."""
+    check_no_broker(store.files, target.data_dir)
+    return _plan(store, target)
 
 
-def _plan(
-    root: str,
-    data_dir: str,
-    *,
-    metadata_dir: str | None,
-    offsets_path: str | None,
-    bootstrap: str,
-    config: LogConfig | None,
-    files: Files,
-    clock: Clock,
-) -> IntoPlan:
-    if root == data_dir:
-        raise HandoverRefused(f"{root} cannot be handed over into itself. Leave --into out to hand it over in place")
-    store = read_store(root, config=config or LogConfig(), files=files, clock=clock)
+def _plan(store: LocalStore, target: Target) -> IntoPlan:
+    files, data_dir = store.files, target.data_dir
+    if store.root == data_dir:
+        raise HandoverRefused(f"{data_dir} cannot be handed over into itself. Leave --into out to do so in place")
+    state = store.read()
     properties = _read_properties(files, data_dir)
-    metadata_dir = local_root(metadata_dir) if metadata_dir is not None else data_dir
+    metadata_dir = target.metadata_dir or data_dir
     if not has_metadata(files, metadata_dir) and metadata_dir == data_dir:
         raise HandoverRefused(
             f"{data_dir} holds no __cluster_metadata-0, so nothing says how the topics are replicated. Name the "
             "directory that has it with --metadata: the first of the broker's log.dirs, or its metadata.log.dir"
         )
     cluster = read_cluster(files, metadata_dir)
-    topics = [topic for topic in store.topics if not topic.is_internal]
-    missing = tuple(topic for topic in topics if topic.name not in cluster.topics)
+    topics = [topic for topic in state.topics if not topic.is_internal]
     copies: list[Copy] = []
     differing: list[tuple[TopicState, str, str | None]] = []
     for topic in topics:
@@ -212,17 +186,21 @@ def _plan(
             there = cluster.topics[topic.name]
             _check_topic(topic, there, node_id=properties["node.id"], data_dir=data_dir)
             copies += [_plan_copy(files, each, there, data_dir) for each in topic.partitions]
-            differing += _differing(topic, there)
+            # What only the cluster has is the cluster's affair.
+            differing += [
+                (topic, word, there.config.get(word))
+                for word, ours in topic.settings.values.items()
+                if there.config.get(word) != ours
+            ]
     return IntoPlan(
-        store=store,
-        data_dir=data_dir,
+        store=state,
+        target=target,
         cluster_id=properties["cluster.id"],
-        missing=missing,
+        missing=tuple(topic for topic in topics if topic.name not in cluster.topics),
         differing=tuple(differing),
         copies=tuple(copies),
-        offsets=_read_offsets(root, cluster, files=files, clock=clock),
-        offsets_path=offsets_path or f"{root}/{names.GROUP_OFFSETS}",
-        bootstrap=bootstrap,
+        offsets=tuple(_group_offsets(store, cluster)),
+        offsets_path=target.offsets_path or f"{store.root}/{names.GROUP_OFFSETS}",
     )
 
 
@@ -256,12 +234,6 @@ def _check_topic(topic: TopicState, there: ClusterTopic, *, node_id: str, data_d
                 f"partition {number} of topic {name!r} lies on node {partition.replicas[0]}, and {data_dir} belongs to "
                 f"node {node_id}. Move the partition to node {node_id} with kafka-reassign-partitions.sh"
             )
-
-
-def _differing(topic: TopicState, there: ClusterTopic) -> list[tuple[TopicState, str, str | None]]:
-    ours = topic.settings.values
-    # What only the cluster has is the cluster's affair.
-    return [(topic, word, there.config.get(word)) for word in ours if there.config.get(word) != ours[word]]
 
 
 def _plan_copy(files: Files, source: PartitionState, there: ClusterTopic, data_dir: str) -> Copy:
@@ -326,7 +298,7 @@ def _is_same(files: Files, source: str, target: str, max_epoch: int) -> bool:
     position = 0
     handle = files.open(target)
     try:
-        for chunk in _read_log(files, source, max_epoch):
+        for chunk in _lowered_parts(files, source, max_epoch):
             if files.read(handle, len(chunk), position) != chunk:
                 return False
             position += len(chunk)
@@ -335,70 +307,41 @@ def _is_same(files: Files, source: str, target: str, max_epoch: int) -> bool:
     return True
 
 
-def _read_offsets(
-    root: str, cluster: Cluster, *, files: Files, clock: Clock
-) -> tuple[tuple[str, TopicPartition, int], ...]:
-    found = []
-    with Store(root, read_only=True, background=False, files=files, clock=clock) as store:
-        for group in sorted(store.groups()):
-            for partition, committed in sorted(store.describe_group(group).committed.items()):
+def _group_offsets(store: LocalStore, cluster: Cluster) -> Iterator[tuple[str, TopicPartition, int]]:
+    """Yield what groups have committed for topics of the cluster."""
+    with store.open(read_only=True) as opened:
+        for group in sorted(opened.groups()):
+            for partition, committed in sorted(opened.describe_group(group).committed.items()):
                 if partition.topic in cluster.topics and partition.topic not in names.INTERNAL_TOPICS:
-                    found.append((group, partition, committed.offset))
-    return tuple(found)
+                    yield group, partition, committed.offset
 
 
 def hand_over_into(
-    path: str,
-    data_dir: str,
-    *,
-    metadata_dir: str | None = None,
-    offsets_path: str | None = None,
-    bootstrap: str = "127.0.0.1:9092",
-    config: LogConfig | None = None,
-    files: Files | None = None,
-    clock: Clock | None = None,
-    advance: Callable[[int], object] = lambda size: None,
+    store: LocalStore, target: Target, *, advance: Callable[[int], object] = lambda size: None
 ) -> IntoPlan:
     """Copy a store's partitions into a stopped broker's directory; return what was done. All is durable on return."""
-    files, clock = files or OsFiles(), clock or SystemClock()
-    root, data_dir = local_root(path), local_root(data_dir)
-
-    def plan() -> IntoPlan:
-        return _plan(
-            root,
-            data_dir,
-            metadata_dir=metadata_dir,
-            offsets_path=offsets_path,
-            bootstrap=bootstrap,
-            config=config,
-            files=files,
-            clock=clock,
-        )
-
-    check_no_broker(files, data_dir)
-    missing = plan().missing
+    missing = plan_into(store, target).missing
     if missing:
         raise HandoverRefused(
             f"the cluster has no topic {missing[0].name!r}"
             + (f", nor {len(missing) - 1} others" if len(missing) > 1 else "")
             + ". Create them there, stop the broker, then run this again; --dry-run shows the commands"
         )
-    settle(root, config=config or LogConfig(), files=files, clock=clock)
-    with lock_root(files, data_dir), held(files, clock, plan().store):
-        done = plan()
-        check_clean(done.store)
-        with translated(f"{data_dir} cannot be written", advice="run this again once it can be"):
-            _copy_all(files, done, advance)
-    return done
+    with locked_root(store.files, target.data_dir), store.settled():
+        plan = _plan(store, target)
+        plan.store.check_clean()
+        with translated(f"{target.data_dir} cannot be written", advice="run this again once it can be"):
+            _copy_all(store.files, plan, advance)
+    return plan
 
 
 def _copy_all(files: Files, plan: IntoPlan, advance: Callable[[int], object]) -> None:
     try:
-        files.remove(f"{plan.data_dir}/{names.CLEAN_SHUTDOWN}")
-        files.sync_directory(plan.data_dir)
+        files.remove(f"{plan.target.data_dir}/{names.CLEAN_SHUTDOWN}")
+        files.sync_directory(plan.target.data_dir)
     except FileNotFoundError:
         pass
-    update_root_offsets(files, plan.data_dir, [copy.source for copy in plan.copies])
+    update_root_offsets(files, plan.target.data_dir, [copy.source for copy in plan.copies])
     for copy in plan.copies:
         if not copy.is_there:
             _copy(files, copy, advance)
@@ -411,23 +354,27 @@ def _copy_all(files: Files, plan: IntoPlan, advance: Callable[[int], object]) ->
 def _copy(files: Files, copy: Copy, advance: Callable[[int], object]) -> None:
     source, target = copy.source, copy.target
     for name in copy.names:
-        chunks = (
-            _read_log(files, f"{source.directory}/{name}", copy.max_epoch if copy.lowers_epochs else INT32_MAX)
-            if name.endswith(names.LOG)
-            else _read_chunks(files, f"{source.directory}/{name}")
-        )
-        _write_chunks(files, target, name, chunks, advance)
+        path, temporary = f"{source.directory}/{name}", f"{target}/{name}{names.TEMPORARY}"
+        is_lowered = name.endswith(names.LOG) and copy.lowers_epochs
+        parts = _lowered_parts(files, path, copy.max_epoch) if is_lowered else read_parts(files, path, size=_CHUNK)
+        write_parts(files, temporary, _counted(parts, advance))
+        files.rename(temporary, f"{target}/{name}")
     epochs = lower_epochs(source.closed.epochs, copy.max_epoch)
     replace_file(files, target, names.LEADER_EPOCHS, encode_epochs(epochs))
     files.sync_directory(target)
     # The empty segment that the broker made is left over if the records begin later.
-    first = names.segment_name(0, names.LOG)
-    if first not in copy.names:
+    if names.segment_name(0, names.LOG) not in copy.names:
         for name in files.list(target):
             parsed = names.parse_segment_name(name)
             if parsed is not None and parsed[0] == 0 and name not in copy.names:
                 files.remove(f"{target}/{name}")
         files.sync_directory(target)
+
+
+def _counted(parts: Iterable[Part], advance: Callable[[int], object]) -> Iterator[Part]:
+    for part in parts:
+        yield part
+        advance(len(part))
 
 
 def lower_epochs(entries: Iterable[Entry], max_epoch: int) -> list[Entry]:
@@ -439,44 +386,11 @@ def lower_epochs(entries: Iterable[Entry], max_epoch: int) -> list[Entry]:
     return kept
 
 
-def _write_chunks(
-    files: Files, directory: str, name: str, chunks: Iterable[bytes | bytearray], advance: Callable[[int], object]
-) -> None:
-    """Write a file under a temporary name, sync it, and rename it into place. The caller syncs the directory."""
-    temporary = f"{directory}/{name}{names.TEMPORARY}"
-    handle = files.open(temporary, write=True, create=True)
-    try:
-        files.truncate(handle, 0)
-        position = 0
-        for chunk in chunks:
-            files.write(handle, chunk, position)
-            position += len(chunk)
-            advance(len(chunk))
-        files.sync(handle)
-    finally:
-        files.close(handle)
-    files.rename(temporary, f"{directory}/{name}")
-
-
-def _read_chunks(files: Files, path: str) -> Iterator[bytes]:
-    handle = files.open(path)
-    try:
-        position = 0
-        while chunk := files.read(handle, _CHUNK, position):
-            yield chunk
-            position += len(chunk)
-    finally:
-        files.close(handle)
-
-
-def _read_log(files: Files, path: str, max_epoch: int) -> Iterator[bytes | bytearray]:
+def _lowered_parts(files: Files, path: str, max_epoch: int) -> Iterator[Part]:
     """Yield the bytes of a segment's log, with leader epochs above `max_epoch` lowered to it."""
-    if max_epoch == INT32_MAX:
-        yield from _read_chunks(files, path)
-        return
     left = bytearray()
     origin = 0
-    for chunk in _read_chunks(files, path):
+    for chunk in read_parts(files, path, size=_CHUNK):
         left += chunk
         end = _lower_epochs_in(left, max_epoch, path=path, origin=origin)
         if end:
@@ -497,7 +411,7 @@ def _lower_epochs_in(data: bytearray, max_epoch: int, *, path: str, origin: int)
     at = 0
     while len(data) - at >= HEADER_SIZE:
         _, length, epoch = _BATCH.unpack_from(data, at)
-        size = length + _LENGTH_EXCLUDES
+        size = length + PREFIX_SIZE
         if size < HEADER_SIZE:
             raise CorruptBatch(
                 f"a batch claims {size} bytes",
@@ -508,7 +422,7 @@ def _lower_epochs_in(data: bytearray, max_epoch: int, *, path: str, origin: int)
         if size > len(data) - at:
             break
         if epoch > max_epoch:
-            _EPOCH.pack_into(data, at + _EPOCH_POSITION, max_epoch)
+            _EPOCH.pack_into(data, at + LEADER_EPOCH, max_epoch)
         at += size
     return at
 

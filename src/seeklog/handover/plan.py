@@ -7,20 +7,20 @@ because a broker wrote it, is opened and closed before anything is handed over.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
 
 from seeklog import names
-from seeklog.clock import Clock
+from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import HandoverRefused, LogLocked, UsageError
-from seeklog.files import Files, Kind, Lock, absolute, translate, translated
+from seeklog.files import Files, Kind, Lock, OsFiles, absolute, translate, translated
 from seeklog.handover.settings import OFFSETS_TOPIC, KafkaSettings, to_kafka
 from seeklog.log import known_checkpoint
 from seeklog.log.side import Checkpoint, RootLine, RootOffsets
 from seeklog.names import TopicPartition
-from seeklog.store import Store
+from seeklog.store import Store, open_store
 from seeklog.topics.catalog import NO_TOPIC_ID, Topic
 from seeklog.topics.layout import check_root, locked_partitions, partition_path, read_topic_id
 from seeklog.topics.topics import Topics
@@ -96,6 +96,14 @@ class StoreState:
         """The partitions that must be opened, and closed, before."""
         return [partition for partition in self.partitions if not partition.is_clean]
 
+    def check_clean(self) -> None:
+        """Refuse a store that another process has written since it was brought up to date."""
+        if self.unclean:
+            raise HandoverRefused(
+                f"{self.unclean[0].partition} was written by another process meanwhile. Close the store there, then "
+                "run this again"
+            )
+
     def partition_count(self, name: str) -> int | None:
         """Return how many partitions a topic has, or None if it is not there."""
         return next((len(topic.partitions) for topic in self.topics if topic.name == name), None)
@@ -113,8 +121,9 @@ class Step:
     file: str | None = None
     detail: str | None = None
 
-    def row(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in self.__slots__}
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'s' if number != 1 else ''}"
 
 
 def local_root(path: str) -> str:
@@ -126,14 +135,57 @@ def local_root(path: str) -> str:
     return absolute(path)
 
 
-def read_store(root: str, *, config: LogConfig, files: Files, clock: Clock) -> StoreState:
-    """Return what a store holds, or raise `HandoverRefused` for what no single broker can have."""
-    with translated(f"{root} cannot be read"):
-        kinds = check_root(files, root, create=False)
-        topics = Topics(root, files=files, clock=clock, defaults=config, read_only=True)
-        found = [topic for topic in topics.all() if topic.name != CLUSTER_METADATA.topic]
-        states = tuple(_topic_state(files, root, topic, topics.config_of(topic)) for topic in found)
-    return StoreState(root=root, topics=states, kinds=kinds)
+@dataclass(slots=True)
+class LocalStore:
+    """A store in a directory, and what it is read and written with."""
+
+    root: str
+    config: LogConfig = field(default_factory=LogConfig)
+    """Holds for topics that say nothing else, as it does for the processes that write the store."""
+    files: Files = field(default_factory=OsFiles)
+    clock: Clock = field(default_factory=SystemClock)
+
+    def __post_init__(self) -> None:
+        self.root = local_root(self.root)
+
+    def open(self, *, read_only: bool = False) -> Store:
+        """Open the store without a thread of its own."""
+        return open_store(
+            self.root,
+            config=self.config,
+            read_only=read_only,
+            background=False,
+            files=self.files,
+            clock=self.clock,
+        )
+
+    def read(self) -> StoreState:
+        """Return what the store holds, or raise `HandoverRefused` for what no single broker can have."""
+        files, root = self.files, self.root
+        with translated(f"{root} cannot be read"):
+            kinds = check_root(files, root, create=False)
+            topics = Topics(root, files=files, clock=self.clock, defaults=self.config, read_only=True)
+            found = [topic for topic in topics.all() if topic.name != CLUSTER_METADATA.topic]
+            states = tuple(_topic_state(files, root, topic, topics.config_of(topic)) for topic in found)
+        return StoreState(root=root, topics=states, kinds=kinds)
+
+    def bring_up_to_date(self, partitions: Iterable[TopicPartition]) -> None:
+        """Open the store and these partitions, and close them: each is whole then, and has a checkpoint of its own.
+
+        Retention and compaction are left to whoever writes the store next.
+        """
+        with self.open() as store:
+            for partition in partitions:
+                with store.writer(*partition):
+                    pass
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Bring the store up to date, and hold it alone: no broker, no other store, and no writer of a partition."""
+        self.bring_up_to_date(each.partition for each in self.read().unclean)
+        partitions = [each.partition for each in self.read().partitions]
+        with locked_root(self.files, self.root), locked_partitions(self.files, self.clock, self.root, partitions):
+            yield
 
 
 def _topic_state(files: Files, root: str, topic: Topic, config: LogConfig) -> TopicState:
@@ -182,26 +234,6 @@ def _partition_state(files: Files, root: str, topic: Topic, number: int) -> Part
     )
 
 
-def settle(root: str, *, config: LogConfig, files: Files, clock: Clock) -> None:
-    """Open a store and close it, so that every partition is whole and every interrupted change finished.
-
-    Retention and compaction are left to whoever writes the store next.
-    """
-    with Store(root, config=config, background=False, files=files, clock=clock) as store:
-        for each in read_store(root, config=config, files=files, clock=clock).unclean:
-            with store.writer(*each.partition):
-                pass
-
-
-@contextlib.contextmanager
-def held(files: Files, clock: Clock, state: StoreState) -> Iterator[None]:
-    """Hold a store alone: no broker, no other store, and no writer of a single partition."""
-    with lock_root(files, state.root):
-        partitions = [each.partition for each in state.partitions]
-        with locked_partitions(files, clock, state.root, partitions):
-            yield
-
-
 def check_no_broker(files: Files, root: str) -> None:
     """Refuse a directory whose broker runs. Nothing is written: a broker that stops removes its lock file."""
     try:
@@ -213,7 +245,7 @@ def check_no_broker(files: Files, root: str) -> None:
 
 
 @contextlib.contextmanager
-def lock_root(files: Files, root: str) -> Iterator[None]:
+def locked_root(files: Files, root: str) -> Iterator[None]:
     """Hold the file that a broker locks as a broker does: alone."""
     try:
         lock = Lock(files, files.lock_as_broker(f"{root}/{names.LOCK}"))
@@ -227,15 +259,6 @@ def lock_root(files: Files, root: str) -> Iterator[None]:
         yield
     finally:
         lock.close()
-
-
-def check_clean(state: StoreState) -> None:
-    """Refuse a store that another process has written since it was settled."""
-    if state.unclean:
-        raise HandoverRefused(
-            f"{state.unclean[0].partition} was written by another process meanwhile. Close the store there, then run "
-            "this again"
-        )
 
 
 def update_root_offsets(files: Files, root: str, partitions: Sequence[PartitionState]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -64,18 +63,6 @@ def server_properties(root: str, *, node_id: int, listener: Listener, offsets_pa
     if offsets_partitions is not None:
         words["offsets.topic.num.partitions"] = str(offsets_partitions)
     return [f"{word}={_escaped(value)}" for word, value in words.items()]
-
-
-def create_command(
-    topic: str, *, partitions: int, settings: Iterable[tuple[str, str]], bootstrap: str = "HOST:PORT"
-) -> str:
-    """Return the command that creates a topic in a cluster."""
-    words = [
-        f"bin/kafka-topics.sh --bootstrap-server {bootstrap} --create --topic {topic}",
-        f"--partitions {partitions} --replication-factor 1",
-        *(f"--config {word}={value}" for word, value in settings),
-    ]
-    return " ".join(words)
 
 
 def _escaped(value: str) -> str:

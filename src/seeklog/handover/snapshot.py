@@ -18,7 +18,7 @@ from typing import Final
 
 from seeklog.errors import CorruptionError
 from seeklog.handover.metadata import FeatureLevel, MetadataRecord, Written, decode_metadata, encode_metadata
-from seeklog.record.batch import Batch, decode_records, encode_batch, split_batches
+from seeklog.record.batch import decode_records, encode_batch, split_batches
 from seeklog.record.record import Record
 
 _HEADER_KEY: Final = struct.pack(">hh", 0, 3)
@@ -27,37 +27,28 @@ _FOOTER_VALUE: Final = struct.pack(">hb", 0, 0)
 # A batch of metadata may have 8 MiB; a record of ours is at most a few hundred bytes.
 RECORDS_PER_BATCH: Final = 1000
 
-FEATURE_LEVELS: Final[dict[str, tuple[tuple[str, int], ...]]] = {
-    # What `StorageTool version-mapping` says of each version, in the order in which `StorageTool format` writes it.
-    "4.0": (("metadata.version", 25), ("group.version", 1), ("transaction.version", 2)),
-    "4.1": (
-        ("metadata.version", 27),
-        ("eligible.leader.replicas.version", 1),
-        ("group.version", 1),
-        ("transaction.version", 2),
-    ),
-    "4.2": (
-        ("metadata.version", 29),
-        ("eligible.leader.replicas.version", 1),
-        ("group.version", 1),
-        ("share.version", 1),
-        ("streams.version", 1),
-        ("transaction.version", 2),
-    ),
-    "4.3": (
-        ("metadata.version", 30),
-        ("eligible.leader.replicas.version", 1),
-        ("group.version", 1),
-        ("share.version", 1),
-        ("streams.version", 1),
-        ("transaction.version", 2),
-    ),
+# What `StorageTool version-mapping` says of each version, in the order in which `StorageTool format` writes it.
+_FEATURES: Final = (
+    "metadata.version",
+    "eligible.leader.replicas.version",
+    "group.version",
+    "share.version",
+    "streams.version",
+    "transaction.version",
+)
+FEATURE_LEVELS: Final = {
+    "4.0": (25, 0, 1, 0, 0, 2),
+    "4.1": (27, 1, 1, 0, 0, 2),
+    "4.2": (29, 1, 1, 1, 1, 2),
+    "4.3": (30, 1, 1, 1, 1, 2),
 }
+"""The levels of these features in each version of Kafka; 0: it does not have the feature."""
 
 
 def feature_records(kafka_version: str) -> list[FeatureLevel]:
     """Return the features of a new cluster of a version of Kafka."""
-    return [FeatureLevel(name=name, level=level) for name, level in FEATURE_LEVELS[kafka_version]]
+    levels = zip(_FEATURES, FEATURE_LEVELS[kafka_version], strict=True)
+    return [FeatureLevel(name=name, level=level) for name, level in levels if level]
 
 
 def encode_snapshot(values: Sequence[bytes], *, now_ms: int) -> bytes:
@@ -84,7 +75,11 @@ def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
     try:
         batches = list(split_batches(data))
         size = sum(batch.header.size for batch in batches)
-        if size != len(data) or len(batches) < 2 or not _is_control(batches[0]) or not _is_control(batches[-1]):
+        if (
+            size != len(data)
+            or len(batches) < 2
+            or not all(batch.header.is_control for batch in (batches[0], batches[-1]))
+        ):
             raise CorruptionError(f"a snapshot of {len(data)} bytes does not end with its footer", position=size)
         return [
             record
@@ -94,7 +89,3 @@ def decode_snapshot(data: bytes, *, path: str) -> list[MetadataRecord]:
         ]
     except CorruptionError as error:
         raise error.located(path) from error
-
-
-def _is_control(batch: Batch) -> bool:
-    return batch.header.is_control

@@ -299,14 +299,16 @@ class Partition:
     def give_back(self) -> None:
         """Make everything durable and let others write the log, until `borrow`. It stays open."""
         with self._sync_lock:
-            self.check_usable()
+            with self._lock:
+                self.check_usable()
+                # No append gets in between the sync and the note.
+                self._refusal = LogClosed(f"{self.directory} was given back: others may write it")
             self._sync(checkpoints=False)
             if not self._rolled:
-                with self._lock:
-                    self._refusal = LogClosed(f"{self.directory} was given back: others may write it")
-                    self.is_given_back = True
-                    release(self._lock_handle, base_offset=self._active.base_offset, size=self._active.size)
+                self.is_given_back = True
+                release(self._lock_handle, base_offset=self._active.base_offset, size=self._active.size)
                 return
+            self._refusal = None
         # There was no room for a seal. Another writer could not know that it is missing.
         self.close()
 
@@ -321,7 +323,7 @@ class Partition:
             try:
                 left = self._lock_handle.retake()
                 goes_on = is_own(left, self._lock_handle) or self._take_in(note_in(left))
-            except (FileNotFoundError, CorruptionError):
+            except (OSError, CorruptionError):
                 goes_on = False
             self.is_given_back = False
             if goes_on:

@@ -654,7 +654,7 @@ class ActiveSegment(Segment):
         if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
             return None
         # The other writer's entries are in the files, and need not be those of the tables here.
-        self._has_indexes = self._has_indexes and not missing
+        self._has_indexes = False
         return data
 
     def write_indexes(self) -> None:

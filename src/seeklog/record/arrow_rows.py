@@ -1,6 +1,7 @@
 """Rows of Arrow arrays, read where they lie and encoded as batches."""
 
 import cython
+from cython import Py_ssize_t, bint, longlong, p_uchar, uint
 from cython.cimports.seeklog.record.encode import finish_batch
 from cython.cimports.seeklog.record.key_hash import murmur2_at
 from cython.cimports.seeklog.record.layout import HEADER_SIZE, INT32_MAX, NO_TIMESTAMP
@@ -29,62 +30,77 @@ from seeklog.record.codec import compress
 
 
 @cython.cfunc
-def check_view(
-    what: str, view: object, width: cython.longlong, rows: cython.Py_ssize_t, offset: cython.Py_ssize_t
-) -> cython.int:
+def check_view(what: str, view: object, width: longlong, rows: Py_ssize_t, offset: Py_ssize_t) -> cython.int:
     """Refuse a buffer that does not hold `rows` items of `width` bits behind `offset`."""
-    size: cython.longlong = len(view)
+    size: longlong = len(view)
     if rows < 0 or offset < 0 or rows > 8 * size // width or offset > 8 * size // width - rows:
         raise InvalidRecord(f"{size:,} bytes of {what} hold no {rows:,} rows from row {offset:,}; validate the array")
     return 0
 
 
-@cython.final
 @cython.cclass
-class ArrowBytes:
-    """An Arrow array of byte strings or text, read where it lies.
+class ArrowColumn:
+    """Rows of an Arrow array, some of them null. `offset` is the array's own: its first row in the buffers.
 
-    `offset` is the array's own: its first row in the buffers. Ends are int64 if `wide`, else int32. A buffer may be
-    None where Arrow leaves it out.
+    The buffers are read where they lie. One may be None where Arrow leaves it out.
     """
 
-    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    _views: tuple
-    _valid: cython.p_uchar
-    _ends: cython.p_uchar
-    _data: cython.p_uchar
-    _size: cython.longlong
-    _offset: cython.Py_ssize_t
-    _wide: cython.bint
-    _has_nulls: cython.bint
+    rows = cython.declare(Py_ssize_t, visibility="readonly")
+    _offset: Py_ssize_t
+    _view: object
+    _valid: p_uchar
+    _has_nulls: bint
 
-    def __init__(self, rows: cython.Py_ssize_t, *, offset: cython.Py_ssize_t, wide: cython.bint, valid, ends, data):
-        valid_view, ends_view, data_view = view_of(valid), view_of(ends), view_of(data)
+    def __init__(self, rows: Py_ssize_t, *, offset: Py_ssize_t, valid):
+        self._view = view_of(valid)
+        if valid is not None:
+            check_view("validity", self._view, 1, rows, offset)
+        self.rows = rows
+        self._offset = offset
+        self._valid = view_pointer(self._view)
+        self._has_nulls = valid is not None
+
+    @cython.final
+    @cython.cfunc
+    @cython.inline
+    @cython.exceptval(check=False)
+    def is_null(self, row: Py_ssize_t) -> bint:
+        return self._has_nulls and not bit_at(self._valid, self._offset + row)
+
+
+@cython.final
+@cython.cclass
+class ArrowBytes(ArrowColumn):
+    """Byte strings or text. Ends are int64 if `wide`, else int32."""
+
+    _views: tuple
+    _ends: p_uchar
+    _data: p_uchar
+    _size: longlong
+    _wide: bint
+
+    def __init__(self, rows: Py_ssize_t, *, offset: Py_ssize_t, wide: bint, valid, ends, data):
+        ArrowColumn.__init__(self, rows, offset=offset, valid=valid)
+        ends_view, data_view = view_of(ends), view_of(data)
         if rows:
             # One end more than there are rows; an array without rows may have none.
             check_view("ends", ends_view, 64 if wide else 32, rows + 1, offset)
-        if valid is not None:
-            check_view("validity", valid_view, 1, rows, offset)
-        self.rows = rows
-        self._views = (valid_view, ends_view, data_view)
-        self._valid = view_pointer(valid_view)
+        self._views = (ends_view, data_view)
         self._ends = view_pointer(ends_view)
         self._data = view_pointer(data_view)
         self._size = len(data_view)
-        self._offset = offset
         self._wide = wide
-        self._has_nulls = valid is not None
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def find(self, row: cython.Py_ssize_t) -> tuple[cython.longlong, cython.longlong]:
+    def find(self, row: Py_ssize_t) -> tuple[longlong, longlong]:
         """Return where a row's bytes start and how many they are: -1 for null, -2 if they cannot be."""
-        start: cython.longlong
-        end: cython.longlong
-        row += self._offset
-        if self._has_nulls and not bit_at(self._valid, row):
+        start: longlong
+        end: longlong
+        if self.is_null(row):
             return 0, -1
+        row += self._offset
         if self._wide:
             start = get_i64(self._ends, row)
             end = get_i64(self._ends, row + 1)
@@ -98,40 +114,24 @@ class ArrowBytes:
 
 @cython.final
 @cython.cclass
-class ArrowInts:
-    """An Arrow array of whole numbers or times, read where it lies: int64 if `wide`, else int32."""
+class ArrowInts(ArrowColumn):
+    """Whole numbers or times: int64 if `wide`, else int32."""
 
-    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
-    _views: tuple
-    _valid: cython.p_uchar
-    _data: cython.p_uchar
-    _offset: cython.Py_ssize_t
-    _wide: cython.bint
-    _has_nulls: cython.bint
+    _data_view: object
+    _data: p_uchar
+    _wide: bint
 
-    def __init__(self, rows: cython.Py_ssize_t, *, offset: cython.Py_ssize_t, wide: cython.bint, valid, data):
-        valid_view, data_view = view_of(valid), view_of(data)
-        check_view("numbers", data_view, 64 if wide else 32, rows, offset)
-        if valid is not None:
-            check_view("validity", valid_view, 1, rows, offset)
-        self.rows = rows
-        self._views = (valid_view, data_view)
-        self._valid = view_pointer(valid_view)
-        self._data = view_pointer(data_view)
-        self._offset = offset
+    def __init__(self, rows: Py_ssize_t, *, offset: Py_ssize_t, wide: bint, valid, data):
+        ArrowColumn.__init__(self, rows, offset=offset, valid=valid)
+        self._data_view = view_of(data)
+        check_view("numbers", self._data_view, 64 if wide else 32, rows, offset)
+        self._data = view_pointer(self._data_view)
         self._wide = wide
-        self._has_nulls = valid is not None
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def is_null(self, row: cython.Py_ssize_t) -> cython.bint:
-        return self._has_nulls and not bit_at(self._valid, self._offset + row)
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def number(self, row: cython.Py_ssize_t) -> cython.longlong:
+    def number(self, row: Py_ssize_t) -> longlong:
         if self._wide:
             return get_i64(self._data, self._offset + row)
         return get_i32(self._data, self._offset + row)
@@ -145,24 +145,21 @@ class ArrowHeaders:
     `keys` and `values` are those of all the structs; `pair_valid` says from `pair_offset` on which structs are null.
     """
 
-    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    rows = cython.declare(Py_ssize_t, visibility="readonly")
     _lists: ArrowBytes
     _keys: ArrowBytes
     _values: ArrowBytes
-    _pair_view: object
-    _pair_valid: cython.p_uchar
-    _pair_offset: cython.Py_ssize_t
-    _has_null_pairs: cython.bint
+    _pairs: ArrowColumn
 
     def __init__(
         self,
-        rows: cython.Py_ssize_t,
+        rows: Py_ssize_t,
         *,
-        offset: cython.Py_ssize_t,
-        wide: cython.bint,
+        offset: Py_ssize_t,
+        wide: bint,
         valid,
         ends,
-        pair_offset: cython.Py_ssize_t,
+        pair_offset: Py_ssize_t,
         pair_valid,
         keys: ArrowBytes,
         values: ArrowBytes,
@@ -172,33 +169,26 @@ class ArrowHeaders:
         # A list's ends are laid out as those of byte strings are; what lies between them here is pairs.
         self._lists = ArrowBytes(rows, offset=offset, wide=wide, valid=valid, ends=ends, data=None)
         self._lists._size = keys.rows
-        self._pair_view = view_of(pair_valid)
-        if pair_valid is not None:
-            check_view("validity", self._pair_view, 1, keys.rows, pair_offset)
+        self._pairs = ArrowColumn(keys.rows, offset=pair_offset, valid=pair_valid)
         self.rows = rows
         self._keys = keys
         self._values = values
-        self._pair_valid = view_pointer(self._pair_view)
-        self._pair_offset = pair_offset
-        self._has_null_pairs = pair_valid is not None
 
     @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def measure(self, row: cython.Py_ssize_t) -> cython.longlong:
+    def measure(self, row: Py_ssize_t) -> longlong:
         """Return the encoded size of a row's headers with their count, or refuse them."""
-        first: cython.longlong
-        count: cython.longlong
-        size: cython.longlong
-        total: cython.longlong
-        pair: cython.longlong
+        first: longlong
+        count: longlong
+        size: longlong
+        pair: longlong
         first, count = self._lists.find(row)
         if count == -2:
             raise outside("headers", row)
         if count <= 0:
             return 1
-        total = varint_size(count)
+        total: longlong = varint_size(count)
         for pair in range(first, first + count):
-            if self._has_null_pairs and not bit_at(self._pair_valid, self._pair_offset + pair):
+            if self._pairs.is_null(pair):
                 raise InvalidRecord(f"row {row}: a header is null; leave it out of the list")
             _, size = self._keys.find(pair)
             if size == -1:
@@ -216,13 +206,13 @@ class ArrowHeaders:
 
     @cython.cfunc
     @cython.exceptval(check=False)
-    def store(self, p: cython.p_uchar, at: cython.Py_ssize_t, row: cython.Py_ssize_t) -> cython.Py_ssize_t:
+    def store(self, p: p_uchar, at: Py_ssize_t, row: Py_ssize_t) -> Py_ssize_t:
         """Store the headers of a row that `measure` has passed; return the place behind them."""
-        first: cython.longlong
-        count: cython.longlong
-        start: cython.longlong
-        size: cython.longlong
-        pair: cython.longlong
+        first: longlong
+        count: longlong
+        start: longlong
+        size: longlong
+        pair: longlong
         first, count = self._lists.find(row)
         if count <= 0:
             p[at] = 0
@@ -237,7 +227,7 @@ class ArrowHeaders:
 
 
 @cython.cfunc
-def outside(what: str, row: cython.longlong):
+def outside(what: str, row: longlong):
     return InvalidRecord(f"row {row}: the bytes of its {what} lie outside of their buffer; validate the array")
 
 
@@ -245,24 +235,24 @@ def outside(what: str, row: cython.longlong):
 @cython.inline
 @cython.exceptval(check=False)
 def store_bytes(
-    p: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    source: cython.p_uchar,
-    start: cython.longlong,
-    size: cython.longlong,
-) -> cython.Py_ssize_t:
+    p: p_uchar,
+    at: Py_ssize_t,
+    source: p_uchar,
+    start: longlong,
+    size: longlong,
+) -> Py_ssize_t:
     """Store a key or value behind its length; -1 alone if that is the size."""
     at = store_varint(p, at, size)
     if size <= 0:
         return at
     copy(p, at, source, start, size)
-    return at + cython.cast(cython.Py_ssize_t, size)
+    return at + cython.cast(Py_ssize_t, size)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def floor_thousandth(value: cython.longlong) -> cython.longlong:
+def floor_thousandth(value: longlong) -> longlong:
     """A thousandth, rounded down: C rounds towards zero."""
     return value // 1000 if value >= 0 else -1 - (-1 - value) // 1000
 
@@ -275,22 +265,22 @@ class ArrowRows:
     Times are in microseconds if `micros`, else in milliseconds.
     """
 
-    rows = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    rows = cython.declare(Py_ssize_t, visibility="readonly")
     _key: ArrowBytes
     _value: ArrowBytes
     _timestamp: ArrowInts
     _headers: ArrowHeaders
-    _micros: cython.bint
+    _micros: bint
 
     def __init__(
         self,
-        rows: cython.Py_ssize_t,
+        rows: Py_ssize_t,
         *,
         key: ArrowBytes | None = None,
         value: ArrowBytes | None = None,
         timestamp: ArrowInts | None = None,
         headers: ArrowHeaders | None = None,
-        micros: cython.bint = False,
+        micros: bint = False,
     ):
         for name, column in (("key", key), ("value", value), ("timestamp", timestamp), ("headers", headers)):
             if column is not None and column.rows != rows:
@@ -305,12 +295,12 @@ class ArrowRows:
     def encode(
         self,
         selection: ArrowInts | None,
-        start: cython.Py_ssize_t,
-        stop: cython.Py_ssize_t,
-        now_ms: cython.longlong,
+        start: Py_ssize_t,
+        stop: Py_ssize_t,
+        now_ms: longlong,
         codec: cython.int,
-        batch_bytes: cython.longlong,
-        limit: cython.longlong,
+        batch_bytes: longlong,
+        limit: longlong,
     ):
         """Encode rows as one batch: as many as fit in `batch_bytes` before compression, or one that does not.
 
@@ -321,36 +311,32 @@ class ArrowRows:
         value: ArrowBytes = self._value
         timestamps: ArrowInts = self._timestamp
         headers: ArrowHeaders = self._headers
-        has_key: cython.bint = key is not None
-        has_value: cython.bint = value is not None
-        has_timestamp: cython.bint = timestamps is not None
-        has_headers: cython.bint = headers is not None
-        keys: cython.p_uchar = key._data if has_key else pointer(b"")
-        values: cython.p_uchar = value._data if has_value else pointer(b"")
-        key_at: cython.longlong = 0
-        key_size: cython.longlong = -1
-        value_at: cython.longlong = 0
-        value_size: cython.longlong = -1
-        header_size: cython.longlong = 1
-        timestamp: cython.longlong = now_ms
-        base_timestamp: cython.longlong = now_ms
-        max_timestamp: cython.longlong = NO_TIMESTAMP
-        delta: cython.longlong
-        body: cython.longlong
-        size: cython.longlong
-        row: cython.longlong
-        place: cython.Py_ssize_t = start
-        count: cython.longlong = 0
-        used: cython.Py_ssize_t = HEADER_SIZE
+        has_key: bint = key is not None
+        has_value: bint = value is not None
+        has_timestamp: bint = timestamps is not None
+        has_headers: bint = headers is not None
+        keys: p_uchar = key._data if has_key else pointer(b"")
+        values: p_uchar = value._data if has_value else pointer(b"")
+        key_at: longlong = 0
+        key_size: longlong = -1
+        value_at: longlong = 0
+        value_size: longlong = -1
+        header_size: longlong = 1
+        timestamp: longlong = now_ms
+        base_timestamp: longlong = now_ms
+        max_timestamp: longlong = NO_TIMESTAMP
+        place: Py_ssize_t = start
+        count: longlong = 0
+        used: Py_ssize_t = HEADER_SIZE
         batch_bytes = min(batch_bytes, limit + HEADER_SIZE)
         # The room is reused by one call after the other: the allocator hands out the same again.
-        room: cython.Py_ssize_t = HEADER_SIZE + min(max(batch_bytes, 0), 1 << 16)
+        room: Py_ssize_t = HEADER_SIZE + min(max(batch_bytes, 0), 1 << 16)
         scratch: bytearray = new_buffer(room)
-        p: cython.p_uchar = buffer_pointer(scratch)
+        p: p_uchar = buffer_pointer(scratch)
         if start < 0 or start >= stop or stop > (self.rows if selection is None else selection.rows):
             raise InvalidRecord(f"no rows from {start} to {stop}")
         while place < stop:
-            row = place if selection is None else selection.number(place)
+            row: longlong = place if selection is None else selection.number(place)
             if row < 0 or row >= self.rows:
                 raise InvalidRecord(f"row {row} is selected; there are {self.rows:,}")
             if has_key:
@@ -376,8 +362,8 @@ class ArrowRows:
                         )
             if count == 0:
                 base_timestamp = timestamp
-            delta = wrapped(timestamp - base_timestamp)
-            body = (
+            delta: longlong = wrapped(timestamp - base_timestamp)
+            body: longlong = (
                 1
                 + varint_size(delta)
                 + varint_size(count)
@@ -385,7 +371,7 @@ class ArrowRows:
                 + (1 if value_size < 0 else varint_size(value_size) + value_size)
                 + header_size
             )
-            size = varint_size(body) + body
+            size: longlong = varint_size(body) + body
             if size > batch_bytes - used:
                 if count:
                     break
@@ -429,16 +415,16 @@ class ArrowRows:
         )
 
 
-def partitions_of(keys: ArrowBytes, count: cython.longlong):
+def partitions_of(keys: ArrowBytes, count: longlong):
     """Return the partition, of `count`, that Kafka's default partitioner gives each key: int32, -1 for null."""
-    row: cython.Py_ssize_t
-    at: cython.longlong
-    size: cython.longlong
-    hashed: cython.uint
+    row: Py_ssize_t
+    at: longlong
+    size: longlong
+    hashed: uint
     if count < 1 or count > INT32_MAX:
         raise ValueError(f"a topic of {count} partitions")
     out: bytearray = new_buffer(4 * keys.rows)
-    p: cython.p_uchar = buffer_pointer(out)
+    p: p_uchar = buffer_pointer(out)
     for row in range(keys.rows):
         at, size = keys.find(row)
         if size == -2:
@@ -446,26 +432,26 @@ def partitions_of(keys: ArrowBytes, count: cython.longlong):
         if size < 0:
             put_i32(p, row, -1)
         else:
-            hashed = cython.cast(cython.uint, murmur2_at(keys._data, at, size) & 0x7FFFFFFF)
-            put_i32(p, row, hashed % cython.cast(cython.uint, count))
+            hashed = cython.cast(uint, murmur2_at(keys._data, at, size) & 0x7FFFFFFF)
+            put_i32(p, row, hashed % cython.cast(uint, count))
     return out
 
 
-def group_rows(partitions: ArrowInts, count: cython.Py_ssize_t):
+def group_rows(partitions: ArrowInts, count: Py_ssize_t):
     """Return (row numbers, starts): the int32 rows of each of `count` partitions, ascending, one behind the other.
 
     Those of a partition stand in [starts[partition], starts[partition + 1]).
     """
-    rows: cython.Py_ssize_t = partitions.rows
-    row: cython.Py_ssize_t
-    partition: cython.longlong
+    rows: Py_ssize_t = partitions.rows
+    row: Py_ssize_t
+    partition: longlong
     if count < 1 or count > INT32_MAX or rows > INT32_MAX:
         raise ValueError(f"{rows} rows of {count} partitions")
     # Counted one place up, so that the sums are starts; then each start moves up to be the end.
     ends: bytearray = bytearray(8 * (count + 1))
     out: bytearray = new_buffer(4 * rows)
-    e: cython.p_uchar = buffer_pointer(ends)
-    p: cython.p_uchar = buffer_pointer(out)
+    e: p_uchar = buffer_pointer(ends)
+    p: p_uchar = buffer_pointer(out)
     for row in range(rows):
         partition = partitions.number(row)
         if partitions.is_null(row) or partition < 0 or partition >= count:

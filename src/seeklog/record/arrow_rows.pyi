@@ -1,12 +1,13 @@
 from mmap import mmap
-from typing import final
+from typing import Final, final
 
 _Buffer = bytes | bytearray | memoryview | mmap
 
+class ArrowColumn:
+    rows: Final[int]
+
 @final
-class ArrowBytes:
-    @property
-    def rows(self) -> int: ...
+class ArrowBytes(ArrowColumn):
     def __init__(
         self,
         rows: int,
@@ -19,15 +20,12 @@ class ArrowBytes:
     ) -> None: ...
 
 @final
-class ArrowInts:
-    @property
-    def rows(self) -> int: ...
+class ArrowInts(ArrowColumn):
     def __init__(self, rows: int, *, offset: int, wide: bool, valid: _Buffer | None, data: _Buffer | None) -> None: ...
 
 @final
 class ArrowHeaders:
-    @property
-    def rows(self) -> int: ...
+    rows: Final[int]
     def __init__(
         self,
         rows: int,
@@ -44,8 +42,7 @@ class ArrowHeaders:
 
 @final
 class ArrowRows:
-    @property
-    def rows(self) -> int: ...
+    rows: Final[int]
     def __init__(
         self,
         rows: int,

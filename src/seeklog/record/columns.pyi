@@ -2,10 +2,6 @@ from collections.abc import Sequence
 from typing import Any, final
 
 @final
-class BytesColumn:
-    def __init__(self, rows: int, data_bytes: int) -> None: ...
-
-@final
 class Columns:
     @property
     def rows(self) -> int: ...
@@ -18,8 +14,6 @@ class Columns:
         limit: int,
         timestamp_scale: int,
     ) -> None: ...
-    def allocate(self, rows: int, data_bytes: int) -> None: ...
-    def make_room(self, count: int, size: int) -> bool: ...
     def add(
         self,
         data: bytes,

@@ -1,29 +1,46 @@
 cimport cython
-from seeklog.record.layout cimport Place
+from seeklog.record.layout cimport GROUP, Place
 
 @cython.final
 cdef class RecordCursor:
+    # The batch that `next_batch` has found: bytes [at, at + size) of `data`.
+    cdef bytes data
+    cdef unsigned char *header
+    cdef Py_ssize_t at
+    cdef Py_ssize_t size
+    cdef long long position
+    cdef long long base_offset
+    cdef long long last_offset
+    cdef int attributes
+    # Where the batches before it end.
+    cdef long long next_offset
+    # Its records, when it is open: `body` is decompressed, and all places are in it.
     cdef bytes body
     cdef unsigned char *p
-    # Bytes of all records, and how many records the header claims.
-    cdef Py_ssize_t size
+    cdef Py_ssize_t body_size
     cdef long long count
-    # The number of the next record.
-    cdef long long index
     cdef bint more
-    cdef long long position
+    # The number of the next record, and the records that `fill` has parsed before it.
+    cdef long long index
+    cdef Place places[GROUP]
+    cdef long long _origin
+    cdef bint _contiguous
     cdef Py_ssize_t _begin
-    cdef Py_ssize_t _at
+    cdef Py_ssize_t _next
     cdef Py_ssize_t _end
     cdef long long _previous_delta
-    cdef long long _base_offset
-    cdef long long _last_delta
-    cdef long long _base_timestamp
-    cdef long long _append_time
-    cdef bint _has_append_time
-    cdef int open(self, bytes data, Py_ssize_t at, Py_ssize_t size, long long position, Py_ssize_t limit) except -1
+    cdef int begin(
+        self, bytes data, Py_ssize_t at, long long origin, long long next_offset, bint contiguous
+    ) except -1
+    cdef bint next_batch(self) except -1
+    cdef int check(self) except -1
+    cdef int check_crc(self) except -1
+    cdef void advance(self) noexcept
+    cdef int skip(self) except -1
+    cdef int open(self, Py_ssize_t limit) except -1
+    cdef bytes decompressed(self, int codec, Py_ssize_t limit)
     cdef void rewind(self) noexcept
-    cdef Py_ssize_t fill(self, Place *places, Py_ssize_t room, long long start, long long stop) except -1
     cdef int release(self) except -1
+    cdef Py_ssize_t fill(self, Py_ssize_t room, long long start, long long stop) except -1
 
 cdef object record_error(object what, long long index, long long position)

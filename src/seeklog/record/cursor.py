@@ -1,4 +1,4 @@
-"""The one walk over the records of a batch, with every check of them.
+"""The one walk over batches and their records, with every check of them.
 
 A record is, all varints zigzag:
 
@@ -8,27 +8,19 @@ A record is, all varints zigzag:
 
 The invariant: what `RecordCursor.places` says lies inside `RecordCursor.body`, and every record there has passed all
 checks: its lengths and headers fill exactly its bytes, offsets ascend within the batch, and its timestamp can be one.
+
+The C types stand in `cursor.pxd`.
 """
 
 import cython
-from cython.cimports.seeklog.record.layout import (
-    ATTRIBUTES_LOW,
-    BASE_OFFSET,
-    BASE_TIMESTAMP,
-    CODEC_MASK,
-    CONTROL,
-    HEADER_SIZE,
-    LAST_OFFSET_DELTA,
-    LOG_APPEND_TIME,
-    MAX_TIMESTAMP,
-    RECORD_COUNT,
-    RECORD_SIZE_MIN,
-    Place,
-)
-from cython.cimports.seeklog.record.primitives import load_i32, load_i64, load_varint, pointer, wrapped
+from cython import Py_ssize_t, bint, longlong, p_uchar
+from cython.cimports.seeklog.record import batch_header, layout
+from cython.cimports.seeklog.record.layout import Place
+from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i64, load_varint, pointer, wrapped
 
 from seeklog.errors import CorruptBatch, CorruptionError
 from seeklog.record.codec import decompress
+from seeklog.record.layout import new_places
 
 # What may be wrong with a record: numbers into `_FAULTS`.
 _LENGTH = cython.declare(cython.int, 1)
@@ -58,103 +50,128 @@ _FAULTS = (
 )
 
 
-@cython.freelist(8)
 @cython.final
 @cython.cclass
 class RecordCursor:
-    """Walks one batch after the other: `open` it, then `fill` until that returns 0.
+    """Walks consecutive batches: `begin`, then `next_batch` and `advance` until there is no next one.
 
-    The caller has checked the batch's header, and brings a table of `GROUP` places to fill. What stands there points
-    into `body`, by `p`, until the next `open`.
+    Nothing of a batch is proven before `check`, except what `next_batch` looks at: its size and its offsets. The
+    records of one are parsed by `open`, and `fill` while there are `more`.
     """
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def open(
-        self,
-        data: bytes,
-        at: cython.Py_ssize_t,
-        size: cython.Py_ssize_t,
-        position: cython.longlong,
-        limit: cython.Py_ssize_t,
-    ) -> cython.int:
-        """Begin a batch. Its records are decompressed to at most `limit` bytes; errors name `position`."""
-        header: cython.p_uchar = pointer(data)
-        attributes: cython.int = header[at + ATTRIBUTES_LOW]
-        self.position = position
-        self._base_offset = load_i64(header, at + BASE_OFFSET)
-        self._last_delta = load_i32(header, at + LAST_OFFSET_DELTA)
-        self._base_timestamp = load_i64(header, at + BASE_TIMESTAMP)
-        self._append_time = load_i64(header, at + MAX_TIMESTAMP)
-        self._has_append_time = (attributes & LOG_APPEND_TIME) != 0
-        self.count = load_i32(header, at + RECORD_COUNT)
-        if attributes & CODEC_MASK:
-            self.body = decompressed(data, at, size, attributes & CODEC_MASK, position, limit)
+    def begin(self, data, at, origin, next_offset, contiguous):
+        """Stand before the batch at `at`. Errors name positions in the file, where `data` starts at `origin`."""
+        self.data = data
+        self.header = pointer(data)
+        self.at = at
+        self.next_offset = next_offset
+        self._origin = origin
+        self._contiguous = contiguous
+        if not cython.compiled:
+            self.places = new_places()
+        return 0
+
+    def next_batch(self):
+        """Find the next batch; tell whether it is all there.
+
+        Raises if no batch can start so, or if it starts below `next_offset`, or not exactly there if `contiguous`.
+        """
+        p: p_uchar = self.header
+        at: Py_ssize_t = self.at
+        self.position = self._origin + at
+        self.size = batch_header.next_batch(p, at, len(self.data), self.next_offset, self._contiguous, self.position)
+        if self.size == 0:
+            return False
+        self.base_offset = load_i64(p, at + layout.BASE_OFFSET)
+        self.last_offset = self.base_offset + load_i32(p, at + layout.LAST_OFFSET_DELTA)
+        self.attributes = load_i16(p, at + layout.ATTRIBUTES)
+        return True
+
+    def check(self):
+        """Check the CRC of the batch, and that its counts can be true."""
+        return batch_header.check_batch(self.data, self.header, self.at, self.size, self.position)
+
+    def check_crc(self):
+        return batch_header.check_crc(self.data, self.header, self.at, self.size, self.position)
+
+    def advance(self):
+        self.next_offset = self.last_offset + 1
+        self.at += self.size
+
+    def skip(self):
+        """Pass over the batch. Where offsets may have gaps, its CRC alone proves its header."""
+        if not self._contiguous:
+            self.check_crc()
+        self.advance()
+        return 0
+
+    def open(self, limit):
+        """Begin with the records of the batch, which are decompressed to at most `limit` bytes."""
+        codec: cython.int = self.attributes & layout.CODEC_MASK
+        self.count = load_i32(self.header, self.at + layout.RECORD_COUNT)
+        if codec:
+            self.body = self.decompressed(codec, limit)
             self._begin = 0
             self._end = len(self.body)
         else:
-            self.body = data
-            self._begin = at + HEADER_SIZE
-            self._end = at + size
+            self.body = self.data
+            self._begin = self.at + layout.HEADER_SIZE
+            self._end = self.at + self.size
         self.p = pointer(self.body)
-        self.size = self._end - self._begin
+        self.body_size = self._end - self._begin
         # No header proves the count of what is compressed: it is believed only as far as the records can be there.
         # A control batch may have any content: whoever asks for its type gets none.
-        if self.count > self.size // RECORD_SIZE_MIN and not attributes & CONTROL:
-            raise CorruptBatch(f"{self.count} records cannot fit in {self.size} bytes", position=position)
+        if self.count > self.body_size // layout.RECORD_SIZE_MIN and not self.attributes & layout.CONTROL:
+            raise CorruptBatch(f"{self.count} records cannot fit in {self.body_size} bytes", position=self.position)
         self.rewind()
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def rewind(self) -> cython.void:
+    def decompressed(self, codec, limit):
+        try:
+            with memoryview(self.data) as view:
+                return decompress(codec, view[self.at + layout.HEADER_SIZE : self.at + self.size], limit=limit)
+        except CorruptionError as error:
+            raise type(error)(error.reason, position=self.position, advice=error.advice) from error
+
+    def rewind(self):
         """Begin with the first record again."""
-        self._at = self._begin
+        self._next = self._begin
         self.index = 0
         self._previous_delta = -1
         # Also without records there may be bytes left over.
-        self.more = self.count > 0 or self.size > 0
+        self.more = self.count > 0 or self.body_size > 0
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def release(self) -> cython.int:
-        """Forget the batch, so that its bytes may go."""
-        self.body = b""
+    def release(self):
+        """Forget the batches, so that their bytes may go."""
+        self.data = self.body = b""
         self.more = False
         return 0
 
-    @cython.cfunc
-    @cython.exceptval(-1, check=False)
-    def fill(
-        self,
-        places: cython.pointer(Place),
-        room: cython.Py_ssize_t,
-        start: cython.longlong,
-        stop: cython.longlong,
-    ) -> cython.Py_ssize_t:
-        """Parse the next records with offsets in [start, stop) into at most `room` places; return how many.
+    def fill(self, room, start, stop):
+        """Parse the next records with offsets in [start, stop) into at most `room` of the places; return how many.
 
         `more` says whether to call again. Records below `start` are passed over by their length, and nothing is read
         from `stop` on. A damaged record raises when all records before it were handed out.
         """
-        p: cython.p_uchar = self.p
-        at: cython.Py_ssize_t = self._at
-        end: cython.Py_ssize_t = self._end
-        base_offset: cython.longlong = self._base_offset
-        last_delta: cython.longlong = self._last_delta
-        base_timestamp: cython.longlong = self._base_timestamp
-        previous_delta: cython.longlong = self._previous_delta
-        has_append_time: cython.bint = self._has_append_time
-        append_time: cython.longlong = self._append_time
-        index: cython.longlong = self.index
-        count: cython.longlong = self.count
-        filled: cython.Py_ssize_t = 0
+        p: p_uchar = self.p
+        places: cython.pointer(Place) = self.places
+        at: Py_ssize_t = self._next
+        end: Py_ssize_t = self._end
+        base_offset: longlong = self.base_offset
+        last_delta: longlong = self.last_offset - base_offset
+        base_timestamp: longlong = load_i64(self.header, self.at + layout.BASE_TIMESTAMP)
+        append_time: longlong = load_i64(self.header, self.at + layout.MAX_TIMESTAMP)
+        has_append_time: bint = (self.attributes & layout.LOG_APPEND_TIME) != 0
+        previous_delta: longlong = self._previous_delta
+        index: longlong = self.index
+        count: longlong = self.count
+        filled: Py_ssize_t = 0
         fault: cython.int = 0
-        here: cython.Py_ssize_t
-        record_end: cython.Py_ssize_t
-        size: cython.longlong
-        delta: cython.longlong
-        timestamp: cython.longlong
+        here: Py_ssize_t
+        record_end: Py_ssize_t
+        size: longlong
+        delta: longlong
+        timestamp: longlong
         while filled < room and index < count:
             size, here = load_varint(p, at, end)
             if here < 0 or size < 0 or size > end - here:
@@ -163,7 +180,7 @@ class RecordCursor:
             if size == 0:
                 fault = _EMPTY
                 break
-            record_end = here + cython.cast(cython.Py_ssize_t, size)
+            record_end = here + cython.cast(Py_ssize_t, size)
             # One byte of attributes, of which none is used.
             timestamp, here = load_varint(p, here + 1, record_end)
             if here < 0:
@@ -196,7 +213,7 @@ class RecordCursor:
             places[filled].key_at = here
             places[filled].key_size = size
             if size > 0:
-                here += cython.cast(cython.Py_ssize_t, size)
+                here += cython.cast(Py_ssize_t, size)
             size, here = load_varint(p, here, record_end)
             if here < 0 or size < -1 or size > record_end - here:
                 fault = _VALUE
@@ -204,7 +221,7 @@ class RecordCursor:
             places[filled].value_at = here
             places[filled].value_size = size
             if size > 0:
-                here += cython.cast(cython.Py_ssize_t, size)
+                here += cython.cast(Py_ssize_t, size)
             places[filled].headers_at = here
             places[filled].end = record_end
             if not (record_end - here == 1 and p[here] == 0):
@@ -215,7 +232,7 @@ class RecordCursor:
             at = record_end
             index += 1
             filled += 1
-        self._at = at
+        self._next = at
         self._previous_delta = previous_delta
         self.index = index
         if filled == 0:
@@ -230,10 +247,10 @@ class RecordCursor:
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def header_fault(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.int:
+def header_fault(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> cython.int:
     """Return the number of what is wrong with the headers of a record, which must fill its bytes, or 0."""
-    count: cython.longlong
-    size: cython.longlong
+    count: longlong
+    size: longlong
     count, at = load_varint(p, at, end)
     # A header takes at least two bytes: the lengths of its key and of its value.
     if at < 0 or count < 0 or count > (end - at) // 2:
@@ -242,33 +259,15 @@ def header_fault(p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_
         size, at = load_varint(p, at, end)
         if at < 0 or size < 0 or size > end - at:
             return _HEADER_KEY
-        at += cython.cast(cython.Py_ssize_t, size)
+        at += cython.cast(Py_ssize_t, size)
         size, at = load_varint(p, at, end)
         if at < 0 or size < -1 or size > end - at:
             return _HEADER_VALUE
         if size > 0:
-            at += cython.cast(cython.Py_ssize_t, size)
+            at += cython.cast(Py_ssize_t, size)
         count -= 1
     return 0 if at == end else _LEFT_OVER
 
 
-@cython.cfunc
-def record_error(what: object, index: cython.longlong, position: cython.longlong):
+def record_error(what, index, position):
     return CorruptBatch(f"record {index}: {what}", position=position)
-
-
-@cython.cfunc
-def decompressed(
-    data: bytes,
-    at: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    codec: cython.int,
-    position: cython.longlong,
-    limit: cython.Py_ssize_t,
-):
-    """Return the records of a compressed batch."""
-    try:
-        with memoryview(data) as view:
-            return decompress(codec, view[at + HEADER_SIZE : at + size], limit=limit)
-    except CorruptionError as error:
-        raise type(error)(error.reason, position=position, advice=error.advice) from error

@@ -1,36 +1,31 @@
 """Batches decoded to `Record` objects."""
 
 import cython
-from cython.cimports.seeklog.record.batch_header import check_batch, check_crc, next_batch, whole_batch_size
+from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record.cursor import RecordCursor
-from cython.cimports.seeklog.record.layout import (
-    ATTRIBUTES_LOW,
-    BASE_OFFSET,
-    CONTROL,
-    GROUP,
-    INT64_MAX,
-    LAST_OFFSET_DELTA,
-    Place,
-)
-from cython.cimports.seeklog.record.primitives import load_i32, load_i64, load_varint, pointer, slice_bytes
+from cython.cimports.seeklog.record.layout import CONTROL, GROUP, INT64_MAX, Place
+from cython.cimports.seeklog.record.primitives import load_varint, slice_bytes
 from cython.cimports.seeklog.record.record import Record
 
-from seeklog.errors import InvalidRecord
-from seeklog.record.layout import new_places
+from seeklog.errors import CorruptBatch, InvalidRecord
+from seeklog.record.encode import stamp
+
+# What a call leaves for the next one: to make a cursor costs as much as to decode a record.
+_spare_cursor = None
 
 
 def read_records(
     data: bytes,
-    at: cython.Py_ssize_t,
-    origin: cython.longlong,
-    next_offset: cython.longlong,
-    contiguous: cython.bint,
-    start: cython.longlong,
-    stop: cython.longlong,
-    max_records: cython.Py_ssize_t,
-    enough_records: cython.Py_ssize_t,
-    enough_bytes: cython.longlong,
-    limit: cython.Py_ssize_t,
+    at: Py_ssize_t,
+    origin: longlong,
+    next_offset: longlong,
+    contiguous: bint,
+    start: longlong,
+    stop: longlong,
+    max_records: Py_ssize_t,
+    enough_records: Py_ssize_t,
+    enough_bytes: longlong,
+    limit: Py_ssize_t,
     out: list,
     source: object = None,
 ):
@@ -40,54 +35,39 @@ def read_records(
     reached, at the first batch that is not all there, or at `stop`. Every batch decoded has its CRC checked.
     Returns (index and next offset of the first batch not taken, bytes of the batches taken).
     """
-    p: cython.p_uchar = pointer(data)
-    end: cython.Py_ssize_t = len(data)
-    size: cython.Py_ssize_t
-    base: cython.longlong
-    last: cython.longlong
-    taken: cython.longlong = 0
-    cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
-    while at < end and next_offset < stop and len(out) < enough_records and taken < enough_bytes:
-        size = next_batch(p, at, end, next_offset, contiguous, origin + at)
-        if size == 0:
-            break
-        base = load_i64(p, at + BASE_OFFSET)
-        last = base + load_i32(p, at + LAST_OFFSET_DELTA)
-        if last >= start:
-            check_batch(data, p, at, size, origin + at)
-            if base < stop and not p[at + ATTRIBUTES_LOW] & CONTROL:
-                cursor.open(data, at, size, origin + at, limit)
-                decode_batch(cursor, start, stop, max_records, out, source)
-            taken += size
-        elif not contiguous:
-            check_crc(data, p, at, size, origin + at)
-        next_offset = last + 1
-        at += size
-    return at, next_offset, taken
+    global _spare_cursor
+    taken: longlong = 0
+    cursor: RecordCursor = RecordCursor.__new__(RecordCursor) if _spare_cursor is None else _spare_cursor
+    _spare_cursor = None
+    cursor.begin(data, at, origin, next_offset, contiguous)
+    while cursor.next_offset < stop and len(out) < enough_records and taken < enough_bytes and cursor.next_batch():
+        if cursor.last_offset < start:
+            cursor.skip()
+            continue
+        cursor.check()
+        if cursor.base_offset < stop and not cursor.attributes & CONTROL:
+            cursor.open(limit)
+            decode_batch(cursor, start, stop, max_records, out, source)
+        taken += cursor.size
+        cursor.advance()
+    reached = cursor.at, cursor.next_offset, taken
+    cursor.release()
+    _spare_cursor = cursor
+    return reached
 
 
 @cython.cfunc
 def decode_batch(
-    cursor: RecordCursor,
-    start: cython.longlong,
-    stop: cython.longlong,
-    max_records: cython.Py_ssize_t,
-    out: list,
-    source: object,
+    cursor: RecordCursor, start: longlong, stop: longlong, max_records: Py_ssize_t, out: list, source: object
 ) -> cython.int:
     """Add the records of an open batch that lie in [start, stop) to `out`, while it has room."""
     body: bytes = cursor.body
-    p: cython.p_uchar = cursor.p
-    filled: cython.Py_ssize_t
-    number: cython.Py_ssize_t
-    record: Record
-    places: Place[GROUP]
-    if not cython.compiled:
-        places = new_places()
+    p: p_uchar = cursor.p
+    places: cython.pointer(Place) = cursor.places
+    number: Py_ssize_t
     while cursor.more and len(out) < max_records:
-        filled = cursor.fill(places, min(GROUP, max_records - len(out)), start, stop)
-        for number in range(filled):
-            record = Record.__new__(Record)
+        for number in range(cursor.fill(min(GROUP, max_records - len(out)), start, stop)):
+            record: Record = Record.__new__(Record)
             record.offset = places[number].offset
             record.timestamp = places[number].timestamp_ms
             record.source = source
@@ -103,51 +83,57 @@ def decode_batch(
 
 @cython.cfunc
 @cython.inline
-def field_of(body: bytes, p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.longlong):
+def field_of(body: bytes, p: p_uchar, at: Py_ssize_t, size: longlong):
     if size < 0:
         return None
     return slice_bytes(body, p, at, size)
 
 
 @cython.cfunc
-def decode_headers(body: bytes, p: cython.p_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> tuple:
+def decode_headers(body: bytes, p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> tuple:
     """Return the headers of a record, which the cursor has checked."""
-    count: cython.longlong
-    size: cython.longlong
+    count: longlong
+    size: longlong
     count, at = load_varint(p, at, end)
     headers: list = []
     while count > 0:
         size, at = load_varint(p, at, end)
         key = body[at : at + size].decode("utf-8", "surrogateescape")
-        at += cython.cast(cython.Py_ssize_t, size)
+        at += cython.cast(Py_ssize_t, size)
         size, at = load_varint(p, at, end)
         headers.append((key, field_of(body, p, at, size)))
         if size > 0:
-            at += cython.cast(cython.Py_ssize_t, size)
+            at += cython.cast(Py_ssize_t, size)
         count -= 1
     return tuple(headers)
 
 
-def check_keyed(data: bytes, limit: cython.Py_ssize_t):
-    """Refuse whole, checked batches that hold a record without key. Markers of transactions have none to miss."""
-    p: cython.p_uchar = pointer(data)
-    at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t = len(data)
-    size: cython.Py_ssize_t
-    filled: cython.Py_ssize_t
-    number: cython.Py_ssize_t
+def read_control_record(data: bytes, limit: Py_ssize_t):
+    """Return the first record of a control batch, which no reader of records gets; its CRC is not checked."""
+    out: list = []
     cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
-    places: Place[GROUP]
-    if not cython.compiled:
-        places = new_places()
-    while at < end:
-        size = whole_batch_size(p, at, end)
-        if not p[at + ATTRIBUTES_LOW] & CONTROL:
-            cursor.open(data, at, size, at, limit)
+    cursor.begin(data, 0, 0, 0, False)
+    if cursor.next_batch():
+        cursor.open(limit)
+        decode_batch(cursor, 0, INT64_MAX, INT64_MAX, out, None)
+    if not out:
+        raise CorruptBatch("no whole batch with a record", position=0)
+    return out[0]
+
+
+def check_keyed(data: bytes, limit: Py_ssize_t):
+    """Refuse whole, checked batches that hold a record without key. Markers of transactions have none to miss."""
+    number: Py_ssize_t
+    cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
+    # Whatever offsets the batches came with, the log will give them others.
+    cursor.begin(stamp(data, 0, 0), 0, 0, 0, True)
+    while cursor.next_batch():
+        if not cursor.attributes & CONTROL:
+            cursor.open(limit)
             while cursor.more:
-                filled = cursor.fill(places, GROUP, 0, INT64_MAX)
+                filled: Py_ssize_t = cursor.fill(GROUP, 0, INT64_MAX)
                 for number in range(filled):
-                    if places[number].key_size < 0:
+                    if cursor.places[number].key_size < 0:
                         index = cursor.index - filled + number
-                        raise InvalidRecord(f"record {index} of the batch at byte {at} has no key")
-        at += size
+                        raise InvalidRecord(f"record {index} of the batch at byte {cursor.at} has no key")
+        cursor.advance()

@@ -1,30 +1,11 @@
 """Records encoded as batches, and batches stamped with what the log gives them: offsets, an epoch, a time."""
 
 import cython
+from cython import Py_ssize_t, bint, longlong, p_uchar
+from cython.cimports.seeklog.record import layout
 from cython.cimports.seeklog.record.batch_header import whole_batch_size
 from cython.cimports.seeklog.record.crc import crc_of
-from cython.cimports.seeklog.record.layout import (
-    ATTRIBUTES,
-    ATTRIBUTES_LOW,
-    BASE_OFFSET,
-    BASE_SEQUENCE,
-    BASE_TIMESTAMP,
-    BATCH_LENGTH,
-    CODEC_MASK,
-    CRC,
-    HEADER_SIZE,
-    INT32_MAX,
-    LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
-    LOG_APPEND_TIME,
-    MAGIC,
-    MAX_TIMESTAMP,
-    NO_TIMESTAMP,
-    PREFIX_SIZE,
-    PRODUCER_EPOCH,
-    PRODUCER_ID,
-    RECORD_COUNT,
-)
+from cython.cimports.seeklog.record.layout import HEADER_SIZE, INT32_MAX
 from cython.cimports.seeklog.record.primitives import (
     buffer_pointer,
     copy,
@@ -51,9 +32,9 @@ from seeklog.record.codec import compress
 
 @cython.cfunc
 @cython.inline
-def field_size(what: str, field: object) -> cython.Py_ssize_t:
+def field_size(what: str, field: object) -> Py_ssize_t:
     """Return the encoded size of a key or value with its length, or refuse its type."""
-    size: cython.Py_ssize_t
+    size: Py_ssize_t
     if field is None:
         return 1
     if not isinstance(field, bytes):
@@ -64,7 +45,7 @@ def field_size(what: str, field: object) -> cython.Py_ssize_t:
 
 def encode_headers(headers: tuple):
     """Return the header part of a record: a count, then keys and values with their lengths."""
-    out: bytearray = bytearray(varint(len(headers)))
+    parts: list = [varint(len(headers))]
     for header in headers:
         if not isinstance(header, tuple) or len(header) != 2:
             raise InvalidRecord(f"a header must be a (str, bytes or None) tuple, not {header!r}")
@@ -77,29 +58,23 @@ def encode_headers(headers: tuple):
             encoded = key.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
             raise InvalidRecord(f"the header key {key!r} cannot be written: {error}") from error
-        out += varint(len(encoded))
-        out += encoded
-        if value is None:
-            out += varint(-1)
-        else:
-            out += varint(len(value))
-            out += value
-    return bytes(out)
+        parts += varint(len(encoded)), encoded
+        parts += (varint(-1),) if value is None else (varint(len(value)), value)
+    return b"".join(parts)
 
 
 @cython.cfunc
-def varint(value: cython.longlong):
+def varint(value: longlong):
     out: bytearray = bytearray(10)
-    size: cython.Py_ssize_t = store_varint(buffer_pointer(out), 0, value)
-    return bytes(out[:size])
+    return bytes(out[: store_varint(buffer_pointer(out), 0, value)])
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def store_field(p: cython.p_uchar, at: cython.Py_ssize_t, field: object) -> cython.Py_ssize_t:
+def store_field(p: p_uchar, at: Py_ssize_t, field: object) -> Py_ssize_t:
     """Store a key or value that `field_size` has measured."""
-    size: cython.Py_ssize_t
+    size: Py_ssize_t
     if field is None:
         return store_varint(p, at, -1)
     size = len(cython.cast(bytes, field))
@@ -112,15 +87,15 @@ def store_field(p: cython.p_uchar, at: cython.Py_ssize_t, field: object) -> cyth
 @cython.inline
 @cython.exceptval(check=False)
 def store_record(
-    p: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    body_size: cython.Py_ssize_t,
-    timestamp_delta: cython.longlong,
-    offset_delta: cython.longlong,
+    p: p_uchar,
+    at: Py_ssize_t,
+    body_size: Py_ssize_t,
+    timestamp_delta: longlong,
+    offset_delta: longlong,
     key: object,
     value: object,
     headers: object,
-) -> cython.Py_ssize_t:
+) -> Py_ssize_t:
     at = store_varint(p, at, body_size)
     p[at] = 0
     at = store_varint(p, at + 1, timestamp_delta)
@@ -137,12 +112,12 @@ def store_record(
 @cython.cfunc
 @cython.inline
 def body_size_of(
-    timestamp_delta: cython.longlong,
-    offset_delta: cython.longlong,
+    timestamp_delta: longlong,
+    offset_delta: longlong,
     key: object,
     value: object,
     headers: object,
-) -> cython.Py_ssize_t:
+) -> Py_ssize_t:
     return (
         1
         + varint_size(timestamp_delta)
@@ -164,36 +139,35 @@ def record_bound(record: Record):
     )
 
 
-@cython.cfunc
 def finish_batch(
-    batch: object,
-    base_offset: cython.longlong,
-    leader_epoch: cython.longlong,
-    attributes: cython.longlong,
-    last_delta: cython.longlong,
-    base_timestamp: cython.longlong,
-    max_timestamp: cython.longlong,
-    producer_id: cython.longlong,
-    producer_epoch: cython.longlong,
-    base_sequence: cython.longlong,
-    record_count: cython.longlong,
+    batch,
+    base_offset,
+    leader_epoch,
+    attributes,
+    last_delta,
+    base_timestamp,
+    max_timestamp,
+    producer_id,
+    producer_epoch,
+    base_sequence,
+    record_count,
 ):
     """Write the header in front of the records that stand in `batch`, from `new_bytes`, and return it."""
-    p: cython.p_uchar = new_pointer(batch)
-    size: cython.Py_ssize_t = len(batch)
-    store_i64(p, BASE_OFFSET, base_offset)
-    store_i32(p, BATCH_LENGTH, size - PREFIX_SIZE)
-    store_i32(p, LEADER_EPOCH, leader_epoch)
-    p[MAGIC] = 2
-    store_i16(p, ATTRIBUTES, attributes)
-    store_i32(p, LAST_OFFSET_DELTA, last_delta)
-    store_i64(p, BASE_TIMESTAMP, base_timestamp)
-    store_i64(p, MAX_TIMESTAMP, max_timestamp)
-    store_i64(p, PRODUCER_ID, producer_id)
-    store_i16(p, PRODUCER_EPOCH, producer_epoch)
-    store_i32(p, BASE_SEQUENCE, base_sequence)
-    store_i32(p, RECORD_COUNT, record_count)
-    store_i32(p, CRC, crc_of(batch, p, ATTRIBUTES, size - ATTRIBUTES, 0))
+    p: p_uchar = new_pointer(batch)
+    size: Py_ssize_t = len(batch)
+    store_i64(p, layout.BASE_OFFSET, base_offset)
+    store_i32(p, layout.BATCH_LENGTH, size - layout.PREFIX_SIZE)
+    store_i32(p, layout.LEADER_EPOCH, leader_epoch)
+    p[layout.MAGIC] = layout.MAGIC_V2
+    store_i16(p, layout.ATTRIBUTES, attributes)
+    store_i32(p, layout.LAST_OFFSET_DELTA, last_delta)
+    store_i64(p, layout.BASE_TIMESTAMP, base_timestamp)
+    store_i64(p, layout.MAX_TIMESTAMP, max_timestamp)
+    store_i64(p, layout.PRODUCER_ID, producer_id)
+    store_i16(p, layout.PRODUCER_EPOCH, producer_epoch)
+    store_i32(p, layout.BASE_SEQUENCE, base_sequence)
+    store_i32(p, layout.RECORD_COUNT, record_count)
+    store_i32(p, layout.CRC, crc_of(batch, p, layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
     return finished(batch)
 
 
@@ -202,17 +176,17 @@ def encode_one(
     key,
     headers,
     timestamp_ms,
-    now_ms: cython.longlong,
-    base_offset: cython.longlong,
-    leader_epoch: cython.longlong,
-    attributes: cython.longlong,
+    now_ms: longlong,
+    base_offset: longlong,
+    leader_epoch: longlong,
+    attributes: longlong,
 ):
     """Return a batch of one record, uncompressed: the shortest way in."""
     encoded: object = encode_headers(header_tuple(headers)) if headers else None
-    body: cython.Py_ssize_t = body_size_of(0, 0, key, value, encoded)
+    body: Py_ssize_t = body_size_of(0, 0, key, value, encoded)
     if timestamp_ms is not None:
         timestamp_ms = checked_timestamp(timestamp_ms)
-        if not attributes & LOG_APPEND_TIME:
+        if not attributes & layout.LOG_APPEND_TIME:
             now_ms = timestamp_ms
     if body > INT32_MAX - HEADER_SIZE:
         raise RecordTooLarge(f"a record of {body:,} bytes; the format holds at most 2 GiB")
@@ -223,26 +197,26 @@ def encode_one(
 
 def encode_records(
     records: list,
-    now_ms: cython.longlong,
-    base_offset: cython.longlong,
-    leader_epoch: cython.longlong,
-    attributes: cython.longlong,
+    now_ms: longlong,
+    base_offset: longlong,
+    leader_epoch: longlong,
+    attributes: longlong,
     producer: tuple,
 ):
     """Return one batch of `records`; those without a timestamp get `now_ms`.
 
     The codec is in `attributes`. With the log-append-time bit set every record gets `now_ms`.
     """
-    count: cython.Py_ssize_t = len(records)
+    count: Py_ssize_t = len(records)
     if count == 0:
         raise InvalidRecord("a batch needs at least one record")
-    stamp_now: cython.bint = (attributes & LOG_APPEND_TIME) != 0
-    base_timestamp: cython.longlong = now_ms
-    max_timestamp: cython.longlong = NO_TIMESTAMP
-    timestamp: cython.longlong
-    total: cython.Py_ssize_t = HEADER_SIZE
-    body: cython.Py_ssize_t
-    index: cython.Py_ssize_t
+    stamp_now: bint = (attributes & layout.LOG_APPEND_TIME) != 0
+    base_timestamp: longlong = now_ms
+    max_timestamp: longlong = layout.NO_TIMESTAMP
+    timestamp: longlong
+    total: Py_ssize_t = HEADER_SIZE
+    body: Py_ssize_t
+    index: Py_ssize_t
     record: Record
     encoded: object
     extras: dict = {}
@@ -267,8 +241,8 @@ def encode_records(
         if total > INT32_MAX:
             raise RecordTooLarge(f"record {index} takes the batch past 2 GiB; the format holds no more")
     batch = new_bytes(total)
-    p: cython.p_uchar = new_pointer(batch)
-    at: cython.Py_ssize_t = HEADER_SIZE
+    p: p_uchar = new_pointer(batch)
+    at: Py_ssize_t = HEADER_SIZE
     for index in range(count):
         record = records[index]
         timestamp = now_ms if stamp_now or record.timestamp == UNSET else record.timestamp
@@ -283,8 +257,8 @@ def encode_records(
             record.value,
             extras[index] if record.headers else None,
         )
-    if attributes & CODEC_MASK:
-        packed: bytes = compress(attributes & CODEC_MASK, memoryview(batch)[HEADER_SIZE:])
+    if attributes & layout.CODEC_MASK:
+        packed: bytes = compress(attributes & layout.CODEC_MASK, memoryview(batch)[HEADER_SIZE:])
         batch = new_bytes(HEADER_SIZE + len(packed))
         copy(new_pointer(batch), HEADER_SIZE, pointer(packed), 0, len(packed))
     return finish_batch(
@@ -302,34 +276,32 @@ def encode_records(
     )
 
 
-def stamp(raw: bytes, base_offset: cython.longlong, leader_epoch: cython.longlong):
+def stamp(raw: bytes, base_offset: longlong, leader_epoch: longlong):
     """Return whole batches with consecutive offsets from `base_offset`, untouched but for 12 bytes each."""
-    at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t = len(raw)
+    at: Py_ssize_t = 0
+    end: Py_ssize_t = len(raw)
     batch = new_bytes(end)
-    p: cython.p_uchar = new_pointer(batch)
+    p: p_uchar = new_pointer(batch)
     copy(p, 0, pointer(raw), 0, end)
-    size: cython.Py_ssize_t
     while at < end:
-        size = whole_batch_size(p, at, end)
-        store_i64(p, at, base_offset)
-        store_i32(p, at + LEADER_EPOCH, leader_epoch)
-        base_offset += load_i32(p, at + LAST_OFFSET_DELTA) + 1
+        size: Py_ssize_t = whole_batch_size(p, at, end)
+        store_i64(p, at + layout.BASE_OFFSET, base_offset)
+        store_i32(p, at + layout.LEADER_EPOCH, leader_epoch)
+        base_offset += load_i32(p, at + layout.LAST_OFFSET_DELTA) + 1
         at += size
     return finished(batch)
 
 
-def stamp_append_time(raw: bytes, now_ms: cython.longlong):
+def stamp_append_time(raw: bytes, now_ms: longlong):
     """Return whole batches marked as stamped by the log at `now_ms`; their CRCs are computed again."""
     batch: bytearray = bytearray(raw)
-    p: cython.p_uchar = buffer_pointer(batch)
-    at: cython.Py_ssize_t = 0
-    end: cython.Py_ssize_t = len(batch)
-    size: cython.Py_ssize_t
+    p: p_uchar = buffer_pointer(batch)
+    at: Py_ssize_t = 0
+    end: Py_ssize_t = len(batch)
     while at < end:
-        size = whole_batch_size(p, at, end)
-        p[at + ATTRIBUTES_LOW] = p[at + ATTRIBUTES_LOW] | LOG_APPEND_TIME
-        store_i64(p, at + MAX_TIMESTAMP, now_ms)
-        store_i32(p, at + CRC, crc_of(batch, p, at + ATTRIBUTES, size - 21, 0))
+        size: Py_ssize_t = whole_batch_size(p, at, end)
+        p[at + layout.ATTRIBUTES_LOW] = p[at + layout.ATTRIBUTES_LOW] | layout.LOG_APPEND_TIME
+        store_i64(p, at + layout.MAX_TIMESTAMP, now_ms)
+        store_i32(p, at + layout.CRC, crc_of(batch, p, at + layout.ATTRIBUTES, size - layout.ATTRIBUTES, 0))
         at += size
     return bytes(batch)

@@ -1,6 +1,7 @@
 """Lookups in the tables of a segment's two indexes, where they lie."""
 
 import cython
+from cython import Py_ssize_t, bint, longlong, p_uchar
 from cython.cimports.seeklog.record.primitives import load_i32, load_i64
 
 
@@ -8,16 +9,16 @@ from cython.cimports.seeklog.record.primitives import load_i32, load_i64
 @cython.inline
 @cython.exceptval(check=False)
 def floor_of(
-    p: cython.p_uchar,
-    count: cython.Py_ssize_t,
-    entry_size: cython.Py_ssize_t,
-    wide: cython.bint,
-    target: cython.longlong,
-) -> cython.Py_ssize_t:
-    low: cython.Py_ssize_t = 0
-    high: cython.Py_ssize_t = count
-    middle: cython.Py_ssize_t
-    field: cython.longlong
+    p: p_uchar,
+    count: Py_ssize_t,
+    entry_size: Py_ssize_t,
+    wide: bint,
+    target: longlong,
+) -> Py_ssize_t:
+    low: Py_ssize_t = 0
+    high: Py_ssize_t = count
+    middle: Py_ssize_t
+    field: longlong
     while low < high:
         middle = (low + high) >> 1
         field = load_i64(p, middle * entry_size) if wide else load_i32(p, middle * entry_size)
@@ -28,7 +29,7 @@ def floor_of(
     return low - 1
 
 
-def floor_entry(table, entry_size: cython.Py_ssize_t, wide: cython.bint, target: cython.longlong) -> cython.Py_ssize_t:
+def floor_entry(table, entry_size: Py_ssize_t, wide: bint, target: longlong) -> Py_ssize_t:
     """Return the number of the last entry whose first field is at most `target`, or -1.
 
     The field is an int64 if `wide`, else an int32. A table that is not sorted gives some entry, never an
@@ -37,16 +38,16 @@ def floor_entry(table, entry_size: cython.Py_ssize_t, wide: cython.bint, target:
     if cython.compiled:
         view: Py_buffer
         PyObject_GetBuffer(table, cython.address(view), PyBUF_SIMPLE)
-        found = floor_of(cython.cast(cython.p_uchar, view.buf), view.len // entry_size, entry_size, wide, target)
+        found = floor_of(cython.cast(p_uchar, view.buf), view.len // entry_size, entry_size, wide, target)
         PyBuffer_Release(cython.address(view))
         return found
     return floor_of(table, len(table) // entry_size, entry_size, wide, target)
 
 
 @cython.cfunc
-def around(p: cython.p_uchar, count: cython.Py_ssize_t, target: cython.longlong):
-    number: cython.Py_ssize_t = floor_of(p, count, 8, False, target)
-    ahead: cython.bint = number + 1 < count
+def around(p: p_uchar, count: Py_ssize_t, target: longlong):
+    number: Py_ssize_t = floor_of(p, count, 8, False, target)
+    ahead: bint = number + 1 < count
     return (
         load_i32(p, 8 * number) if number >= 0 else -1,
         load_i32(p, 8 * number + 4) if number >= 0 else 0,
@@ -55,7 +56,7 @@ def around(p: cython.p_uchar, count: cython.Py_ssize_t, target: cython.longlong)
     )
 
 
-def entries_around(table, target: cython.longlong):
+def entries_around(table, target: longlong):
     """Return the floor entry of an offset index and the one after it, as four numbers.
 
     (last offset, position, next last offset, next position), offsets relative to the base; without a floor
@@ -64,7 +65,7 @@ def entries_around(table, target: cython.longlong):
     if cython.compiled:
         view: Py_buffer
         PyObject_GetBuffer(table, cython.address(view), PyBUF_SIMPLE)
-        found = around(cython.cast(cython.p_uchar, view.buf), view.len // 8, target)
+        found = around(cython.cast(p_uchar, view.buf), view.len // 8, target)
         PyBuffer_Release(cython.address(view))
         return found
     return around(table, len(table) // 8, target)

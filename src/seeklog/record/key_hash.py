@@ -1,6 +1,7 @@
 """Hashes of keys: Kafka's murmur2, which places a key on a partition, and SipHash, by which tables know keys."""
 
 import cython
+from cython import Py_ssize_t, longlong, p_uchar, ulonglong
 from cython.cimports.seeklog.record.primitives import load_little_u32, load_little_u64, pointer
 
 from seeklog.errors import UsageError
@@ -8,23 +9,23 @@ from seeklog.errors import UsageError
 
 @cython.cfunc
 @cython.exceptval(check=False)
-def murmur2_at(p: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.ulonglong:
-    end: cython.Py_ssize_t = at + size
+def murmur2_at(p: p_uchar, at: Py_ssize_t, size: Py_ssize_t) -> ulonglong:
+    end: Py_ssize_t = at + size
     # Computed in 64 bits and cut to 32 after each product, so that both ways to run it agree.
-    cut: cython.ulonglong = 0xFFFFFFFF
-    factor: cython.ulonglong = 0x5BD1E995
-    seed: cython.ulonglong = 0x9747B28C
-    mixed: cython.ulonglong = (seed ^ cython.cast(cython.ulonglong, size)) & cut
-    word: cython.ulonglong
+    cut: ulonglong = 0xFFFFFFFF
+    factor: ulonglong = 0x5BD1E995
+    seed: ulonglong = 0x9747B28C
+    mixed: ulonglong = (seed ^ cython.cast(ulonglong, size)) & cut
+    word: ulonglong
     while end - at >= 4:
         word = (load_little_u32(p, at) * factor) & cut
         word = ((word ^ (word >> 24)) * factor) & cut
         mixed = ((mixed * factor) & cut) ^ word
         at += 4
     if end - at >= 3:
-        mixed ^= cython.cast(cython.ulonglong, p[at + 2]) << 16
+        mixed ^= cython.cast(ulonglong, p[at + 2]) << 16
     if end - at >= 2:
-        mixed ^= cython.cast(cython.ulonglong, p[at + 1]) << 8
+        mixed ^= cython.cast(ulonglong, p[at + 1]) << 8
     if end - at >= 1:
         mixed = ((mixed ^ p[at]) * factor) & cut
     mixed = ((mixed ^ (mixed >> 13)) * factor) & cut
@@ -36,11 +37,11 @@ def murmur2(key: bytes):
     return murmur2_at(pointer(key), 0, len(key))
 
 
-def partition_of(key: bytes, count: cython.longlong):
+def partition_of(key: bytes, count: longlong):
     """Return the partition, of `count`, that Kafka's default partitioner gives a key."""
     if count < 1:
         raise ValueError(f"a topic of {count} partitions")
-    hashed: cython.longlong = murmur2_at(pointer(key), 0, len(key))
+    hashed: longlong = murmur2_at(pointer(key), 0, len(key))
     return (hashed & 0x7FFFFFFF) % count
 
 
@@ -56,10 +57,10 @@ FIXED_SECRET = bytes.fromhex("243f6a8885a308d313198a2e03707344")
 @cython.inline
 @cython.exceptval(check=False)
 def sip_round(
-    v0: cython.ulonglong, v1: cython.ulonglong, v2: cython.ulonglong, v3: cython.ulonglong
-) -> tuple[cython.ulonglong, cython.ulonglong, cython.ulonglong, cython.ulonglong]:
+    v0: ulonglong, v1: ulonglong, v2: ulonglong, v3: ulonglong
+) -> tuple[ulonglong, ulonglong, ulonglong, ulonglong]:
     # The cuts cost nothing compiled: they keep 64 bits where numbers have no end.
-    cut: cython.ulonglong = 0xFFFFFFFFFFFFFFFF
+    cut: ulonglong = 0xFFFFFFFFFFFFFFFF
     v0 = (v0 + v1) & cut
     v1 = (((v1 << 13) & cut) | (v1 >> 51)) ^ v0
     v0 = ((v0 << 32) & cut) | (v0 >> 32)
@@ -76,21 +77,21 @@ def sip_round(
 @cython.cfunc
 @cython.exceptval(check=False)
 def siphash(
-    p: cython.p_uchar,
-    at: cython.Py_ssize_t,
-    size: cython.Py_ssize_t,
-    secret_low: cython.ulonglong,
-    secret_high: cython.ulonglong,
-) -> tuple[cython.ulonglong, cython.ulonglong]:
+    p: p_uchar,
+    at: Py_ssize_t,
+    size: Py_ssize_t,
+    secret_low: ulonglong,
+    secret_high: ulonglong,
+) -> tuple[ulonglong, ulonglong]:
     """Return the two halves of the hash of `size` bytes. The secret comes as `load_little_u64` of its halves."""
-    end: cython.Py_ssize_t = at + size
+    end: Py_ssize_t = at + size
     # Each number by itself: in an expression one of more than 32 bits would be an object.
-    v0: cython.ulonglong = 0x736F6D6570736575
-    v1: cython.ulonglong = 0x646F72616E646F6D ^ 0xEE
-    v2: cython.ulonglong = 0x6C7967656E657261
-    v3: cython.ulonglong = 0x7465646279746573
-    word: cython.ulonglong
-    first: cython.ulonglong
+    v0: ulonglong = 0x736F6D6570736575
+    v1: ulonglong = 0x646F72616E646F6D ^ 0xEE
+    v2: ulonglong = 0x6C7967656E657261
+    v3: ulonglong = 0x7465646279746573
+    word: ulonglong
+    first: ulonglong
     shift: cython.int = 0
     v0 ^= secret_low
     v1 ^= secret_high
@@ -103,9 +104,9 @@ def siphash(
         v0, v1, v2, v3 = sip_round(v0, v1, v2, v3)
         v0 ^= word
         at += 8
-    word = cython.cast(cython.ulonglong, size & 0xFF) << 56
+    word = cython.cast(ulonglong, size & 0xFF) << 56
     while at < end:
-        word |= cython.cast(cython.ulonglong, p[at]) << shift
+        word |= cython.cast(ulonglong, p[at]) << shift
         shift += 8
         at += 1
     v3 ^= word
@@ -133,8 +134,8 @@ def hash_key(key: bytes, secret: bytes = FIXED_SECRET):
     """
     if len(secret) != 16:
         raise UsageError(f"a secret has {SECRET_SIZE} bytes, not {len(secret)}")
-    q: cython.p_uchar = pointer(secret)
-    first: cython.ulonglong
-    second: cython.ulonglong
+    q: p_uchar = pointer(secret)
+    first: ulonglong
+    second: ulonglong
     first, second = siphash(pointer(key), 0, len(key), load_little_u64(q, 0), load_little_u64(q, 8))
     return first, second

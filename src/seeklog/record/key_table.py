@@ -1,24 +1,13 @@
 """Where the newest record of a key is: a table that grows with a segment, and its sorted form, read in place."""
 
 import cython
-from cython.cimports.seeklog.record.batch_header import check_batch, next_batch
+from cython import Py_ssize_t, bint, longlong, p_uchar, ulonglong
 from cython.cimports.seeklog.record.cursor import RecordCursor
 from cython.cimports.seeklog.record.key_hash import siphash
-from cython.cimports.seeklog.record.layout import (
-    ATTRIBUTES_LOW,
-    BASE_OFFSET,
-    CONTROL,
-    GROUP,
-    INT32_MAX,
-    INT64_MAX,
-    LAST_OFFSET_DELTA,
-    Place,
-)
+from cython.cimports.seeklog.record.layout import CONTROL, GROUP, INT32_MAX, INT64_MAX, Place
 from cython.cimports.seeklog.record.primitives import (
     buffer_pointer,
     copy,
-    load_i32,
-    load_i64,
     load_little_u32,
     load_little_u64,
     load_u32,
@@ -33,25 +22,26 @@ from cython.cimports.seeklog.record.primitives import (
 )
 
 from seeklog.errors import CorruptBatch, UsageError
-from seeklog.record.key_hash import FIXED_SECRET as _SECRET
-from seeklog.record.layout import new_places
+from seeklog.record.key_hash import FIXED_SECRET
 
 # Slots of a `KeyTable`, little-endian: the first half of the hash, 32 bits of the second, the offset less the base + 1.
 # An offset field of 0 is an empty slot.
-_SLOT = cython.declare(cython.Py_ssize_t, 16)
-_SLOTS_FIRST = cython.declare(cython.Py_ssize_t, 64)
+_SLOT = cython.declare(Py_ssize_t, 16)
+_SECOND = cython.declare(Py_ssize_t, 8)
+_OFFSET = cython.declare(Py_ssize_t, 12)
+_FIRST_BITS = cython.declare(cython.int, 6)
 # A split block Bloom filter as Parquet defines it: a key sets one bit in each of the eight 32-bit words of one block.
 # By 20 bits a key it takes 0.05 % of other keys for its own.
 FILTER_BLOCK_SIZE = 32
-_BLOCK = cython.declare(cython.Py_ssize_t, 32)
-_BLOCK_BITS = cython.declare(cython.longlong, 256)
-_BITS_PER_KEY = cython.declare(cython.longlong, 20)
+_BLOCK = cython.declare(Py_ssize_t, 32)
+_BLOCK_BITS = cython.declare(longlong, 256)
+_BITS_PER_KEY = cython.declare(longlong, 20)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def salt(word: cython.int) -> cython.ulonglong:
+def salt(word: cython.int) -> ulonglong:
     """The factor that spreads a hash over one of the eight words of a block. They are Parquet's."""
     if word < 4:
         if word < 2:
@@ -65,36 +55,44 @@ def salt(word: cython.int) -> cython.ulonglong:
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def filter_add(
-    p: cython.p_uchar, at: cython.Py_ssize_t, blocks: cython.ulonglong, hashed: cython.ulonglong
-) -> cython.void:
-    block: cython.Py_ssize_t = at + _BLOCK * cython.cast(cython.Py_ssize_t, ((hashed >> 32) * blocks) >> 32)
-    low: cython.ulonglong = low_half(hashed)
-    word: cython.int
-    bit: cython.int
-    for word in range(8):
-        bit = cython.cast(cython.int, low_half(low * salt(word)) >> 27)
-        p[block + 4 * word + (bit >> 3)] |= 1 << (bit & 7)
+def block_of(at: Py_ssize_t, blocks: ulonglong, hashed: ulonglong) -> Py_ssize_t:
+    """Return where the block of a hash stands, in a filter at `at`."""
+    return at + _BLOCK * cython.cast(Py_ssize_t, ((hashed >> 32) * blocks) >> 32)
 
 
 @cython.cfunc
 @cython.inline
 @cython.exceptval(check=False)
-def filter_may_hold(
-    p: cython.p_uchar, at: cython.Py_ssize_t, blocks: cython.ulonglong, hashed: cython.ulonglong
-) -> cython.bint:
-    block: cython.Py_ssize_t = at + _BLOCK * cython.cast(cython.Py_ssize_t, ((hashed >> 32) * blocks) >> 32)
-    low: cython.ulonglong = low_half(hashed)
+def bit_of(word: cython.int, hashed: ulonglong) -> cython.int:
+    """Return the bit of a hash in its block, of those of one word."""
+    return 32 * word + cython.cast(cython.int, low_half(low_half(hashed) * salt(word)) >> 27)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def filter_add(p: p_uchar, at: Py_ssize_t, blocks: ulonglong, hashed: ulonglong) -> cython.void:
+    block: Py_ssize_t = block_of(at, blocks, hashed)
     word: cython.int
-    bit: cython.int
     for word in range(8):
-        bit = cython.cast(cython.int, low_half(low * salt(word)) >> 27)
-        if not (p[block + 4 * word + (bit >> 3)] >> (bit & 7)) & 1:
+        bit: cython.int = bit_of(word, hashed)
+        p[block + (bit >> 3)] |= 1 << (bit & 7)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def filter_may_hold(p: p_uchar, at: Py_ssize_t, blocks: ulonglong, hashed: ulonglong) -> bint:
+    block: Py_ssize_t = block_of(at, blocks, hashed)
+    word: cython.int
+    for word in range(8):
+        bit: cython.int = bit_of(word, hashed)
+        if not (p[block + (bit >> 3)] >> (bit & 7)) & 1:
             return False
     return True
 
 
-def filter_block_count(count: cython.longlong):
+def filter_block_count(count: longlong):
     """Return how many blocks the filter of so many keys has; at least one."""
     return max(1, (count * _BITS_PER_KEY + _BLOCK_BITS - 1) // _BLOCK_BITS)
 
@@ -110,24 +108,24 @@ class KeyTable:
     The slot of a key is told by the top bits of its hash, so the slots are nearly in the order of the hashes.
     """
 
-    base_offset = cython.declare(cython.longlong, visibility="readonly")
-    count = cython.declare(cython.longlong, visibility="readonly")
-    next_offset = cython.declare(cython.longlong, visibility="readonly")
+    base_offset = cython.declare(longlong, visibility="readonly")
+    count = cython.declare(longlong, visibility="readonly")
+    next_offset = cython.declare(longlong, visibility="readonly")
     _buffer: bytearray
-    _slots: cython.Py_ssize_t
+    _slots: Py_ssize_t
     _shift: cython.int
-    _secret_low: cython.ulonglong
-    _secret_high: cython.ulonglong
+    _secret_low: ulonglong
+    _secret_high: ulonglong
     _cursor: RecordCursor
 
-    def __init__(self, base_offset: cython.longlong):
-        secret: bytes = _SECRET
+    def __init__(self, base_offset: longlong):
+        secret: bytes = FIXED_SECRET
         self.base_offset = base_offset
         self.next_offset = base_offset
         self.count = 0
-        self._slots = _SLOTS_FIRST
-        self._shift = 64 - 6
-        self._buffer = bytearray(_SLOT * _SLOTS_FIRST)
+        self._slots = 1 << _FIRST_BITS
+        self._shift = 64 - _FIRST_BITS
+        self._buffer = bytearray(_SLOT * self._slots)
         self._secret_low = load_little_u64(pointer(secret), 0)
         self._secret_high = load_little_u64(pointer(secret), 8)
         self._cursor = RecordCursor.__new__(RecordCursor)
@@ -137,100 +135,71 @@ class KeyTable:
         """How much memory the table takes."""
         return len(self._buffer)
 
-    def add(
-        self,
-        data: bytes,
-        origin: cython.longlong,
-        contiguous: cython.bint,
-        stop: cython.longlong,
-        limit: cython.Py_ssize_t,
-    ):
+    def add(self, data: bytes, origin: longlong, contiguous: bint, stop: longlong, limit: Py_ssize_t):
         """Note the keys of the whole batches in `data` that end below `stop`; return how many bytes those are.
 
         The batches follow those that were added before. Their CRCs are checked; records without a key, and
         control batches, are passed over.
         """
-        p: cython.p_uchar = pointer(data)
-        at: cython.Py_ssize_t = 0
-        end: cython.Py_ssize_t = len(data)
-        size: cython.Py_ssize_t
-        last: cython.longlong
-        while at < end:
-            size = next_batch(p, at, end, self.next_offset, contiguous, origin + at)
-            if size == 0:
-                break
-            last = load_i64(p, at + BASE_OFFSET) + load_i32(p, at + LAST_OFFSET_DELTA)
-            if last >= stop:
-                break
-            if last - self.base_offset > INT32_MAX:
+        cursor: RecordCursor = self._cursor
+        cursor.begin(data, 0, origin, self.next_offset, contiguous)
+        while cursor.next_batch() and cursor.last_offset < stop:
+            if cursor.last_offset - self.base_offset > INT32_MAX:
                 raise CorruptBatch(
-                    f"offset {last} is too far from the segment's base {self.base_offset}", position=origin + at
+                    f"offset {cursor.last_offset} is too far from the segment's base {self.base_offset}",
+                    position=cursor.position,
                 )
-            check_batch(data, p, at, size, origin + at)
-            if not p[at + ATTRIBUTES_LOW] & CONTROL:
-                self._cursor.open(data, at, size, origin + at, limit)
+            cursor.check()
+            if not cursor.attributes & CONTROL:
+                cursor.open(limit)
                 self.add_records()
-            self.next_offset = last + 1
-            at += size
-        self._cursor.release()
-        return at
+            cursor.advance()
+            self.next_offset = cursor.next_offset
+        cursor.release()
+        return cursor.at
 
     @cython.cfunc
     def add_records(self) -> cython.int:
         """Note the keys of the open batch."""
         cursor: RecordCursor = self._cursor
-        filled: cython.Py_ssize_t
-        number: cython.Py_ssize_t
-        places: Place[GROUP]
-        if not cython.compiled:
-            places = new_places()
+        places: cython.pointer(Place) = cursor.places
+        number: Py_ssize_t
         while cursor.more:
-            filled = cursor.fill(places, GROUP, 0, INT64_MAX)
-            for number in range(filled):
+            for number in range(cursor.fill(GROUP, 0, INT64_MAX)):
                 if places[number].key_size >= 0:
-                    self.put(
-                        cursor.p,
-                        places[number].key_at,
-                        places[number].key_size,
-                        places[number].offset - self.base_offset,
-                    )
+                    self.put(cursor.p, places[number].key_at, places[number].key_size, places[number].offset)
         return 0
 
     @cython.cfunc
     @cython.inline
-    def put(
-        self, key: cython.p_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t, relative: cython.longlong
-    ) -> cython.int:
-        first: cython.ulonglong
-        second: cython.ulonglong
-        slot: cython.Py_ssize_t
-        p: cython.p_uchar
+    def put(self, key: p_uchar, at: Py_ssize_t, size: Py_ssize_t, offset: longlong) -> cython.int:
+        first: ulonglong
+        second: ulonglong
         if 4 * self.count >= 3 * self._slots:
             self.grow()
         first, second = siphash(key, at, size, self._secret_low, self._secret_high)
         second = low_half(second)
-        slot = self.slot_of(first, second)
-        p = buffer_pointer(self._buffer)
-        if load_little_u32(p, slot + 12) == 0:
+        slot: Py_ssize_t = self.slot_of(first, second)
+        p: p_uchar = buffer_pointer(self._buffer)
+        if load_little_u32(p, slot + _OFFSET) == 0:
             self.count += 1
             store_little_u32(p, slot, low_half(first))
             store_little_u32(p, slot + 4, first >> 32)
-            store_little_u32(p, slot + 8, second)
-        store_little_u32(p, slot + 12, cython.cast(cython.ulonglong, relative + 1))
+            store_little_u32(p, slot + _SECOND, second)
+        store_little_u32(p, slot + _OFFSET, cython.cast(ulonglong, offset - self.base_offset + 1))
         return 0
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def slot_of(self, first: cython.ulonglong, second: cython.ulonglong) -> cython.Py_ssize_t:
+    def slot_of(self, first: ulonglong, second: ulonglong) -> Py_ssize_t:
         """Return where in the buffer a hash stands, or the empty slot where it would."""
-        p: cython.p_uchar = buffer_pointer(self._buffer)
-        slot: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, first >> self._shift)
-        at: cython.Py_ssize_t
+        p: p_uchar = buffer_pointer(self._buffer)
+        slot: Py_ssize_t = cython.cast(Py_ssize_t, first >> self._shift)
         while True:
-            at = slot * _SLOT
-            if load_little_u32(p, at + 12) == 0 or (
-                load_little_u64(p, at) == first and load_little_u32(p, at + 8) == second
+            at: Py_ssize_t = slot * _SLOT
+            if load_little_u32(p, at + _OFFSET) == 0 or (
+                load_little_u64(p, at) == first and load_little_u32(p, at + _SECOND) == second
             ):
                 return at
             slot = (slot + 1) & (self._slots - 1)
@@ -238,22 +207,22 @@ class KeyTable:
     @cython.cfunc
     def grow(self) -> cython.int:
         old: bytearray = self._buffer
-        source: cython.p_uchar = buffer_pointer(old)
-        at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
+        source: p_uchar = buffer_pointer(old)
+        number: Py_ssize_t
         self._slots *= 2
         self._shift -= 1
         self._buffer = bytearray(_SLOT * self._slots)
-        for at in range(0, len(old), 16):
-            if load_little_u32(source, at + 12) != 0:
-                slot = self.slot_of(load_little_u64(source, at), load_little_u32(source, at + 8))
+        for number in range(self._slots // 2):
+            at: Py_ssize_t = number * _SLOT
+            if load_little_u32(source, at + _OFFSET) != 0:
+                slot: Py_ssize_t = self.slot_of(load_little_u64(source, at), load_little_u32(source, at + _SECOND))
                 copy(buffer_pointer(self._buffer), slot, source, at, _SLOT)
         return 0
 
-    def offset_of(self, first: cython.ulonglong, second: cython.ulonglong):
+    def offset_of(self, first: ulonglong, second: ulonglong):
         """Return the last offset of a key by its hash, or -1."""
-        slot: cython.Py_ssize_t = self.slot_of(first, low_half(second))
-        relative: cython.longlong = load_little_u32(buffer_pointer(self._buffer), slot + 12)
+        slot: Py_ssize_t = self.slot_of(first, low_half(second))
+        relative: longlong = load_little_u32(buffer_pointer(self._buffer), slot + _OFFSET)
         return self.base_offset + relative - 1 if relative else -1
 
     def encode(self, head: bytes):
@@ -261,19 +230,19 @@ class KeyTable:
 
         Of keys with one hash the newer comes first.
         """
-        blocks: cython.longlong = filter_block_count(self.count)
-        filter_at: cython.Py_ssize_t = len(head)
-        hashes_at: cython.Py_ssize_t = filter_at + _BLOCK * blocks
-        offsets_at: cython.Py_ssize_t = hashes_at + 8 * self.count
+        blocks: longlong = filter_block_count(self.count)
+        filter_at: Py_ssize_t = len(head)
+        hashes_at: Py_ssize_t = filter_at + _BLOCK * blocks
+        offsets_at: Py_ssize_t = hashes_at + 8 * self.count
         out: bytearray = bytearray(offsets_at + 4 * self.count)
-        p: cython.p_uchar = buffer_pointer(out)
-        source: cython.p_uchar = buffer_pointer(self._buffer)
-        slot: cython.Py_ssize_t
-        done: cython.Py_ssize_t = 0
-        wrapped_end: cython.Py_ssize_t = 0
+        p: p_uchar = buffer_pointer(out)
+        source: p_uchar = buffer_pointer(self._buffer)
+        slot: Py_ssize_t
+        done: Py_ssize_t = 0
+        wrapped_end: Py_ssize_t = 0
         out[:filter_at] = head
         # What found no slot before the end of the table stands in the run at its start; it has the largest hashes.
-        while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + 12) != 0:
+        while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + _OFFSET) != 0:
             wrapped_end += 1
         for slot in range(self._slots):
             if slot >= wrapped_end or self.is_home(source, slot):
@@ -286,32 +255,32 @@ class KeyTable:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def is_home(self, source: cython.p_uchar, slot: cython.Py_ssize_t) -> cython.bint:
+    def is_home(self, source: p_uchar, slot: Py_ssize_t) -> bint:
         """Tell whether the key in a slot has its own place there or before it."""
-        return cython.cast(cython.Py_ssize_t, load_little_u64(source, slot * _SLOT) >> self._shift) <= slot
+        return cython.cast(Py_ssize_t, load_little_u64(source, slot * _SLOT) >> self._shift) <= slot
 
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
     def place(
         self,
-        source: cython.p_uchar,
-        slot: cython.Py_ssize_t,
-        p: cython.p_uchar,
-        filter_at: cython.Py_ssize_t,
-        blocks: cython.longlong,
-        hashes_at: cython.Py_ssize_t,
-        offsets_at: cython.Py_ssize_t,
-        done: cython.Py_ssize_t,
-    ) -> cython.Py_ssize_t:
+        source: p_uchar,
+        slot: Py_ssize_t,
+        p: p_uchar,
+        filter_at: Py_ssize_t,
+        blocks: longlong,
+        hashes_at: Py_ssize_t,
+        offsets_at: Py_ssize_t,
+        done: Py_ssize_t,
+    ) -> Py_ssize_t:
         """Insert a slot's entry among the `done` ones, which are in order; return 1, or 0 for an empty slot."""
-        relative: cython.longlong = load_little_u32(source, slot * _SLOT + 12)
-        first: cython.ulonglong = load_little_u64(source, slot * _SLOT)
-        other: cython.ulonglong
+        relative: longlong = load_little_u32(source, slot * _SLOT + _OFFSET)
+        first: ulonglong = load_little_u64(source, slot * _SLOT)
+        other: ulonglong
         if relative == 0:
             return 0
         relative -= 1
-        filter_add(p, filter_at, cython.cast(cython.ulonglong, blocks), first)
+        filter_add(p, filter_at, cython.cast(ulonglong, blocks), first)
         while done > 0:
             other = load_u64(p, hashes_at + 8 * (done - 1))
             if other < first or (other == first and load_u32(p, offsets_at + 4 * (done - 1)) > relative):
@@ -329,17 +298,17 @@ class KeyTable:
 class KeyEntries:
     """What `KeyTable.encode` wrote, looked up where it lies: `buffer` is mapped, or bytes."""
 
-    count = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    count = cython.declare(Py_ssize_t, visibility="readonly")
     _view: object
-    _p: cython.p_uchar
-    _filter_at: cython.Py_ssize_t
-    _blocks: cython.longlong
-    _hashes_at: cython.Py_ssize_t
-    _offsets_at: cython.Py_ssize_t
+    _p: p_uchar
+    _filter_at: Py_ssize_t
+    _blocks: longlong
+    _hashes_at: Py_ssize_t
+    _offsets_at: Py_ssize_t
 
-    def __init__(self, buffer, *, head_size: cython.Py_ssize_t, blocks: cython.longlong, count: cython.Py_ssize_t):
+    def __init__(self, buffer, *, head_size: Py_ssize_t, blocks: longlong, count: Py_ssize_t):
         view = view_of(buffer)
-        room: cython.longlong = len(view) - head_size
+        room: longlong = len(view) - head_size
         if (
             head_size < 0
             or blocks < 1
@@ -362,14 +331,14 @@ class KeyEntries:
         """How many bytes the buffer has."""
         return len(self._view)
 
-    def may_hold(self, first: cython.ulonglong) -> cython.bint:
+    def may_hold(self, first: ulonglong) -> bint:
         """Tell whether the filter takes a hash for one of its own."""
-        return filter_may_hold(self._p, self._filter_at, cython.cast(cython.ulonglong, self._blocks), first)
+        return filter_may_hold(self._p, self._filter_at, cython.cast(ulonglong, self._blocks), first)
 
-    def offsets_of(self, first: cython.ulonglong):
+    def offsets_of(self, first: ulonglong):
         """Return the relative offsets that a hash stands for, the newest first: none, one, or of keys that collide."""
-        place: cython.Py_ssize_t
-        if not filter_may_hold(self._p, self._filter_at, cython.cast(cython.ulonglong, self._blocks), first):
+        place: Py_ssize_t
+        if not filter_may_hold(self._p, self._filter_at, cython.cast(ulonglong, self._blocks), first):
             return ()
         place = self.floor(first)
         if place >= self.count or load_u64(self._p, self._hashes_at + 8 * place) != first:
@@ -385,21 +354,19 @@ class KeyEntries:
     @cython.cfunc
     @cython.inline
     @cython.exceptval(check=False)
-    def floor(self, first: cython.ulonglong) -> cython.Py_ssize_t:
+    def floor(self, first: ulonglong) -> Py_ssize_t:
         """Return the number of the first hash not below this one.
 
         Hashes are spread evenly, so the place is guessed, and the search widens from there until it has gone past
         the hash: it stays in a few neighbouring cache lines, where halving would jump through the whole table.
         """
-        p: cython.p_uchar = self._p
-        at: cython.Py_ssize_t = self._hashes_at
-        low: cython.Py_ssize_t = 0
-        high: cython.Py_ssize_t = self.count
-        guess: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, ((first >> 32) * cython.cast(cython.ulonglong, self.count)) >> 32
-        )
-        step: cython.Py_ssize_t = 8
-        middle: cython.Py_ssize_t
+        p: p_uchar = self._p
+        at: Py_ssize_t = self._hashes_at
+        low: Py_ssize_t = 0
+        high: Py_ssize_t = self.count
+        guess: Py_ssize_t = cython.cast(Py_ssize_t, ((first >> 32) * cython.cast(ulonglong, self.count)) >> 32)
+        step: Py_ssize_t = 8
+        middle: Py_ssize_t
         if low >= high:
             return 0
         if load_u64(p, at + 8 * guess) < first:

@@ -16,8 +16,12 @@ cdef enum:
     RECORD_COUNT = 57
     HEADER_SIZE = 61
 
+    MAGIC_V2 = 2
+    CODEC_MAX = 4
+
     PREFIX_SIZE = 12
     BATCH_LENGTH_MIN = 49
+    OLD_LENGTH_MIN = 14
     MAGIC_END = 17
     RECORD_SIZE_MIN = 7
 
@@ -39,11 +43,14 @@ cdef extern from *:
     """
     const long long INT64_MAX "SEEKLOG_INT64_MAX"
 
+# Where one record stands in the body of its batch, and its numbers.
 cdef struct Place:
+    # Where its length stands, and where its offset delta: all before that compaction may have to write again.
     Py_ssize_t start
     Py_ssize_t offset_at
     long long offset
     long long timestamp_ms
+    # Sizes are -1 for none.
     Py_ssize_t key_at
     long long key_size
     Py_ssize_t value_at

@@ -36,9 +36,14 @@ BASE_SEQUENCE: Final = 53
 RECORD_COUNT: Final = 57
 HEADER_SIZE: Final = 61
 
+MAGIC_V2: Final = 2
+CODEC_MAX: Final = 4
+
 # `batch_length` counts the bytes after itself.
 PREFIX_SIZE: Final = 12
 BATCH_LENGTH_MIN: Final = 49
+# What a batch, or a message before version 2, has at the least.
+OLD_LENGTH_MIN: Final = 14
 # The fields up to and with the magic: with fewer bytes nobody can tell what a batch is.
 MAGIC_END: Final = 17
 # The smallest record: seven one-byte fields (length, attributes, two deltas, two lengths, header count).
@@ -60,7 +65,7 @@ GROUP: Final = 32
 
 
 class Place:
-    """Where one record stands in the body of its batch, and its numbers."""
+    """Where one record stands in the body of its batch; `layout.pxd` says what the fields are."""
 
     __slots__ = (
         "end",
@@ -75,22 +80,7 @@ class Place:
         "value_size",
     )
 
-    start: int
-    """Where its length stands."""
-    offset_at: int
-    """Where its offset delta stands: all before it compaction may have to write again."""
-    offset: int
-    timestamp_ms: int
-    key_at: int
-    key_size: int
-    """-1 for none."""
-    value_at: int
-    value_size: int
-    """-1 for none."""
-    headers_at: int
-    end: int
-
 
 def new_places() -> list[Place]:
-    """Return what is compiled an array on the stack."""
+    """Return what is an array of C where it is compiled."""
     return [Place() for _ in range(GROUP)]

@@ -1,3 +1,3 @@
 from seeklog.record.cursor cimport RecordCursor
 
-cdef long long marker_type(RecordCursor cursor) except? -2
+cdef object report_batch(RecordCursor cursor, object report)

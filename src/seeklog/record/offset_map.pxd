@@ -1,6 +1,6 @@
 cimport cython
 from seeklog.record.cursor cimport RecordCursor
-from seeklog.record.layout cimport GROUP, Place
+from seeklog.record.layout cimport GROUP
 
 @cython.final
 cdef class OffsetMap:
@@ -25,4 +25,5 @@ cdef class OffsetMap:
     cdef long long last_of(self, unsigned long long first, unsigned long long second) noexcept
     cdef bint put(self, unsigned long long first, unsigned long long second, long long offset) noexcept
     cdef int add_records(self, long long start) except -1
-    cdef void look_up(self, unsigned char *p, Place *places, Py_ssize_t filled) noexcept
+    cdef void hash_keys(self, RecordCursor cursor, Py_ssize_t filled) noexcept
+    cdef void look_up(self, RecordCursor cursor, Py_ssize_t filled) noexcept

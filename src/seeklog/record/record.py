@@ -1,11 +1,12 @@
 """One record, as Python code gives it to a log and gets it from one."""
 
 import cython
+from cython import longlong
 
 from seeklog.errors import InvalidRecord
 
 # Stands for no timestamp in an int64. Every timestamp that a record can have is -1 or above.
-UNSET = cython.declare(cython.longlong, -(2**63) + 1)
+UNSET = cython.declare(longlong, -(2**63) + 1)
 
 
 @cython.freelist(256)
@@ -83,7 +84,7 @@ def record_fields(record: Record):
 
 @cython.cfunc
 @cython.exceptval(-2)
-def checked_timestamp(timestamp_ms: object) -> cython.longlong:
+def checked_timestamp(timestamp_ms: object) -> longlong:
     if not isinstance(timestamp_ms, int) or isinstance(timestamp_ms, bool):
         raise InvalidRecord(f"timestamp_ms must be an int or None, not {type(timestamp_ms).__name__}")
     if not -1 <= timestamp_ms <= 0x7FFFFFFFFFFFFFFF:

@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import final
+from typing import Final, final
 
 @final
 class Record:
@@ -12,20 +12,13 @@ class Record:
         timestamp_ms: int | None = None,
         offset: int = -1,
     ) -> None: ...
-    @property
-    def offset(self) -> int: ...
-    @property
-    def timestamp_ms(self) -> int: ...
-    @property
-    def key(self) -> bytes | None: ...
-    @property
-    def value(self) -> bytes | None: ...
-    @property
-    def headers(self) -> tuple[tuple[str, bytes | None], ...]: ...
-    @property
-    def topic(self) -> str | None: ...
-    @property
-    def partition(self) -> int | None: ...
+    offset: Final[int]
+    timestamp_ms: Final[int]
+    key: Final[bytes | None]
+    value: Final[bytes | None]
+    headers: Final[tuple[tuple[str, bytes | None], ...]]
+    topic: Final[str | None]
+    partition: Final[int | None]
     def __eq__(self, other: object) -> bool: ...
     def __hash__(self) -> int: ...
 

@@ -1,19 +1,11 @@
 """What is known of a segment's bytes, kept as batches pass."""
 
 import cython
+from cython import Py_ssize_t, bint, longlong, p_uchar
+from cython.cimports.seeklog.record import layout
 from cython.cimports.seeklog.record.batch_header import check_batch, next_batch
 from cython.cimports.seeklog.record.crc import crc_of
-from cython.cimports.seeklog.record.layout import (
-    BASE_OFFSET,
-    BATCH_LENGTH,
-    INT32_MAX,
-    LAST_OFFSET_DELTA,
-    LEADER_EPOCH,
-    MAX_TIMESTAMP,
-    NO_TIMESTAMP,
-    PREFIX_SIZE,
-    RECORD_COUNT,
-)
+from cython.cimports.seeklog.record.layout import INT32_MAX
 from cython.cimports.seeklog.record.primitives import buffer_pointer, load_i32, load_i64, pointer, store_i32, store_i64
 
 from seeklog.errors import CorruptBatch, CorruptionError
@@ -29,39 +21,39 @@ class SegmentState:
     written beside it. The index tables hold Kafka's entries; `storage/index.py` reads them.
     """
 
-    base_offset = cython.declare(cython.longlong, visibility="readonly")
-    next_offset = cython.declare(cython.longlong, visibility="readonly")
-    size = cython.declare(cython.longlong, visibility="readonly")
-    crc = cython.declare(cython.longlong, visibility="readonly")
-    batch_count = cython.declare(cython.longlong, visibility="readonly")
-    record_count = cython.declare(cython.longlong, visibility="readonly")
-    contiguous = cython.declare(cython.bint, visibility="readonly")
-    first_timestamp = cython.declare(cython.longlong, visibility="readonly")
-    max_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    base_offset = cython.declare(longlong, visibility="readonly")
+    next_offset = cython.declare(longlong, visibility="readonly")
+    size = cython.declare(longlong, visibility="readonly")
+    crc = cython.declare(longlong, visibility="readonly")
+    batch_count = cython.declare(longlong, visibility="readonly")
+    record_count = cython.declare(longlong, visibility="readonly")
+    contiguous = cython.declare(bint, visibility="readonly")
+    first_timestamp = cython.declare(longlong, visibility="readonly")
+    max_timestamp = cython.declare(longlong, visibility="readonly")
     offset_table = cython.declare(bytearray, visibility="readonly")
     time_table = cython.declare(bytearray, visibility="readonly")
     epochs = cython.declare(list, visibility="readonly")
     problem = cython.declare(object, visibility="readonly")
-    _interval_bytes: cython.longlong
-    _interval_records: cython.longlong
-    _segment_bytes: cython.longlong
-    _segment_ms: cython.longlong
-    _segment_index_bytes: cython.longlong
-    _bytes_since: cython.longlong
-    _records_since: cython.longlong
-    _offset_of_max: cython.longlong
-    _last_time: cython.longlong
-    _last_epoch: cython.longlong
+    _interval_bytes: longlong
+    _interval_records: longlong
+    _segment_bytes: longlong
+    _segment_ms: longlong
+    _segment_index_bytes: longlong
+    _bytes_since: longlong
+    _records_since: longlong
+    _offset_of_max: longlong
+    _last_time: longlong
+    _last_epoch: longlong
 
     def __init__(
         self,
-        base_offset: cython.longlong,
+        base_offset: longlong,
         *,
-        interval_bytes: cython.longlong,
-        interval_records: cython.longlong,
-        segment_bytes: cython.longlong,
-        segment_ms: cython.longlong,
-        segment_index_bytes: cython.longlong,
+        interval_bytes: longlong,
+        interval_records: longlong,
+        segment_bytes: longlong,
+        segment_ms: longlong,
+        segment_index_bytes: longlong,
     ):
         self.base_offset = base_offset
         self.next_offset = base_offset
@@ -70,8 +62,8 @@ class SegmentState:
         self.batch_count = 0
         self.record_count = 0
         self.contiguous = True
-        self.first_timestamp = NO_TIMESTAMP
-        self.max_timestamp = NO_TIMESTAMP
+        self.first_timestamp = layout.NO_TIMESTAMP
+        self.max_timestamp = layout.NO_TIMESTAMP
         self.offset_table = bytearray()
         self.time_table = bytearray()
         self.epochs = []
@@ -84,22 +76,22 @@ class SegmentState:
         self._bytes_since = 0
         self._records_since = 0
         self._offset_of_max = base_offset
-        self._last_time = NO_TIMESTAMP
+        self._last_time = layout.NO_TIMESTAMP
         self._last_epoch = -1
 
-    def must_roll_before(self, data: bytes) -> cython.bint:
+    def must_roll_before(self, data: bytes) -> bint:
         """Tell by Kafka's rules whether whole, stamped batches need a new segment."""
-        p: cython.p_uchar = pointer(data)
-        at: cython.Py_ssize_t = 0
-        end: cython.Py_ssize_t = len(data)
-        max_timestamp: cython.longlong = NO_TIMESTAMP
-        last: cython.longlong = self.next_offset - 1
+        p: p_uchar = pointer(data)
+        at: Py_ssize_t = 0
+        end: Py_ssize_t = len(data)
+        max_timestamp: longlong = layout.NO_TIMESTAMP
+        last: longlong = self.next_offset - 1
         if self.batch_count == 0:
             return False
         while at < end:
-            max_timestamp = max(max_timestamp, load_i64(p, at + MAX_TIMESTAMP))
-            last = load_i64(p, at + BASE_OFFSET) + load_i32(p, at + LAST_OFFSET_DELTA)
-            at += load_i32(p, at + BATCH_LENGTH) + PREFIX_SIZE
+            max_timestamp = max(max_timestamp, load_i64(p, at + layout.MAX_TIMESTAMP))
+            last = load_i64(p, at + layout.BASE_OFFSET) + load_i32(p, at + layout.LAST_OFFSET_DELTA)
+            at += load_i32(p, at + layout.BATCH_LENGTH) + layout.PREFIX_SIZE
         return (
             self.size > self._segment_bytes - end
             or last - self.base_offset > INT32_MAX
@@ -109,34 +101,34 @@ class SegmentState:
             or len(self.time_table) > self._segment_index_bytes - 24
         )
 
-    def append(self, data: bytes) -> cython.bint:
+    def append(self, data: bytes) -> bint:
         """Take note of whole, well-formed batches that were just written; tell whether the indexes grew."""
-        p: cython.p_uchar = pointer(data)
-        at: cython.Py_ssize_t = 0
-        end: cython.Py_ssize_t = len(data)
-        indexed: cython.Py_ssize_t = len(self.offset_table)
+        p: p_uchar = pointer(data)
+        at: Py_ssize_t = 0
+        end: Py_ssize_t = len(data)
+        indexed: Py_ssize_t = len(self.offset_table)
         self.crc = crc_of(data, p, 0, end, self.crc)
         while at < end:
             at += self.note(p, at)
         return len(self.offset_table) != indexed
 
-    def scan(self, data: bytes, contiguous_from: cython.longlong) -> cython.Py_ssize_t:
+    def scan(self, data: bytes, contiguous_from: longlong) -> Py_ssize_t:
         """Check batches read from the file, in order, and take note of them; return the bytes taken.
 
         Stops at a batch that is not all there, or at one that fails its checks: then `problem` is the
         error. From `contiguous_from` on, offsets may have no gaps.
         """
-        p: cython.p_uchar = pointer(data)
-        at: cython.Py_ssize_t = 0
-        end: cython.Py_ssize_t = len(data)
-        size: cython.Py_ssize_t
-        last: cython.longlong
+        p: p_uchar = pointer(data)
+        at: Py_ssize_t = 0
+        end: Py_ssize_t = len(data)
+        size: Py_ssize_t
+        last: longlong
         try:
             while at < end:
                 size = next_batch(p, at, end, self.next_offset, self.next_offset >= contiguous_from, self.size)
                 if size == 0:
                     break
-                last = load_i64(p, at + BASE_OFFSET) + load_i32(p, at + LAST_OFFSET_DELTA)
+                last = load_i64(p, at + layout.BASE_OFFSET) + load_i32(p, at + layout.LAST_OFFSET_DELTA)
                 if last - self.base_offset > INT32_MAX:
                     raise CorruptBatch(
                         f"offset {last} is too far from the segment's base {self.base_offset}",
@@ -152,13 +144,13 @@ class SegmentState:
 
     @cython.cfunc
     @cython.inline
-    def note(self, p: cython.p_uchar, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        base: cython.longlong = load_i64(p, at + BASE_OFFSET)
-        size: cython.Py_ssize_t = load_i32(p, at + BATCH_LENGTH) + PREFIX_SIZE
-        epoch: cython.longlong = load_i32(p, at + LEADER_EPOCH)
-        last: cython.longlong = base + load_i32(p, at + LAST_OFFSET_DELTA)
-        max_timestamp: cython.longlong = load_i64(p, at + MAX_TIMESTAMP)
-        count: cython.longlong = load_i32(p, at + RECORD_COUNT)
+    def note(self, p: p_uchar, at: Py_ssize_t) -> Py_ssize_t:
+        base: longlong = load_i64(p, at + layout.BASE_OFFSET)
+        size: Py_ssize_t = load_i32(p, at + layout.BATCH_LENGTH) + layout.PREFIX_SIZE
+        epoch: longlong = load_i32(p, at + layout.LEADER_EPOCH)
+        last: longlong = base + load_i32(p, at + layout.LAST_OFFSET_DELTA)
+        max_timestamp: longlong = load_i64(p, at + layout.MAX_TIMESTAMP)
+        count: longlong = load_i32(p, at + layout.RECORD_COUNT)
         if base != self.next_offset:
             self.contiguous = False
         if epoch > self._last_epoch:
@@ -186,7 +178,7 @@ class SegmentState:
         return size
 
     @cython.cfunc
-    def add_offset_entry(self, last_offset: cython.longlong):
+    def add_offset_entry(self, last_offset: longlong):
         entry: bytearray = bytearray(8)
         store_i32(buffer_pointer(entry), 0, last_offset - self.base_offset)
         store_i32(buffer_pointer(entry), 4, self.size)
@@ -223,7 +215,7 @@ class SegmentState:
             crc32c(bytes(self.time_table)),
         )
 
-    def restore(self, saved: tuple, offset_table: bytes, time_table: bytes) -> cython.bint:
+    def restore(self, saved: tuple, offset_table: bytes, time_table: bytes) -> bint:
         """Become the state that was saved; tell whether the tables are the ones that it had."""
         if saved[0] != self.base_offset or saved[14:] != (crc32c(offset_table), crc32c(time_table)):
             return False

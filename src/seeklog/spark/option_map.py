@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from seeklog.config import parse_span_ms
 from seeklog.errors import InvalidConfig
 from seeklog.names import is_url
-from seeklog.times import parse_span_ms
 
 NO_BROKER: Final = "there is no broker to ask"
 # Words of Spark's Kafka connector, with why they mean nothing here and what to use.

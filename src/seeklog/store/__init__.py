@@ -1,6 +1,8 @@
 """The face of a directory of topics: what `seeklog.open` returns, and queries over it."""
 
-from seeklog.store.store import Store, open_store
+from seeklog.store.access import archive_source, files_of, origin_of
+from seeklog.store.opening import open_store
+from seeklog.store.store import Store
 from seeklog.store.topic import Range, Topic
 
-__all__ = ["Range", "Store", "Topic", "open_store"]
+__all__ = ["Range", "Store", "Topic", "archive_source", "files_of", "open_store", "origin_of"]

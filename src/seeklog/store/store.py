@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import resource
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -19,30 +18,25 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from seeklog import names
-from seeklog.archive.reading import Origin, StoredFiles, open_archive
 from seeklog.clients.consumer import AutoOffsetReset, Consumer, Listener, offset_from_time
 from seeklog.clients.producer import Partitioner, Producer
-from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import (
-    InvalidConfig,
-    InvalidName,
     LogClosed,
-    LogLocked,
     SeeklogError,
     TopicNotFound,
     UsageError,
 )
-from seeklog.files import Files, Lock, OsFiles, ReadOnlyFiles, absolute, local_path, translate, translated
-from seeklog.files.remote import RemoteFiles
+from seeklog.files import ReadOnlyFiles, local_path, translated
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
-from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, lock_out_broker, take_snapshot
+from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.record.key_hash import partition_of
+from seeklog.store.access import archive_source
 from seeklog.store.topic import Topic
+from seeklog.store.upkeep import Upkeep
 from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
-from seeklog.topics.layout import check_root
 from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.producer_ids import Identity, ProducerIds
@@ -51,117 +45,53 @@ from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
     from seeklog.archive.planning import Verify
-    from seeklog.archive.source import Source
+    from seeklog.store.opening import Place
 
 logger = logging.getLogger("seeklog")
-
-# Kafka's intervals: retention every five minutes, checkpoints every minute.
-RETENTION_CHECK_S = 300.0
-CHECKPOINT_S = 60.0
-# How soon a store learns what another process has done to the topics, if nothing else tells it.
-REFRESH_S = 1.0
-MAX_OPEN_FILES = 512
-
-
-def _files_to_open() -> int:
-    """Return how many files a store may have open: not more than half of what the process may."""
-    allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    return MAX_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(8, min(MAX_OPEN_FILES, allowed // 2))
 
 
 class Store:
     """Topics, and those who write and read them. Any thread may call any method."""
 
-    def __init__(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        config: LogConfig | Mapping[str, Any] | None = None,
-        read_only: bool | None = None,
-        max_open_files: int | None = None,
-        background: bool = True,
-        storage_options: Mapping[str, Any] | None = None,
-        clock: Clock | None = None,
-        files: Files | None = None,
-    ) -> None:
-        try:
-            root = absolute(os.fsdecode(path))
-        except TypeError:
-            raise UsageError(f"a path is a str or a Path, not {type(path).__name__}") from None
-        if "\0" in root:
-            raise InvalidName(f"{root!r} cannot be a path: it holds a NUL")
-        if max_open_files is None:
-            max_open_files = _files_to_open()
-        if not isinstance(max_open_files, int) or max_open_files < 8:
-            raise UsageError("max_open_files must be at least 8")
-        if isinstance(config, Mapping):
-            config = LogConfig.from_mapping(config)
-        if config is not None and not isinstance(config, LogConfig):
-            raise UsageError(f"config is a LogConfig, or a dict of Kafka's words, not {type(config).__name__}")
-        if config is not None and (config.high_watermark != "auto" or config.initial_offset):
-            raise InvalidConfig("high_watermark and initial_offset are for a lone log: a store gives them itself")
-        self._storage_options: dict[str, Any] = {}
-        if names.is_url(root):
-            if read_only is False:
-                raise UsageError(f"{root} is a URL, which is only read: leave read_only out, and write to a directory")
-            # Nothing there changes while it is open, so there is nothing to do in the background.
-            read_only, background = True, False
-            self._storage_options = dict(storage_options or {})
-            files = files or RemoteFiles(root, storage_options=storage_options)
-        elif storage_options:
-            raise UsageError(f"storage_options are for a URL, and {root} is a directory")
-        read_only = bool(read_only)
-        self._root = root
-        self._files = files or OsFiles()
-        self._clock = clock or SystemClock()
+    def __init__(self, place: Place, *, config: LogConfig, max_open_files: int, background: bool) -> None:
+        """Use `seeklog.open`, which makes sure of the place and of the configuration."""
+        files, clock, read_only = place.files, place.clock, place.read_only
+        self._place = place
+        self._root = root = place.root
+        self._files = files
+        self._clock = clock
         self._read_only = read_only
         self._is_closed = False
-        self._broker_lock: Lock | None = None
         self._clients: weakref.WeakSet[Producer | Consumer] = weakref.WeakSet()
-        try:
-            if read_only:
-                self._files = open_archive(self._files, root)
-            check_root(self._files, root, create=not read_only)
-            if not read_only:
-                self._broker_lock = lock_out_broker(self._files, root)
-            self._topics = Topics(
-                root, files=self._files, clock=self._clock, defaults=config or LogConfig(), read_only=read_only
-            )
-            self._maintenance = Maintenance(self._clock) if background else None
-            # Apart from the syncs: jobs wait for locks of other processes.
-            self._jobs = Maintenance(self._clock) if background else None
-            self._table = OpenLogs(
-                self._topics,
-                files=self._files,
-                clock=self._clock,
-                read_only=read_only,
-                max_open_files=max_open_files,
-                background=self._maintenance.watch if self._maintenance is not None else None,
-            )
-        except BaseException as error:
-            self._let_broker_in()
-            if isinstance(error, OSError):
-                raise translate(error, f"{root} cannot be opened") from error
-            raise
-        self._groups = Groups(self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only)
-        self._topics.forget = self._groups.forget_topic
-        self._transactions = Transactions(
-            self._topics, self._table, files=self._files, clock=self._clock, read_only=read_only
+        self._topics = Topics(root, files=files, clock=clock, defaults=config, read_only=read_only)
+        self._syncs = Maintenance(clock) if background else None
+        self._table = OpenLogs(
+            self._topics,
+            files=files,
+            clock=clock,
+            read_only=read_only,
+            max_open_files=max_open_files,
+            background=self._syncs.watch if self._syncs is not None else None,
         )
-        self._producer_ids = ProducerIds(self._topics.root, files=self._files, clock=self._clock)
+        self._groups = Groups(self._topics, self._table, files=files, clock=clock, read_only=read_only)
+        self._topics.forget = self._groups.forget_topic
+        self._transactions = Transactions(self._topics, self._table, files=files, clock=clock, read_only=read_only)
+        self._producer_ids = ProducerIds(root, files=files, clock=clock)
         if not read_only:
             self._topics.finish_deletes()
             self._transactions.finish_open()
-        self._seen_version = self._topics.version
-        _open_stores.add(self)
-        if self._maintenance is not None and self._jobs is not None:
+        self._upkeep = Upkeep(self._topics, self._table, read_only=read_only)
+        # Apart from the syncs: jobs wait for locks of other processes.
+        self._jobs = Maintenance(clock) if background else None
+        for threads in self._threads():
             # A store that is dropped without being closed takes its threads along.
-            weakref.finalize(self, self._maintenance.end)
-            weakref.finalize(self, self._jobs.end)
-            self._jobs.every(REFRESH_S, self._refresh)
-            if not read_only:
-                self._jobs.every(RETENTION_CHECK_S, self._roll_and_retain)
-                self._jobs.every(CHECKPOINT_S, self._write_root_offsets)
+            weakref.finalize(self, threads.end)
+        if self._jobs is not None:
+            self._upkeep.schedule(self._jobs)
+        _open_stores.add(self)
+
+    def _threads(self) -> list[Maintenance]:
+        return [threads for threads in (self._jobs, self._syncs) if threads is not None]
 
     def __enter__(self) -> Store:
         self._check_open()
@@ -196,27 +126,16 @@ class Store:
         return self._root
 
     @property
-    def origin(self) -> Origin:
-        """Where the files lie, for another process that is to read them."""
-        stored = self._files.stored if isinstance(self._files, StoredFiles) else {}
-        return Origin(root=self._root, storage_options=self._storage_options, stored=dict(stored))
-
-    @property
     def read_only(self) -> bool:
         return self._read_only
 
-    def _let_broker_in(self) -> None:
-        if self._broker_lock is not None:
-            self._broker_lock.close()
-
-    def abandon(self) -> None:
+    def _abandon(self) -> None:
         """Make the locks anew in a forked child: threads that are not in it may have held them."""
         self._topics.abandon()
         self._table.abandon()
         self._groups.abandon()
-        for threads in (self._maintenance, self._jobs):
-            if threads is not None:
-                threads.abandon()
+        for threads in self._threads():
+            threads.abandon()
 
     # ------------------------------------------------------------ topics
 
@@ -536,7 +455,7 @@ class Store:
             storage_options=storage_options,
             files=None if isinstance(self._files, ReadOnlyFiles) else self._files,
         )
-        source = self.archivable(topics)
+        source = archive_source(self, topics)
         if not self._read_only:
             # What was rolled is sealed with the next sync.
             for log in self._table.open_writers():
@@ -548,33 +467,6 @@ class Store:
         copy_all = partial(copy_plan, files=self._files, depot=depot, rules=rules, progress=progress)
         return archive(source, depot, rules, copy_all)
 
-    @property
-    def files(self) -> Files:
-        """The door to the store's files, as this process reads them."""
-        return self._files
-
-    def archivable(self, topics: Iterable[str] | None = None) -> Source:
-        """Return what an archiving of these topics would copy."""
-        from seeklog.archive.source import Source, SourceTopic
-
-        if isinstance(topics, str):
-            raise UsageError(f"topics is a list of names: [{topics!r}]")
-        self._topics.refresh()
-        chosen = (
-            [topic for topic in self._topics.all() if topic.name not in names.INTERNAL_TOPICS]
-            if topics is None
-            else [self._topics.find(name) for name in dict.fromkeys(topics)]
-        )
-        found = [
-            SourceTopic(
-                topic,
-                self._topics.config_of(topic),
-                {number: self._table.inherited(TopicPartition(topic.name, number)) for number in topic.partitions},
-            )
-            for topic in chosen
-        ]
-        return Source(self._files, self._root, found, self._clock)
-
     # ------------------------------------------------------------ maintenance
 
     def maintain(self) -> int:
@@ -584,11 +476,11 @@ class Store:
         another process writes are left to it.
         """
         self._check_writable("maintenance writes")
-        self._refresh()
+        self._upkeep.refresh()
         for log in self._table.open_writers():
             log.flush()
-        deleted = self._roll_and_retain()
-        self._write_root_offsets()
+        deleted = self._upkeep.roll_and_retain()
+        self._upkeep.write_root_offsets()
         return deleted
 
     def compact(self, topic: str | None = None, *, buffer_bytes: int = BUFFER_BYTES) -> dict[TopicPartition, Compacted]:
@@ -597,75 +489,15 @@ class Store:
         A partition that another process writes raises `LogLocked`; those before it are done.
         """
         self._check_writable("compaction writes")
-        self._refresh()
+        self._upkeep.refresh()
         done: dict[TopicPartition, Compacted] = {}
-        for each in [self._topics.find(topic)] if topic is not None else self._topics.all():
-            if topic is None and each.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:
-                continue  # a broker's own, which it alone writes
+        for each in [self._topics.find(topic)] if topic is not None else self._upkeep.topics():
             for number in each.partitions:
-                partition = TopicPartition(each.name, number)
                 if topic is not None or self._topics.config_of(each).compacts:
-                    done[partition] = self._compact(partition, partial(Log.compact, buffer_bytes=buffer_bytes))
+                    partition = TopicPartition(each.name, number)
+                    with self._table.lent_beside_writers(partition, wait_s=0.0) as log:
+                        done[partition] = log.compact(buffer_bytes=buffer_bytes)
         return done
-
-    def _compact(
-        self, partition: TopicPartition, work: Callable[[Log], Compacted], *, wait_s: float = 0.0
-    ) -> Compacted:
-        with self._table.lent(partition, wait_s=wait_s) as log:
-            if log not in self._table.open_writers():
-                return work(log)
-        # It stands open for who writes it, and they need not wait; should it be closed, the compaction ends.
-        return work(log)
-
-    def _refresh(self) -> None:
-        self._topics.refresh()
-        if self._topics.version != self._seen_version:
-            self._seen_version = self._topics.version
-            self._table.drop_changed()
-
-    def _roll_and_retain(self) -> int:
-        """Do it for every partition, then tell what went wrong with the first that could not be done."""
-        deleted = 0
-        first_error: SeeklogError | None = None
-        for topic in self._topics.all():
-            if topic.name in names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}:
-                continue  # a broker's own, which it alone writes
-            for number in topic.partitions:
-                try:
-                    with self._table.lent(TopicPartition(topic.name, number), wait_s=0) as log:
-                        log.roll_if_due()
-                        deleted += log.retain()
-                    if log.config.compacts:
-                        self._compact(TopicPartition(topic.name, number), Log.compact_if_due, wait_s=0)
-                    if log.config.indexes_keys and topic.name not in names.INTERNAL_TOPICS:
-                        # After the compaction, which takes the indexes away with the segments that it replaces.
-                        with self._table.lent(TopicPartition(topic.name, number), wait_s=0) as log:
-                            log.make_key_indexes()
-                except LogLocked:
-                    continue  # whoever writes it does this
-                except SeeklogError as error:
-                    first_error = first_error or error
-        if first_error is not None:
-            raise first_error
-        return deleted
-
-    def _write_root_offsets(self) -> None:
-        """Write Kafka's checkpoints of what this process has written, for a broker that takes over."""
-        self._table.close_borrowed()
-        changed = self._table.take_changed()
-        try:
-            if changed:
-                self._topics.write_root_offsets(changed)
-        except SeeklogError:
-            self._table.put_back_changed(changed)
-            raise
-
-    def _try_root_offsets(self) -> None:
-        try:
-            self._write_root_offsets()
-        except SeeklogError as error:
-            # Copies for a broker: each partition has its own, and all records are closed by now.
-            logger.warning("%s: Kafka's checkpoints are not up to date: %s", self._root, error)
 
     def close(self) -> None:
         """Close producers and consumers that are still open, then every log. Closing twice is nothing.
@@ -683,17 +515,16 @@ class Store:
             partial(client.close, commit=commit) if isinstance(client, Consumer) else client.close
             for client in list(self._clients)
         ]
-        steps += [threads.stop for threads in (self._jobs, self._maintenance) if threads is not None]
+        steps += [threads.stop for threads in self._threads()]
         steps.append(self._table.close)
         if not self._read_only:
-            steps.append(self._try_root_offsets)
-        steps.append(self._topics.close)
+            steps.append(self._upkeep.try_root_offsets)
+        steps += [self._topics.close, self._place.close]
         for step in steps:
             try:
                 step()
             except BaseException as error:  # a listener's, or Ctrl-C: the rest must be closed all the same
                 first_error = first_error or error
-        self._let_broker_in()
         if first_error is not None:
             raise first_error
 
@@ -703,38 +534,10 @@ _open_stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 def _abandon_all() -> None:
     for store in list(_open_stores):
-        store.abandon()
+        store._abandon()
 
 
 os.register_at_fork(after_in_child=_abandon_all)
-
-
-def open_store(
-    path: str | os.PathLike[str],
-    *,
-    config: LogConfig | Mapping[str, Any] | None = None,
-    read_only: bool | None = None,
-    max_open_files: int | None = None,
-    background: bool = True,
-    storage_options: Mapping[str, Any] | None = None,
-) -> Store:
-    """Open the store at `path`, or make one there; a Kafka broker's data directory is one too.
-
-    A URL, such as s3://bucket/path, is opened read-only and stays as it is at this moment; `storage_options` are what
-    fsspec needs for it: credentials, an endpoint, time limits. It takes the extra `remote`, or `s3`.
-
-    `config` holds for topics that say nothing else: a `LogConfig`, or Kafka's words. Not more than `max_open_files` are
-    kept open, by default 512 or half of what the process may open. With `read_only=True` the store must exist, and
-    nothing on disk changes. With `background=False` no thread syncs, rolls and retains: call `maintain`.
-    """
-    return Store(
-        path,
-        config=config,
-        read_only=read_only,
-        max_open_files=max_open_files,
-        background=background,
-        storage_options=storage_options,
-    )
 
 
 def _describe(log: LogReader, *, partition: int) -> PartitionDescription:

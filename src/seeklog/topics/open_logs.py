@@ -342,6 +342,18 @@ class OpenLogs:
             self._writers.pop(entry.partition, None)
             self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
 
+    @contextlib.contextmanager
+    def lent_beside_writers(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
+        """Give a log for long work, such as a compaction, as `lent` does.
+
+        Those who append to one that stands open do not wait for that, and closing it ends the work.
+        """
+        with contextlib.ExitStack() as held:
+            log = held.enter_context(self.lent(partition, wait_s=wait_s))
+            if log in self.open_writers():
+                held.close()
+            yield log
+
     def _bring_up_to_date(self, entry: _Entry, *, wait_s: float) -> None:
         """Leave no writer with an older configuration: it is closed as soon as nobody uses it. Holds the lock."""
         while True:

@@ -30,7 +30,7 @@ def bombs(run: Run) -> None:
         raise Missing("/proc: the peak of a process's memory is read there")
     most = slowest = 0.0
     cases = [(name, door) for name in BOMBS for door in DOORS]
-    for name, door in run.choose(cases, short=6):
+    for name, door in run.choose(cases, short=3):
         run.case()
         outcome, grown, seconds = bomb(run, door, batch_with(name))
         most, slowest = max(most, grown / MIB), max(slowest, seconds)

@@ -56,7 +56,7 @@ MUTANTS: Final = 5_000
 
 @part(12, "record batches with right checksums are damaged: every reader, both kernels, all codecs")
 def fuzzed_batches(run: Run) -> None:
-    fuzz(run, BATCHES, short=60)
+    fuzz(run, BATCHES, short=40)
     if not run.is_short:
         batches = list(islice(mutants(run.seed), MUTANTS))
         for reader in READERS:
@@ -69,12 +69,12 @@ def fuzzed_batches(run: Run) -> None:
 
 @part(12, "the files beside a log are damaged under right checksums")
 def fuzzed_files(run: Run) -> None:
-    fuzz(run, FILES, short=80)
+    fuzz(run, FILES, short=40)
 
 
 @part(12, "the files of a store, of groups, archives and lakes are damaged under right checksums")
 def fuzzed_store_files(run: Run) -> None:
-    fuzz(run, STORE_FILES, short=80)
+    fuzz(run, STORE_FILES, short=25)
 
 
 def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:

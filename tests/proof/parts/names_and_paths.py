@@ -144,7 +144,7 @@ def links_in_place_of_files(run: Run) -> None:
     fill(model)
     places = sorted(str(path.relative_to(model)) for path in model.rglob("*"))
     cases = [(place, how) for place in places for how in ("link", "dangling", "pipe")]
-    for place, how in run.choose(cases, short=15):
+    for place, how in run.choose(cases, short=6):
         run.case()
         root = fresh(run, "store")
         shutil.copytree(model, root, dirs_exist_ok=True)
@@ -235,7 +235,7 @@ def use(root: Path) -> None:
 
 @part(17, "somebody swaps files and directories for links while a log opens, rolls, recovers and is deleted")
 def racing_links(run: Run) -> None:
-    rounds = 20 if run.is_short else 2_500
+    rounds = 8 if run.is_short else 2_500
     root = fresh(run, "store")
     fill(root)
     outside = root.parent / "beside"

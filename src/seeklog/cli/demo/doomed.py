@@ -15,7 +15,7 @@ import threading
 
 from seeklog.cli.demo.payments import append, arrivals, missing
 from seeklog.files import Buffer, OsFiles
-from seeklog.store import Store
+from seeklog.store import open_store
 
 PARTS = 4
 # A batch begins with its base offset, then how many bytes follow this number: docs/format/batch.md.
@@ -48,7 +48,7 @@ def _tell(**words: int) -> None:
 def main(path: str, count: int) -> None:
     """Append until it is stopped; never returns."""
     files = HalfWrites()
-    with Store(path, files=files, background=False) as store:
+    with open_store(path, files=files, background=False) as store:
         records = missing(store, itertools.islice(arrivals(), count))
         size = max(1, len(records) // (PARTS + 1))
         acknowledged = count - len(records)

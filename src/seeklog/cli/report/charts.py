@@ -9,19 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import accumulate, pairwise
 from typing import Final, NamedTuple
 
-from seeklog.cli.report.axis import (
-    DAY,
-    HOUR,
-    MINUTE,
-    SECOND,
-    Scale,
-    byte_ticks,
-    count_ticks,
-    round_ticks,
-    short_count,
-    short_size,
-    time_ticks,
-)
+from seeklog.cli.report import axis
 from seeklog.cli.report.facts import SegmentFacts
 from seeklog.cli.report.markup import Markup, tag
 from seeklog.cli.show import amounts
@@ -40,16 +28,8 @@ STRAYS: Final = 0.01
 PRESSED: Final = 4
 LABEL_CHARACTERS: Final = 20
 TITLE_CHARACTERS: Final = 200
-_LATENESS: Final = (
-    (10, "10 ms"),
-    (100, "0.1 s"),
-    (SECOND, "1 s"),
-    (10 * SECOND, "10 s"),
-    (MINUTE, "1 min"),
-    (10 * MINUTE, "10 min"),
-    (HOUR, "1 h"),
-    (DAY, "1 d"),
-)
+_LATE_MS: Final = (10, 100, axis.SECOND, 10 * axis.SECOND, axis.MINUTE, 10 * axis.MINUTE, axis.HOUR, axis.DAY)
+_LATE_NAMES: Final = ("10 ms", "0.1 s", "1 s", "10 s", "1 min", "10 min", "1 h", "1 d")
 
 Names = Iterable[tuple[float, str]]
 
@@ -82,8 +62,8 @@ class Frame:
     def __init__(
         self, low: float, high: float, ticks: Sequence[float], text: Callable[[float], str], *, slot: float = 1.0
     ) -> None:
-        self.across = Scale(low, high, LEFT, RIGHT)
-        self.down = Scale(0, ticks[-1], FLOOR, TOP)
+        self.across = axis.Scale(low, high, LEFT, RIGHT)
+        self.down = axis.Scale(0, ticks[-1], FLOOR, TOP)
         self._slot = slot
         self._grid = [
             [self.rule(tick, "grid"), tag("text", text(tick), x=LEFT - 5, y=self.down(tick) + 4, class_="tick end")]
@@ -184,15 +164,15 @@ def _without_strays(buckets: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 def over_time(found: Bins, *, of_bytes: bool, utc: bool) -> Markup:
     """Draw the records, or the bytes, of each bin of time."""
-    text, tone = (short_size, "b") if of_bytes else (short_count, "a")
+    text, tone = (axis.short_size, "b") if of_bytes else (axis.short_count, "a")
     counts = [(each.start_ms, each.size if of_bytes else each.records) for each in found.bins]
     most = max(count for _, count in counts)
     begin, end = counts[0][0], counts[-1][0] + found.width_ms
-    frame = Frame(begin, end, (byte_ticks if of_bytes else count_ticks)(most), text, slot=found.width_ms)
+    frame = Frame(begin, end, (axis.byte_ticks if of_bytes else axis.count_ticks)(most), text, slot=found.width_ms)
     bars = [
         Bar(start, count, f"{amounts.moment(start, utc=utc)}: {text(count)}", tone) for start, count in counts if count
     ]
-    names: Names = ((frame.across(at), name) for at, name in time_ticks(begin, end, utc=utc))
+    names: Names = ((frame.across(at), name) for at, name in axis.time_ticks(begin, end, utc=utc))
     if len(counts) == 1:
         names = [(frame.across((begin + end) / 2), amounts.moment(begin, utc=utc) or "")]
     label = "bytes over time" if of_bytes else "records over time"
@@ -210,24 +190,25 @@ def histogram(sizes: Sizes, *, label: str, tone: str) -> Markup:
     first, last = min(classes), max(classes)
     if last - first < 8:  # a bar alone should not be as wide as the picture
         first, last = max(0, first - 4), last + 4
-    frame = Frame(first, last + 1, count_ticks(max(classes.values())), short_count)
+    frame = Frame(first, last + 1, axis.count_ticks(max(classes.values())), axis.short_count)
     bars = []
     for each, count in sorted(classes.items()):
         low, high = amounts.size(2 ** (each / 2)), amounts.size(2 ** ((each + 1) / 2))
         bars.append(Bar(each, count, f"{low} to {high}: {count:,} ({count / sizes.count:.1%})", tone))
     step = 2 * max(1, math.ceil((last - first) / 2 / 5))
-    names = [(frame.across(each), short_size(2 ** (each // 2))) for each in range(first + first % 2, last + 2, step)]
+    names = [
+        (frame.across(each), axis.short_size(2 ** (each // 2))) for each in range(first + first % 2, last + 2, step)
+    ]
     return frame.picture(frame.bars(bars), names, label=label)
 
 
 def lateness(late: Sizes) -> Markup:
     """Draw how many records are how far behind the latest one before them."""
-    limits = [limit for limit, _ in _LATENESS]
-    counts = [0] * (len(limits) + 1)
+    counts = [0] * (len(_LATE_MS) + 1)
     for size, count in late.by_class.items():
-        counts[bisect_right(limits, size)] += count
-    frame = Frame(0, len(counts), count_ticks(max(counts)), short_count)
-    edges = ["0", *(name for _, name in _LATENESS)]
+        counts[bisect_right(_LATE_MS, size)] += count
+    frame = Frame(0, len(counts), axis.count_ticks(max(counts)), axis.short_count)
+    edges = ["0", *_LATE_NAMES]
     kinds = [*(f"{low} to {high}" for low, high in pairwise(edges)), "over a day"]
     bars = [Bar(at, count, f"{kinds[at]}: {count:,}", "d") for at, count in enumerate(counts) if count]
     named = [at for at in range(1, len(edges)) if at % 2 or at == len(edges) - 1]
@@ -288,7 +269,9 @@ def key_curve(keys: Keys) -> Markup:
         tag("polyline", points=" ".join(line), class_="line"),
         dots,
     ]
-    names = [(frame.across(power), short_count(10.0**power) if power else "1 key") for power in range(int(decades) + 1)]
+    names = [
+        (frame.across(power), axis.short_count(10.0**power) if power else "1 key") for power in range(int(decades) + 1)
+    ]
     return frame.picture(marks, names, label="what share of the records the most frequent keys have")
 
 
@@ -303,7 +286,7 @@ def ratios(segments: Sequence[SegmentFacts], *, tones: dict[str, str]) -> Markup
         sum(segment.raw_bytes for segment in group) / sum(segment.codecs.total() for segment in group)
         for group in groups
     ]
-    frame = Frame(0, len(groups), round_ticks(max(1.0, *values)), lambda tick: f"{tick:g}:1" if tick else "0")
+    frame = Frame(0, len(groups), axis.round_ticks(max(1.0, *values)), lambda tick: f"{tick:g}:1" if tick else "0")
     bars = []
     for number, (group, value) in enumerate(zip(groups, values, strict=True)):
         name = f"segment {group[0].base_offset:,}" if len(group) == 1 else f"{len(group)} segments"

@@ -23,6 +23,7 @@ from seeklog.record import codec
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CODEC_MASK, HEADER_SIZE
 from seeklog.record.sketch import Throughput
+from seeklog.store import archive_source
 
 if TYPE_CHECKING:
     from seeklog.cli.show.progress import Progress
@@ -112,12 +113,12 @@ def gather(
 
     `name` is what the user calls the store: a page that is handed on should not tell where their home is.
     """
-    chosen, left_out = list(dict.fromkeys(topics)), []
+    described = [store.describe_topic(each) for each in dict.fromkeys(topics or store.topics())]
+    left_out = []
     if not topics:
-        sizes = {each: store.describe_topic(each).size_bytes for each in store.topics()}
-        largest_first = sorted(sizes, key=lambda each: (-sizes[each], each))
-        chosen, left_out = largest_first[:MAX_TOPICS], largest_first[MAX_TOPICS:]
-    described = [store.describe_topic(each) for each in chosen]
+        described.sort(key=lambda each: (-each.size_bytes, each.name))
+        left_out = [each.name for each in described[MAX_TOPICS:]]
+        del described[MAX_TOPICS:]
     size, records = sum(each.size_bytes for each in described), sum(each.record_count for each in described)
     progress.reach(0, (size if check else 0) + int(size * min(1.0, max_records / records if records else 0.0)))
     facts = StoreFacts(location=name, made_at_ms=SystemClock().now_ms(), left_out=left_out, is_checked=check)
@@ -244,7 +245,7 @@ class _TopicReader:
                 found.sampled_raw_bytes += HEADER_SIZE + len(body)
 
     def _inspect(self, log: LogReader, facts: PartitionFacts) -> None:
-        source = self.store.archivable([self._topic.name])
+        source = archive_source(self.store, [self._topic.name])
         (topic,) = source.topics
         files, inherited = source.files, topic.inherited[facts.partition]
         plan = plan_inspection(log.location, config=topic.config, inherited=inherited, files=files)

@@ -155,7 +155,7 @@ class _Dissection:
         self._totals = _Totals()
         files = OsFiles()
         directory, name = os.path.split(os.path.abspath(path))
-        base_offset = int(name[:20]) if re.match(r"\d{20}\.", name) else _first_offset(files, path)
+        base_offset = int(name[:20]) if re.match(r"\d{20}\.", name) else _first_offset(path)
         self._segment = Segment(
             Shared(files, directory, LogConfig(), writable=False),
             base_offset,
@@ -250,8 +250,7 @@ class _Dissection:
 
     def _between(self, damage: Damage) -> Iterator[Part]:
         """Yield what stands where no whole batch does: batches of an old format, or damage."""
-        segment, totals, position = self._segment, self._totals, damage.position
-        stop = segment.size if damage.resumed_at is None else damage.resumed_at
+        segment, totals, position, stop = self._segment, self._totals, damage.start, damage.stop
         while stop - position >= _OLD_HEAD:
             head = segment.read(_OLD_HEAD, position)
             size = 12 + int.from_bytes(head[8:12], "big", signed=True)
@@ -268,7 +267,7 @@ class _Dissection:
             }
             position += size
         # Where nothing is passed over, offsets are missing or come again: the batches show it.
-        if position >= stop or damage.resumed_at == damage.position:
+        if position >= stop:
             return
         totals.damages += 1
         yield {
@@ -279,17 +278,14 @@ class _Dissection:
             "offset": damage.offset,
             "detail": damage.reason + ("; nothing but zeros follows" if damage.is_blank else ""),
         }
-        if damage.resumed_offset is not None:
-            totals.next_offset = damage.resumed_offset
+        if damage.next_offset is not None:
+            totals.next_offset = damage.next_offset
 
 
-def _first_offset(files: OsFiles, path: str) -> int:
+def _first_offset(path: str) -> int:
     """Return where a file without an offset in its name begins, as its first batch has it."""
-    handle = files.open(path)
-    try:
-        head = files.read(handle, 8, 0)
-    finally:
-        files.close(handle)
+    with open(path, "rb") as file:
+        head = file.read(8)
     offset = int.from_bytes(head, "big", signed=True)
     return offset if len(head) == 8 and 0 <= offset < 2**62 else 0
 

@@ -18,13 +18,12 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import accumulate, groupby, pairwise
-from typing import Final, Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
-from seeklog.log.check import DamagedBytes, Portrait, SegmentPortrait, Severity
+from seeklog.log.check import Damage, Portrait, SegmentPortrait, Severity
 
 Style: TypeAlias = Literal["plain", "bold", "dim", "sealed", "compacted", "active", "damage", "mark"]
 Line: TypeAlias = list[tuple[str, Style]]
@@ -83,13 +82,6 @@ def draw_map(portrait: Portrait, *, name: str, width: int, by_offsets: bool, utc
 # ---------------------------------------------------------------- where things stand
 
 
-class Span(NamedTuple):
-    """The cells of a segment, its left border among them: [start, stop)."""
-
-    start: int
-    stop: int
-
-
 class Scale:
     """Which cell a byte or an offset falls into. The last cell of all is the right border."""
 
@@ -101,15 +93,15 @@ class Scale:
             max(0, each.next_offset - each.base_offset if by_offsets else each.size_bytes) for each in self._segments
         ]
         self.spans = _share(weights, width - 1, least=2)
-        self.is_crowded = any(span.stop - span.start < MIN_BOX for span in self.spans)
+        """The cells of each segment, its left border among them."""
+        self.is_crowded = any(len(span) < MIN_BOX for span in self.spans)
         if self.is_crowded:
             # Borders between all of them would leave no room: one box, and a mark where each begins.
-            self.spans = [Span(start + 1, stop + 1) for start, stop in _share(weights, width - 2, least=0)]
+            self.spans = [range(each.start + 1, each.stop + 1) for each in _share(weights, width - 2, least=0)]
 
-    def inner(self, number: int) -> Span:
+    def inner(self, number: int) -> range:
         """Return the cells between the borders of a segment's box."""
-        span = self.spans[number]
-        return span if self.is_crowded else Span(span.start + 1, span.stop)
+        return self.spans[number] if self.is_crowded else self.spans[number][1:]
 
     def at_byte(self, number: int, position: int) -> int:
         """Return the cell of a byte of a segment."""
@@ -140,23 +132,23 @@ class Scale:
         return self.at_offset_in(number, offset)
 
     def _cell(self, number: int, part: int, whole: int) -> int:
-        start, stop = self.inner(number)
-        if stop <= start:
-            return min(start, self.width - 2)
+        cells = self.inner(number)
+        if not cells:
+            return min(cells.start, self.width - 2)
         share = min(max(part, 0), max(whole - 1, 0)) / max(whole, 1)
-        return min(start + int(share * (stop - start)), stop - 1)
+        return cells[min(int(share * len(cells)), len(cells) - 1)]
 
 
-def _share(weights: list[int], cells: int, *, least: int) -> list[Span]:
+def _share(weights: list[int], cells: int, *, least: int) -> list[range]:
     """Share cells by weight, so many to each at least; empty spans where there is no room for that."""
     free, total = cells - least * len(weights), sum(weights) or 1
     if free <= 0:
-        return [Span(0, 0)] * len(weights)
+        return [range(0)] * len(weights)
     # By the sums and not one by one, so that rounding never adds up.
     sums = accumulate(weights, initial=0)
     edges = [least * number + before * free // total for number, before in enumerate(sums)]
     edges[-1] = cells
-    return [Span(*edge) for edge in pairwise(edges)]
+    return [range(*edge) for edge in pairwise(edges)]
 
 
 def _interpolate(points: list[tuple[int, int]], x: int) -> int:
@@ -240,7 +232,7 @@ def _border(width: int, marks: set[int], left: str, between: str, right: str) ->
 def _bar(portrait: Portrait, scale: Scale) -> Line:
     cells: Line = [(" ", "plain")] * scale.width
     for number, segment in enumerate(portrait.segments):
-        start, stop = scale.inner(number)
+        start, stop = scale.inner(number).start, scale.inner(number).stop
         if segment.size_bytes:
             cells[start:stop] = [_fill(segment)] * (stop - start)
         if segment.base_offset < portrait.log_start_offset:
@@ -287,9 +279,9 @@ def _axes(portrait: Portrait, scale: Scale, *, utc: bool) -> Iterator[Line]:
     offsets = [str(segment.base_offset) for segment in segments]
     yield [(_axis(scale.width, places, offsets, str(portrait.log_end_offset)), "plain")]
     if known := _known_times(portrait):
-        shape = _time_shape(max(known) - min(known))
-        times = [_time(segment.first_timestamp_ms, shape, utc=utc) for segment in segments]
-        yield [(_axis(scale.width, places, times, _time(segments[-1].max_timestamp_ms, shape, utc=utc)), "dim")]
+        span_ms = max(known) - min(known)
+        times = [_time(segment.first_timestamp_ms, span_ms, utc=utc) for segment in segments]
+        yield [(_axis(scale.width, places, times, _time(segments[-1].max_timestamp_ms, span_ms, utc=utc)), "dim")]
 
 
 def _axis(width: int, places: list[int], labels: list[str], last: str) -> str:
@@ -304,22 +296,14 @@ def _axis(width: int, places: list[int], labels: list[str], last: str) -> str:
     return "".join(cells)
 
 
-def _time_shape(span_ms: int) -> str:
-    if span_ms < 600_000:
-        return "%H:%M:%S"
+def _time(timestamp_ms: int | None, span_ms: int, *, utc: bool) -> str:
+    """Return as much of a time as tells it apart from others in a span."""
+    day, _, rest = (amounts.moment(timestamp_ms, utc=utc) or "").partition("T")
+    if not rest:
+        return ""  # none, or beyond the calendar
     if span_ms < _DAY_MS:
-        return "%H:%M"
-    return "%m-%d %H:%M" if span_ms < 14 * _DAY_MS else "%Y-%m-%d"
-
-
-def _time(timestamp_ms: int | None, shape: str, *, utc: bool) -> str:
-    if timestamp_ms is None or timestamp_ms < 0:
-        return ""
-    try:
-        at = datetime.fromtimestamp(timestamp_ms // 1000, tz=UTC)
-        return (at if utc else at.astimezone()).strftime(shape)
-    except (OverflowError, ValueError, OSError):
-        return ""
+        return rest[:8] if span_ms < 600_000 else rest[:5]
+    return f"{day[5:]} {rest[:5]}" if span_ms < 14 * _DAY_MS else day
 
 
 def _damages(portrait: Portrait, width: int) -> Iterator[Line]:
@@ -341,7 +325,7 @@ def _damages(portrait: Portrait, width: int) -> Iterator[Line]:
         yield [(f"✗ and {more} more: seeklog verify tells all", "damage")]
 
 
-def _range(damage: DamagedBytes) -> str:
+def _range(damage: Damage) -> str:
     size = amounts.size(damage.stop - damage.start)
     where = f"bytes {damage.start:,} to {max(damage.start, damage.stop - 1):,} ({size})"
     if damage.next_offset is None:

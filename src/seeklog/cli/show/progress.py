@@ -16,7 +16,7 @@ REDRAW_EVERY_S = 0.1
 
 
 class Progress:
-    """Counts what is done. What is shorter than half a second shows nothing, and loads nothing to show it."""
+    """Counts what is done in its `with`. Work of less than half a second shows nothing, and loads nothing for it."""
 
     def __init__(self, doing: str, *, total: int | None, unit: str, is_shown: bool) -> None:
         self.done = 0
@@ -52,8 +52,10 @@ class Progress:
         self._total = total
         self.advance(done - self.done)
 
-    def close(self) -> None:
-        """Remove the bar; a line of its own reports what was done."""
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *error: object) -> None:
         if self._bar is not None:
             self._bar.stop()
 

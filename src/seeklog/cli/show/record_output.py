@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from seeklog.cli.show import amounts
 from seeklog.cli.show.kcat_format import compile_format
 from seeklog.cli.show.neutral import neutral, neutral_bytes, printable
-from seeklog.cli.show.record_json import Moments, line_encoder
+from seeklog.cli.show.record_json import line_encoder, moment_encoder
 from seeklog.cli.show.rows import cell_width, chosen_format, csv_text, padded
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
@@ -96,7 +97,7 @@ def _lines(line: Callable[[Record], str]) -> Writer:
 
 
 def _csv_cells(*, utc: bool, is_seen: bool) -> Callable[[Record], tuple[Any, ...]]:
-    moments, line = Moments(utc=utc), line_encoder(utc=utc)
+    moment, line = moment_encoder(utc=utc), line_encoder(utc=utc)
 
     def text(data: bytes | None) -> str | None:
         decoded = None if data is None else data.decode("utf-8", "backslashreplace")
@@ -106,7 +107,7 @@ def _csv_cells(*, utc: bool, is_seen: bool) -> Callable[[Record], tuple[Any, ...
         return (
             record.partition,
             record.offset,
-            moments.text(record.timestamp_ms) or record.timestamp_ms,
+            moment(record.timestamp_ms) or record.timestamp_ms,
             text(record.key),
             text(record.value),
             line(record).rpartition('"headers": ')[2][:-1] if record.headers else "",
@@ -116,11 +117,11 @@ def _csv_cells(*, utc: bool, is_seen: bool) -> Callable[[Record], tuple[Any, ...
 
 
 def _hex_encoder(*, utc: bool) -> Callable[[Record], str]:
-    moments = Moments(utc=utc)
+    moment = moment_encoder(utc=utc)
 
     def block(record: Record) -> str:
-        moment = moments.text(record.timestamp_ms) or record.timestamp_ms
-        lines = [f"{record.topic}-{record.partition} offset {record.offset}, {moment}"]
+        time = moment(record.timestamp_ms) or record.timestamp_ms
+        lines = [f"{record.topic}-{record.partition} offset {record.offset}, {time}"]
         lines += _hex_lines("key", record.key)
         lines += _hex_lines("value", record.value)
         for key, value in record.headers:
@@ -133,7 +134,7 @@ def _hex_encoder(*, utc: bool) -> Callable[[Record], str]:
 def _hex_lines(name: str, data: bytes | None) -> list[str]:
     if data is None:
         return [f"  {name}: null"]
-    lines = [f"  {name}: {len(data):,} byte{'' if len(data) == 1 else 's'}"]
+    lines = [f"  {name}: {amounts.counted(len(data), 'byte')}"]
     for at in range(0, len(data), 16):
         piece = data[at : at + 16]
         numbers = f"{piece[:8].hex(' ')}  {piece[8:].hex(' ')}"
@@ -146,7 +147,7 @@ class _Table:
 
     def __init__(self, terminal: Terminal, *, utc: bool, shows_partition: bool) -> None:
         self._terminal = terminal
-        self._moments = Moments(utc=utc)
+        self._moment = moment_encoder(utc=utc)
         self._shows_partition = shows_partition
         self._widths: list[int] = []
         self._max_line = terminal.width if terminal.shows_tables else MAX_LINE
@@ -164,7 +165,7 @@ class _Table:
         return [
             *([str(record.partition)] if self._shows_partition else []),
             str(record.offset),
-            self._moments.text(record.timestamp_ms) or str(record.timestamp_ms),
+            self._moment(record.timestamp_ms) or str(record.timestamp_ms),
             _shown(record.key),
             ", ".join(f"{neutral(key)}={_shown(value)}" for key, value in record.headers),
             _shown(record.value, max_characters=self._max_line),

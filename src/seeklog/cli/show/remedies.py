@@ -28,16 +28,8 @@ _MEANINGS: Final[dict[Kind, str]] = {
     Kind.SNAPSHOT: "what is known of producers is read from the log instead",
 }
 _REINDEX: Final = (Kind.INDEX, Kind.INDEX_MISSING, Kind.TIME_INDEX, Kind.TIME_INDEX_MISSING, Kind.KEY_INDEX)
-_REPAIR: Final = (
-    Kind.CRC,
-    Kind.HEADER,
-    Kind.TRUNCATED,
-    Kind.GAP,
-    Kind.OVERLAP,
-    Kind.OFFSET,
-    Kind.SEAL,
-    Kind.CHECKPOINT,
-)
+# Reopening or reading again mends these, or nothing does.
+_NOT_REPAIRED: Final = (Kind.SEAL_MISSING, Kind.RECORDS, Kind.SNAPSHOT)
 
 
 def meaning(finding: Finding) -> str:
@@ -57,6 +49,6 @@ def next_step(finding: Finding, *, place: str) -> str | None:
         return "let a Kafka of version 0.11 to 3 rewrite it, or copy the topic with a client"
     if finding.kind in _REINDEX:
         return f"seeklog reindex {place}"
-    if finding.severity is Severity.ERROR and finding.kind in _REPAIR:
+    if finding.severity is Severity.ERROR and finding.kind not in _NOT_REPAIRED:
         return f"restore the file from a copy, or: seeklog repair {place}"
     return None

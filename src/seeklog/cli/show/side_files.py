@@ -73,14 +73,13 @@ def _index(path: str, *, is_of_times: bool, utc: bool) -> Iterator[Part]:
     base_offset = int(os.path.basename(path)[:20])
     problems = _problems(path, base_offset, used, is_of_times=is_of_times)
     for number, (first, second) in enumerate(shape.iter_unpack(used[:whole])):
-        part: Part = {"what": "entry", "entry": number}
         if is_of_times:
-            part |= {"timestamp": amounts.moment(first, utc=utc), "offset": base_offset + second}
+            place: Part = {"timestamp": amounts.moment(first, utc=utc), "offset": base_offset + second}
         else:
-            part |= {"offset": base_offset + first, "position": second}
+            place = {"offset": base_offset + first, "position": second}
         reason = None if problems is None else problems.get(number)
-        part["proved"] = None if problems is None else reason is None
-        yield part | ({"detail": reason} if reason else {})
+        proof: Part = {"proved": None if problems is None else reason is None}
+        yield {"what": "entry", "entry": number} | place | proof | ({"detail": reason} if reason else {})
     if problems is not None and None in problems:
         yield _damage(problems[None], whole)
     yield {

@@ -6,8 +6,6 @@ import logging
 import os
 import shutil
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from seeklog.cli.exits import Declined, in_a_line
 from seeklog.cli.show.neutral import neutral
@@ -93,14 +91,9 @@ class Terminal:
         if sys.stdin.readline().strip().lower() not in ("y", "yes"):
             raise Declined("nothing was changed")
 
-    @contextmanager
-    def progress(self, doing: str, *, total: int | None = None, unit: str = "records") -> Iterator[Progress]:
-        """Show a bar on stderr while a long work goes on: only on a terminal, and only after half a second."""
-        shown = Progress(doing, total=total, unit=unit, is_shown=sys.stderr.isatty() and not self.is_quiet)
-        try:
-            yield shown
-        finally:
-            shown.close()
+    def progress(self, doing: str, *, total: int | None = None, unit: str = "records") -> Progress:
+        """Return a bar on stderr for a long work: it shows on a terminal only, and only after half a second."""
+        return Progress(doing, total=total, unit=unit, is_shown=sys.stderr.isatty() and not self.is_quiet)
 
     def log_handler(self) -> logging.Handler:
         """Return what takes the warnings of the engine, to tell them as a line."""

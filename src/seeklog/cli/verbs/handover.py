@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,7 +23,7 @@ from seeklog.config import LogConfig
 from seeklog.errors import UsageError
 
 if TYPE_CHECKING:
-    from seeklog.handover.plan import Step
+    from seeklog.handover.plan import LocalStore, Step
 
 COLUMNS = (Column("action"), *PARTITION, *map(Column, ("setting", "value", "file", "detail")))
 OF_NEW = ("kafka_version", "node_id", "properties")
@@ -97,8 +97,13 @@ class _Run:
     consent: Consent
     row_format: str | None
 
+    def store(self) -> LocalStore:
+        from seeklog.handover.plan import LocalStore
+
+        return LocalStore(self.directory, self.config)
+
     def show(self, steps: Iterable[Step]) -> None:
-        rows = [step.row() for step in steps]
+        rows = [asdict(step) for step in steps]
         shown = [column for column in COLUMNS if any(row[column.name] is not None for row in rows)]
         write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format)
 
@@ -120,12 +125,13 @@ def _hand_over_in_place(
     if properties is not None and os.path.lexists(properties):
         # Before anything is written: afterwards the store is handed over, and the file missing.
         raise UsageError(f"{properties} is there already; name another file")
-    plan = plan_in_place(run.directory, broker=broker, config=run.config)
+    store = run.store()
+    plan = plan_in_place(store, broker=broker)
     run.show(plan.steps())
     partitions = amounts.counted(len(plan.store.partitions), "partition")
     if not run.may_do(f"prepare {run.directory}, with {partitions}, for a new cluster"):
         return
-    lines = hand_over_in_place(run.directory, broker=broker, config=run.config).properties()
+    lines = hand_over_in_place(store, broker=broker).properties()
     if properties is not None:
         with whole_file(properties, replaces=False) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
@@ -138,16 +144,17 @@ def _hand_over_in_place(
 def _copy_into(
     run: _Run, data_dir: str, metadata_dir: str | None, group_offsets: str | None, listener: str | None
 ) -> int | None:
-    from seeklog.handover.into import hand_over_into, plan_into
+    from seeklog.handover.into import Target, hand_over_into, plan_into
     from seeklog.handover.properties import DEFAULT_LISTENER, Listener
 
-    where: dict[str, Any] = {
-        "metadata_dir": metadata_dir,
-        "offsets_path": os.path.abspath(group_offsets) if group_offsets is not None else None,
-        "bootstrap": str(Listener.parse(listener) if listener is not None else DEFAULT_LISTENER),
-        "config": run.config,
-    }
-    plan = plan_into(run.directory, data_dir, **where)
+    store = run.store()
+    target = Target(
+        data_dir,
+        metadata_dir=metadata_dir,
+        offsets_path=os.path.abspath(group_offsets) if group_offsets is not None else None,
+        bootstrap=str(Listener.parse(listener) if listener is not None else DEFAULT_LISTENER),
+    )
+    plan = plan_into(store, target)
     run.show(plan.steps())
     if plan.missing:
         lacking = amounts.counted(len(plan.missing), "topic")
@@ -163,7 +170,7 @@ def _copy_into(
     if not run.may_do(what):
         return None
     with run.terminal.progress("copying", total=size, unit="bytes") as shown:
-        done = hand_over_into(run.directory, data_dir, advance=shown.advance, **where)
+        done = hand_over_into(store, target, advance=shown.advance)
     run.terminal.say(f"copied {amounts.counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
     reset = done.reset_command()
     if reset is not None:
@@ -175,11 +182,12 @@ def _copy_into(
 def _take_back(run: _Run) -> int | None:
     from seeklog.handover.back import plan_back, take_back
 
-    plan = plan_back(run.directory, config=run.config)
+    store = run.store()
+    plan = plan_back(store)
     run.show(plan.steps)
     if not plan.has_metadata:
         run.terminal.say("the cluster's metadata are not here: settings were not compared")
     if run.may_do(f"take {run.directory} back, with {amounts.counted(len(plan.changed), 'changed partition')}"):
-        take_back(run.directory, config=run.config)
+        take_back(store)
         run.terminal.say(f"took {run.directory} back; for the way out again, close it and start its broker")
     return None

@@ -134,8 +134,10 @@ def _check_all(terminal: Terminal, store: Store, topic: str | None, wanted: tupl
 
 def _check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterator[_Checked]:
     """Yield each segment of a partition after comparing its indexes with its log. Nothing changes."""
-    directory = partition_path(store.location, partition)
-    parsed = filter(None, map(names.parse_segment_name, store.files.list(directory)))
+    from seeklog.store import files_of
+
+    directory, files = partition_path(store.location, partition), files_of(store)
+    parsed = filter(None, map(names.parse_segment_name, files.list(directory)))
     bases = sorted(base_offset for base_offset, suffix in parsed if suffix == names.LOG)
     for base_offset in bases:
         path = f"{directory}/{names.segment_name(base_offset, names.LOG)}"
@@ -145,7 +147,7 @@ def _check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterat
             path=path,
             base_offset=base_offset,
             is_last=base_offset == bases[-1],
-            problems=validate_index(path, files=store.files),
+            problems=validate_index(path, files=files),
         )
 
 

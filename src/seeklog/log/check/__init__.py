@@ -19,7 +19,7 @@ from seeklog.log.check.inspection import (
     inspect_snapshots,
     plan_inspection,
 )
-from seeklog.log.check.portrait import DamagedBytes, Portrait, SegmentPortrait, take_portrait
+from seeklog.log.check.portrait import Portrait, SegmentPortrait, take_portrait
 from seeklog.log.check.reindex import (
     Renewed,
     rebuild_index,
@@ -38,7 +38,6 @@ __all__ = [
     "TIMES",
     "BatchMap",
     "Damage",
-    "DamagedBytes",
     "Finding",
     "IndexProblem",
     "Inspection",

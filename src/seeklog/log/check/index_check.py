@@ -62,7 +62,7 @@ class IndexCheck:
             problem = key_index_problem(self._segment, state, is_whole=not self._salvage.damages)
             if problem is not None:
                 severity = Severity.ERROR if problem.is_damage else Severity.WARNING
-                yield self._subject.finding(Kind.KEY_INDEX, severity, problem.reason, path=problem.path)
+                yield self._subject.finding(Kind.KEY_INDEX, severity, problem.reason, suffix=names.KEY_INDEX)
 
     def _is_growing(self) -> bool:
         # Asked after a file was read: a writer may have come since the scan.
@@ -78,7 +78,7 @@ class IndexCheck:
             # A new segment, and one that a broker's cleaner has rewritten, gets its log first.
             if not self._is_growing() and not self._is_renamed_next(path):
                 detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
-                yield subject.finding(missing, Severity.WARNING, detail, path=path)
+                yield subject.finding(missing, Severity.WARNING, detail, suffix=file.suffix)
             return
         is_as_written = crc is None or crc32c(table) == crc
         if not self._salvage.damages and is_as_written and self._is_proved(table, expected):
@@ -89,13 +89,13 @@ class IndexCheck:
             is_sound = False
             position = None if problem.entry is None else problem.entry * file.entry.size
             detail = problem.reason if problem.entry is None else f"entry {problem.entry}: {problem.reason}"
-            yield subject.finding(kind, Severity.ERROR, detail, path=path, position=position)
+            yield subject.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=position)
         more = sum(1 for _ in problems)
         if more:
-            yield subject.finding(kind, Severity.ERROR, f"{more} more entries are wrong", path=path)
+            yield subject.finding(kind, Severity.ERROR, f"{more} more entries are wrong", suffix=file.suffix)
         if is_sound and not is_as_written:
             detail = f"{len(table)} bytes, which are not all that were written"
-            yield subject.finding(kind, Severity.ERROR, detail, path=path, position=len(table))
+            yield subject.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=len(table))
 
     def _is_renamed_next(self, path: str) -> bool:
         if not self._subject.is_ours:

@@ -19,6 +19,7 @@ from seeklog.errors import CorruptionError, SeeklogError
 from seeklog.files import Files, OsFiles
 from seeklog.log.check.finding import Finding, Severity
 from seeklog.log.check.inspection import Inspection, Plan, conclude, inspect_segment, plan_inspection
+from seeklog.log.check.salvage import Damage
 from seeklog.log.check.subject import Subject
 from seeklog.log.headers import first_timestamp_ms, scan_headers
 from seeklog.log.host import Host, OpenSegments
@@ -32,19 +33,6 @@ from seeklog.record.batch import BatchHeader
 
 _FILES_AT_ONCE: Final = 16
 _SIDE_FILES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.KEY_INDEX, names.TRANSACTION_INDEX)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DamagedBytes:
-    """A range of a `.log` file in which no whole batch stands."""
-
-    start: int
-    stop: int
-    offset: int
-    """The offset that should have come there."""
-    next_offset: int | None
-    """The offset with which whole batches go on; None: none does."""
-    kind: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -67,7 +55,7 @@ class SegmentPortrait:
     index_points: tuple[tuple[int, int], ...] = ()
     """Offset and position of each entry of the offset index."""
     time_points: int = 0
-    damages: tuple[DamagedBytes, ...] = ()
+    damages: tuple[Damage, ...] = ()
 
     @property
     def clean_offset(self) -> int:
@@ -221,18 +209,8 @@ def _entries(files: Files, subject: Subject, suffix: str, entry: struct.Struct) 
         return b""
 
 
-def _damages(subject: Subject, inspection: Inspection | None) -> tuple[DamagedBytes, ...]:
+def _damages(subject: Subject, inspection: Inspection | None) -> tuple[Damage, ...]:
     if inspection is None:
         return ()
     told = {finding.position for finding in inspection.findings if finding.severity is not Severity.NOTE}
-    return tuple(
-        DamagedBytes(
-            start=damage.position,
-            stop=subject.size if damage.resumed_at is None else damage.resumed_at,
-            offset=damage.offset,
-            next_offset=damage.resumed_offset,
-            kind=damage.kind.value,
-        )
-        for damage in inspection.damages
-        if damage.position in told
-    )
+    return tuple(damage for damage in inspection.damages if damage.start in told)

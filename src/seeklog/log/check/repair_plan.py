@@ -129,15 +129,21 @@ def plan_repair(
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config = files or OsFiles(), config or LogConfig()
-    try:
-        found = plan_inspection(path, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here)
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotALog(f"there is no log at {path}") from None
+    check_is_there(files, path)
+    found = plan_inspection(path, config=config, inherited=inherited, files=files, is_locked_here=is_locked_here)
     shared = Shared(files, path, config, writable=False)
     try:
         return _Planner(shared, found, clock or SystemClock()).plan(from_torn=from_torn)
     finally:
         shared.clear()
+
+
+def check_is_there(files: Files, path: str) -> None:
+    """Raise `NotALog` unless there is a directory."""
+    try:
+        files.list(path)
+    except (FileNotFoundError, NotADirectoryError):
+        raise NotALog(f"there is no log at {path}") from None
 
 
 class _Planner:
@@ -246,7 +252,7 @@ class _Planner:
     def _is_left_to_recovery(self, check: SegmentCheck) -> bool:
         """Tell whether nothing is wrong but an end that was never promised: the next open cuts it, and keeps it."""
         (first, *more) = check.salvage.damages
-        return check.subject.is_last and not more and first.resumed_at is None and first.offset >= self._promised
+        return check.subject.is_last and not more and first.next_offset is None and first.offset >= self._promised
 
     def _reason_to_reseal(self, check: SegmentCheck) -> str | None:
         with contextlib.suppress(OSError):  # an index that cannot be read is no reason to stop
@@ -284,17 +290,17 @@ class _Planner:
         """Note the offsets that are lost with a damage; return its bytes, if it has any."""
         if damage.kind is Kind.FORMAT and not subject.is_ours:
             raise UsageError(
-                f"{subject.path}, byte {damage.position}: {damage.reason}; that is no damage, and there is nothing to "
+                f"{subject.path}, byte {damage.start}: {damage.reason}; that is no damage, and there is nothing to "
                 "mend. Nothing was changed"
             )
-        stop = subject.size if damage.resumed_at is None else damage.resumed_at
-        has_bytes = damage.position < stop
-        lost_to = subject.next_base_offset if damage.resumed_offset is None else damage.resumed_offset
+        lost_to = subject.next_base_offset if damage.next_offset is None else damage.next_offset
         # Offsets that come again are seen batch by batch, and the end of the log is told once, for all of it.
-        is_told = damage.kind is Kind.OVERLAP or (subject.is_last and stop == subject.size)
+        is_told = damage.kind is Kind.OVERLAP or (subject.is_last and damage.stop == subject.size)
         if lost_to is not None and not is_told:
             self._lose(damage.offset, lost_to, damage.reason)
-        return [Quarantine(start=damage.position, stop=stop, reason=damage.reason)] if has_bytes else []
+        if damage.start == damage.stop:
+            return []
+        return [Quarantine(start=damage.start, stop=damage.stop, reason=damage.reason)]
 
     # ------------------------------------------------------------ what comes back
 

@@ -18,7 +18,7 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import UsageError
 from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, remove_if_there, replace_file, translated
-from seeklog.log.check.repair_plan import Range, RepairPlan, plan_repair
+from seeklog.log.check.repair_plan import Range, RepairPlan, check_is_there, plan_repair
 from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
@@ -49,26 +49,22 @@ def repair(
     """
     path = absolute(os.fsdecode(directory), follows=files is None)
     files, config, clock = files or OsFiles(), config or LogConfig(), clock or SystemClock()
-
-    def plan(*, is_locked_here: bool) -> RepairPlan:
-        return plan_repair(
-            path,
-            config=config,
-            inherited=inherited,
-            from_torn=from_torn,
-            files=files,
-            clock=clock,
-            is_locked_here=is_locked_here,
-        )
-
     finished_later = "the next repair finishes what was begun"
     room = f"it takes as much as the segments that are rewritten; {finished_later}"
     with translated(f"{path} cannot be repaired", when_full=room, advice=finished_later):
-        plan(is_locked_here=False)  # before a lock file is made there
+        check_is_there(files, path)  # before a lock file is made there
         with lock_lone_directory(files, path):
             shared = Shared(files, path, config, writable=True)
             _complete_compaction(shared)
-            done = plan(is_locked_here=True)
+            done = plan_repair(
+                path,
+                config=config,
+                inherited=inherited,
+                from_torn=from_torn,
+                files=files,
+                clock=clock,
+                is_locked_here=True,
+            )
             if done.is_needed:
                 _Work(shared, done, clock, advance).run()
             shared.clear()

@@ -34,15 +34,16 @@ class Damage:
     """A place where a scan could not go on, and where it went on."""
 
     kind: Kind
-    position: int
+    start: int
+    stop: int
+    """The position of the next whole batch, which is `start` where nothing but offsets is wrong; or the file's end."""
     offset: int
     """The offset that should have come there."""
     reason: str
     batches_before: int
     records_before: int
-    resumed_at: int | None = None
-    """The position of the next whole batch; None: there is none."""
-    resumed_offset: int | None = None
+    next_offset: int | None = None
+    """The offset with which whole batches go on; None: none does."""
     is_blank: bool = False
     """Whether nothing but zeros follows."""
 
@@ -78,12 +79,12 @@ class Salvage:
                 return
             damage = self._damage_at(self.state)
             self.damages.append(damage)
-            if damage.resumed_at is None or damage.resumed_offset is None or self.is_given_up:
+            if damage.next_offset is None or self.is_given_up:
                 return
             if len(self.damages) == MAX_DAMAGES:
                 self.is_given_up = True
                 return
-            self.state = self._resumed(damage.resumed_at, damage.resumed_offset)
+            self.state = self._resumed(damage.stop, damage.next_offset)
 
     def _scan(self, contiguous_from: int) -> None:
         """Pass the bytes through the state: to the end, to damage, or to where the file ends before it should."""
@@ -105,7 +106,8 @@ class Salvage:
         position = state.size
         damage = Damage(
             kind=Kind.HEADER,
-            position=position,
+            start=position,
+            stop=self.segment.size,
             offset=state.next_offset,
             reason=str(state.problem.reason) if state.problem is not None else "",
             batches_before=state.batch_count,
@@ -127,12 +129,12 @@ class Salvage:
 
     def _explain_offsets(self, damage: Damage, header: BatchHeader) -> None:
         """Say what is wrong about a whole batch: its own offsets, or those of others."""
-        position = damage.position + header.size
+        position = damage.start + header.size
         next_offset = damage.offset + header.last_offset_delta + 1
         if self._goes_on(position, next_offset):
             damage.kind = Kind.OFFSET
             damage.reason = f"base offset {header.base_offset}, but the batches around it leave {damage.offset} to it"
-            damage.resumed_at, damage.resumed_offset = position, next_offset
+            damage.stop, damage.next_offset = position, next_offset
             return
         if header.base_offset > damage.offset:
             damage.kind = Kind.GAP
@@ -140,7 +142,7 @@ class Salvage:
         else:
             damage.kind = Kind.OVERLAP
             damage.reason = f"base offset {header.base_offset}, but the batch before ends with {damage.offset - 1}"
-        damage.resumed_at, damage.resumed_offset = damage.position, header.base_offset
+        damage.stop, damage.next_offset = damage.start, header.base_offset
 
     def _goes_on(self, position: int, offset: int) -> bool:
         """Tell whether what follows at `position` is the batch that begins with `offset`, or the end before it."""
@@ -151,8 +153,8 @@ class Salvage:
 
     def _resume_after(self, damage: Damage, header: BatchHeader | None) -> None:
         """Find the next whole batch: where the damaged one claims to end, or anywhere after its beginning."""
-        claimed = [damage.position + header.size] if header is not None else []
-        for position in (*claimed, *self._candidates(damage.position + 1)):
+        claimed = [damage.start + header.size] if header is not None else []
+        for position in (*claimed, *self._candidates(damage.start + 1)):
             found = self._header_at(position)
             if found is None:
                 continue
@@ -161,11 +163,11 @@ class Salvage:
                 self.is_given_up = True
                 return
             if self._is_whole(position, found):
-                damage.resumed_at, damage.resumed_offset = position, found.base_offset
+                damage.stop, damage.next_offset = position, found.base_offset
                 # A log that ended here would have nothing after it.
                 damage.kind = Kind.HEADER if damage.kind is Kind.TRUNCATED else damage.kind
                 return
-        damage.is_blank = self._is_blank_from(damage.position)
+        damage.is_blank = self._is_blank_from(damage.start)
 
     # ------------------------------------------------------------ looking at bytes
 
@@ -209,12 +211,10 @@ class Salvage:
         """Yield what stands in the file, in order: whole batches, as [start, stop) in bytes, and damages."""
         position = 0
         for damage in self.damages:
-            if damage.position > position:
-                yield position, damage.position
+            if damage.start > position:
+                yield position, damage.start
             yield damage
-            if damage.resumed_at is None:
-                return
-            position = damage.resumed_at
+            position = damage.stop
         if self.state.size > position:
             yield position, self.state.size
 
@@ -227,19 +227,19 @@ class Salvage:
     def has_read(self, position: int) -> bool:
         """Tell whether a batch that starts at `position` would have been seen."""
         return not any(
-            damage.position <= position < self._end(damage, self.segment.size, damage.resumed_at)
-            for damage in self.damages
+            damage.start <= position and (position < damage.stop or self._is_open(damage)) for damage in self.damages
         )
 
     def has_read_offset(self, offset: int) -> bool:
         """Tell whether a batch with this offset would have been seen."""
         return not any(
-            damage.offset <= offset < self._end(damage, INT64_MAX, damage.resumed_offset) for damage in self.damages
+            damage.offset <= offset and (self._is_open(damage) or offset < (damage.next_offset or 0))
+            for damage in self.damages
         )
 
-    def _end(self, damage: Damage, end: int, resumed: int | None) -> int:
-        is_last = damage is self.damages[-1]
-        return end if resumed is None or (is_last and self.is_given_up) else resumed
+    def _is_open(self, damage: Damage) -> bool:
+        """Tell whether nothing after a damage was read."""
+        return damage.next_offset is None or (damage is self.damages[-1] and self.is_given_up)
 
 
 def read_batches(segment: Segment, start: int, stop: int) -> Iterator[tuple[int, Batch]]:

@@ -24,6 +24,7 @@ class SegmentCheck:
     def __init__(self, subject: Subject, shared: Shared, findings: list[Finding]) -> None:
         self.subject = subject
         self.findings = findings
+        self._finding = subject.finding
         self._files = shared.files
         self.segment = segment = subject.segment_in(shared)
         segment.is_exact = subject.is_ours and subject.contiguous_from <= subject.base_offset
@@ -54,20 +55,6 @@ class SegmentCheck:
             indexes = IndexCheck(self.subject, self.salvage, self.seal, contiguous_from, has_lost_end=is_short)
             self.findings += indexes.findings()
 
-    def _report(
-        self,
-        kind: Kind,
-        severity: Severity,
-        detail: str,
-        *,
-        suffix: str | None = None,
-        position: int | None = None,
-        offset: int | None = None,
-    ) -> None:
-        """Add a finding, in the log unless the suffix of another file is given."""
-        path = "" if suffix is None else self.subject.path_of(suffix)
-        self.findings.append(self.subject.finding(kind, severity, detail, path=path, position=position, offset=offset))
-
     # ------------------------------------------------------------ batches
 
     def _check_batches(self) -> None:
@@ -79,10 +66,10 @@ class SegmentCheck:
             is_many = len(self.salvage.damages) == MAX_DAMAGES
             what = f"{MAX_DAMAGES} damages" if is_many else "too much looks like the beginning of a batch and is none"
             detail = f"{what}; what lies behind is not looked at"
-            self._report(last.kind, Severity.ERROR, detail, position=last.position)
+            self.findings.append(self._finding(last.kind, Severity.ERROR, detail, position=last.start))
 
     def _is_tail(self, damage: Damage) -> bool:
-        return self.subject.is_last and damage.resumed_at is None
+        return self.subject.is_last and damage.next_offset is None
 
     def _is_unfinished(self, damage: Damage) -> bool:
         """Tell whether a damage looks like the end of a write, or like room that was made for one."""
@@ -109,18 +96,20 @@ class SegmentCheck:
             detail.append("it was never promised durable, and is cut when the log is next opened for writing")
         if damage.is_blank:
             detail.append("nothing but zeros follows")
-        resumed = damage.resumed_offset
+        resumed = damage.next_offset
         if resumed is not None and damage.offset < resumed and kind in (Kind.CRC, Kind.HEADER):
             detail.append(f"offsets {damage.offset} to {resumed - 1} cannot be read")
         batches = self.state.batch_count - damage.batches_before
         records = self.state.record_count - damage.records_before
         if batches:
-            detail.append(f"{batches} whole batches with {records} records follow, from byte {damage.resumed_at} on")
-        self._report(kind, severity, "; ".join(detail), position=damage.position, offset=damage.offset)
+            detail.append(f"{batches} whole batches with {records} records follow, from byte {damage.stop} on")
+        self.findings.append(
+            self._finding(kind, severity, "; ".join(detail), position=damage.start, offset=damage.offset)
+        )
 
     def _check_end(self) -> bool:
         """Hold the end of the segment against what was promised, sealed, and begun after it; tell what is lost."""
-        if self.salvage.is_given_up or any(damage.resumed_at is None for damage in self.salvage.damages):
+        if self.salvage.is_given_up or any(damage.next_offset is None for damage in self.salvage.damages):
             return False  # the damage says it
         subject, seal, end, following = self.subject, self.seal, self.state.next_offset, self.subject.next_base_offset
         kind = Kind.TRUNCATED
@@ -136,7 +125,7 @@ class SegmentCheck:
             detail = f"offsets {end} to {following - 1} are missing behind this segment"
         else:
             return False
-        self._report(kind, Severity.ERROR, detail, position=self.state.size, offset=end)
+        self.findings.append(self._finding(kind, Severity.ERROR, detail, position=self.state.size, offset=end))
         return True
 
     def is_gap_damage(self, end: int) -> bool:
@@ -149,13 +138,13 @@ class SegmentCheck:
         end = self.state.next_offset if subject.next_base_offset is None else subject.next_base_offset
         if subject.gap_from is not None:
             detail = f"offsets {subject.gap_from} to {end - 1} are missing behind, as the archive's manifest declares"
-            self._report(Kind.GAP, Severity.NOTE, detail, offset=subject.gap_from)
+            self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=subject.gap_from))
             end = subject.gap_from
         total = end - subject.base_offset
         missing = total - self.state.record_count
         if subject.contiguous_from > subject.base_offset and missing > 0:
             detail = f"{missing} of {total} offsets have no record, as compaction or a repair leaves them"
-            self._report(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset)
+            self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset))
 
     # ------------------------------------------------------------ the seal
 
@@ -168,7 +157,7 @@ class SegmentCheck:
             # The sync that seals a segment covers records of the next one, too: it may have been rolled just now.
             if subject.is_promised(subject.next_base_offset):
                 detail = "a segment that was synced has no seal; it gets one when the log is next opened for writing"
-                self._report(Kind.SEAL_MISSING, Severity.WARNING, detail, suffix=names.SEAL)
+                self.findings.append(self._finding(Kind.SEAL_MISSING, Severity.WARNING, detail, suffix=names.SEAL))
             return None
         seal = decode_seal(data)
         if seal is not None and seal.base_offset == subject.base_offset:
@@ -176,7 +165,7 @@ class SegmentCheck:
         detail = f"{len(data)} bytes that are no seal: one has at least {SEAL_SIZE}, with a CRC of the others"
         if seal is not None:
             detail = f"the seal of another segment, which starts at offset {seal.base_offset}"
-        self._report(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=0)
+        self.findings.append(self._finding(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=0))
         return None
 
     def _read_page_table(self) -> tuple[bytes, PageSums | None]:
@@ -186,7 +175,9 @@ class SegmentCheck:
         table = read_table(self._files, self.subject.directory, self.subject.base_offset, self.seal.pages)
         if table is None:
             detail = "the table of page checksums behind its head is damaged, or cut off"
-            self._report(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=SEAL_HEAD_SIZE)
+            self.findings.append(
+                self._finding(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL, position=SEAL_HEAD_SIZE)
+            )
             return b"", None
         return table, PageSums(self.seal.pages.page_size)
 
@@ -205,14 +196,16 @@ class SegmentCheck:
         if sums is not None and seal.pages is not None:
             wrong = first_difference(self._page_table, sums.table, page_size=seal.pages.page_size)
         if different:
-            self._report(Kind.SEAL, Severity.ERROR, "; ".join(different), suffix=names.SEAL, position=0)
+            self.findings.append(
+                self._finding(Kind.SEAL, Severity.ERROR, "; ".join(different), suffix=names.SEAL, position=0)
+            )
         elif seal.log_crc != made.log_crc:
             self._report_uncovered(seal.log_crc, noted_by="its seal says", page=wrong)
         elif wrong is not None:
             detail = (
                 f"the log is the one that was sealed, but the seal has another checksum of its page at byte {wrong}"
             )
-            self._report(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL)
+            self.findings.append(self._finding(Kind.SEAL, Severity.ERROR, detail, suffix=names.SEAL))
 
     def _check_closed(self) -> None:
         """Hold the last segment against what a clean close has noted of it."""
@@ -229,4 +222,4 @@ class SegmentCheck:
             f"the log has CRC {self.state.crc:#010x}, {noted_by} {crc:#010x}: a byte that no batch's own CRC covers, "
             f"such as one of a leader epoch, is not what was written{where}"
         )
-        self._report(Kind.SEAL, Severity.ERROR, detail, position=page)
+        self.findings.append(self._finding(Kind.SEAL, Severity.ERROR, detail, position=page))

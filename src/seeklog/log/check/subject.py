@@ -75,15 +75,15 @@ class Subject:
         severity: Severity,
         detail: str,
         *,
-        path: str = "",
+        suffix: str = "",
         position: int | None = None,
         offset: int | None = None,
     ) -> Finding:
-        """Return a finding about this segment, in its log unless another file is named."""
+        """Return a finding about this segment, in its log unless the suffix of another file is given."""
         return Finding(
             kind=kind,
             severity=severity,
-            path=path or self.path,
+            path=self.path_of(suffix) if suffix else self.path,
             segment=self.base_offset,
             position=position,
             offset=offset,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from seeklog.archive.archiving import archive as archive_source
+from seeklog.archive.archiving import archive as archive_to
 from seeklog.archive.copying import copy_segment
 from seeklog.archive.manifest import SegmentEntry
 from seeklog.archive.planning import Copy, Plan, Rules, Verify
@@ -24,7 +24,7 @@ from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
 from seeklog.spark.option_map import readable_path
-from seeklog.store import open_store
+from seeklog.store import archive_source, open_store, origin_of
 from seeklog.topics.description import Archived
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ def archive(
     depot = open_depot(to.location, storage_options=to.storage_options)
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
-        copy_all = partial(_copied, spark, store.origin, to, is_shown=progress)
-        return archive_source(store.archivable(topics), depot, to.rules, copy_all)
+        copy_all = partial(_copied, spark, origin_of(store), to, is_shown=progress)
+        return archive_to(archive_source(store, topics), depot, to.rules, copy_all)
 
 
 def _copied(spark: SparkSession, source: Origin, to: _Target, plan: Plan, *, is_shown: bool) -> list[SegmentEntry]:

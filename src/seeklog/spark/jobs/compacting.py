@@ -18,7 +18,7 @@ from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import run_tasks
-from seeklog.store import Store
+from seeklog.store import open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -106,7 +106,7 @@ def _compacted(work: _Work) -> tuple[str, Compacted]:
     place = work.place
     if work.root is not None and place.partition is not None:
         with (
-            Store(work.root, config=work.config, background=False) as store,
+            open_store(work.root, config=work.config, background=False) as store,
             store.writer(place.topic, place.partition) as log,
         ):
             done = log.compact(buffer_bytes=work.buffer_bytes)

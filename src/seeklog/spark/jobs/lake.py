@@ -21,7 +21,7 @@ from seeklog.spark.lake.parquet import Order, Written, refusal, write_piece
 from seeklog.spark.lake.planning import Share, plan_shares
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.plan import Piece, plan_splits
-from seeklog.store import Store, open_store
+from seeklog.store import Store, open_store, origin_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -154,7 +154,7 @@ def _orders(
         size = sum(segment.size for segment in piece.pin.segments)
         span = sum(segment.next_offset - segment.base_offset for segment in piece.pin.segments)
         return Order(
-            origin=store.origin,
+            origin=origin_of(store),
             lake=directory.path,
             piece=piece,
             compression=compression,

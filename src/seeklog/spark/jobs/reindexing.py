@@ -20,7 +20,7 @@ from seeklog.spark.jobs.frame import frame_of
 from seeklog.spark.jobs.partitions import Place, Territory, find_partitions
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
-from seeklog.store import Store
+from seeklog.store import Store, open_store
 from seeklog.topics.layout import check_root
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class _Held:
         if root is None:
             return self
         if names.TOPICS in self._files.list(root):
-            self._store = self._open.enter_context(Store(root, config=self._config, background=False))
+            self._store = self._open.enter_context(open_store(root, config=self._config, background=False))
         else:
             # A broker's directory stays one: nothing of ours is put into it.
             self._open.callback(lock_out_broker(self._files, root).close)

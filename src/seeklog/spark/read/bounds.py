@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
+from seeklog.config import parse_span_ms
 from seeklog.errors import InvalidConfig
 from seeklog.names import TopicPartition, is_topic_name
 from seeklog.spark.option_map import INT64_MAX, Words, parse_json, timestamp_ms, wrong
-from seeklog.times import parse_span_ms
 
 LATEST_MARK: Final = -1
 EARLIEST_MARK: Final = -2

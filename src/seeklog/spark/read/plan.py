@@ -25,7 +25,7 @@ from seeklog.log import Pin, Segment, View, make_pin, offset_index, take_snapsho
 from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import Range, report_loss
 from seeklog.spark.read.options import SPLIT_BYTES
-from seeklog.store import Store
+from seeklog.store import Store, origin_of
 from seeklog.topics.catalog import are_different
 from seeklog.topics.layout import parse_topic_id
 
@@ -174,7 +174,7 @@ def plan_splits(
     if min_partitions is not None and len(packed) < min_partitions:
         packed = _more(packed, min_partitions)
     pieces = _PieceMaker(store, {at: layout.view for at, layout in layouts.items()}, topic_ids or {})
-    origin = store.origin
+    origin = origin_of(store)
     return [
         Split(origin, [pieces.make(part.range) for part in group], fail_on_data_loss=fail_on_data_loss)
         for group in packed
@@ -313,7 +313,7 @@ class _PieceMaker:
         self._store = store
         self._views = views
         self._topic_ids = topic_ids
-        self._files = store.origin.files()
+        self._files = origin_of(store).files()
         self._facts: dict[TopicPartition, tuple[bytes, int]] = {}
 
     def make(self, one: Range) -> Piece:

@@ -28,7 +28,7 @@ from seeklog.record.batch import BatchHeader
 from seeklog.spark.read.offsets import Bounds, Range, find_bounds
 from seeklog.spark.read.options import Choice
 from seeklog.spark.read.plan import plan_splits
-from seeklog.store import Store, open_store
+from seeklog.store import Store, open_store, origin_of
 
 # Headers of a gigabyte are walked in a fraction of a second, so splits of tables are larger than those of records.
 WALK_BYTES: Final = 1 << 30
@@ -102,12 +102,12 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
 def plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
     """Share the segments out; those that must be walked count by their size."""
     plans = [segment for plan in _plan_partitions(store, choice) for segment in plan.segments]
-    return _packed(store.origin, plans, _walk_cost)
+    return _packed(origin_of(store), plans, _walk_cost)
 
 
 def plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
     """Share the partitions out, each with all of its segments."""
-    return _packed(store.origin, _plan_partitions(store, choice), lambda plan: sum(map(_walk_cost, plan.segments)))
+    return _packed(origin_of(store), _plan_partitions(store, choice), lambda plan: sum(map(_walk_cost, plan.segments)))
 
 
 def plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
@@ -126,7 +126,7 @@ def plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
 
 def plan_groups(store: Store, choice: Choice) -> list[TableSplit]:
     """One task reads all of the groups."""
-    return [TableSplit(store.origin, [choice])]
+    return [TableSplit(origin_of(store), [choice])]
 
 
 def _walk_cost(plan: SegmentPlan) -> int:

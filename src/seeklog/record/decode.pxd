@@ -1,0 +1,3 @@
+from seeklog.record.cursor cimport RecordCursor
+
+cdef RecordCursor _spare_cursor
