@@ -21,7 +21,7 @@ from seeklog.archive.reading import Origin
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, DataLoss, UsageError
 from seeklog.files import translated
-from seeklog.log import located, pinned_view, scan_headers
+from seeklog.log import pinned_view, scan_headers
 from seeklog.names import TopicPartition
 from seeklog.record import codec
 from seeklog.record.batch import BatchHeader
@@ -201,7 +201,7 @@ def _count(counting: Counting, piece: Piece) -> Figures:
                 try:
                     body = codec.decompress(header.attributes & CODEC_MASK, raw[HEADER_SIZE:], limit=piece.limit)
                 except CorruptionError as error:
-                    raise located(error, segment) from error
+                    raise segment.located(error) from error
                 raw_size = HEADER_SIZE + len(body)
             _count_header(figures, header, raw_size, records=counting.records)
     if counting.records:
