@@ -201,9 +201,8 @@ def link_objection(scratch: Path, *, suffix: str, which: int, read_only: bool) -
     link.symlink_to(victim)
     assert all(path.startswith(PATH) for path in disk.files)
     try:
-        with warnings_heard() as heard:
-            with open_at(directory, read_only=read_only) as log:
-                found = ask(log, expected=answers)
+        with warnings_heard() as heard, open_at(directory, read_only=read_only) as log:
+            found = ask(log, expected=answers)
     except (SeeklogError, OSError) as error:
         return f"{type(error).__name__}: {error}"
     if victim.read_bytes() != b"somebody else's":

@@ -88,7 +88,7 @@ BUGS: Final = (
     Bug(
         1,
         "a file that replaces another is not synced before it gets the name",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         state_of("checkpoint", "truncate_to, flush=batch"),
     ),
     Bug(
@@ -186,7 +186,7 @@ BUGS: Final = (
     Bug(
         2,
         "what recovery cuts off is thrown away",
-        (Edit("_keep_evidence", "report.torn_files.append(_keep_torn(shared, cut.segment.base_offset, ...))"),),
+        (Edit("_keep_evidence", "report.torn_files.append(keep_aside(shared, ..., tail))"),),
         ("torn-tail-kept",),
         quick=True,
     ),
@@ -294,7 +294,7 @@ BUGS: Final = (
     Bug(
         7,
         "a store's files are renamed before they are synced",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         ("proof-in-short[7-power_loss]",),
     ),
     # ---------------------------------------------------------------- 8: wrong indexes
