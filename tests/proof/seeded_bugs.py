@@ -186,7 +186,7 @@ BUGS: Final = (
     Bug(
         2,
         "what recovery cuts off is thrown away",
-        (Edit("_keep_evidence", "report.torn_files.append(_keep_torn(shared, cut.segment.base_offset, ...))"),),
+        (Edit("_keep_evidence", "report.torn_files.append(keep_aside(shared, ..., tail))"),),
         ("torn-tail-kept",),
         quick=True,
     ),
