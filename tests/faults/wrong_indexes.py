@@ -15,7 +15,7 @@ from crash.sim import Disk, SimFiles
 from faults.damage import difference, warnings_heard
 from faults.disks import CONFIG, Answers, ask, files_with, make_disk, open_on
 from log.workbench import FakeClock
-from seeklog import Log, Record, names
+from seeklog import Log, LogReader, Record, names
 from seeklog.errors import NotAccessible, SeeklogError
 
 if TYPE_CHECKING:
@@ -196,8 +196,8 @@ def link_objection(scratch: Path, *, suffix: str, which: int, read_only: bool) -
     assert all(path.startswith(PATH) for path in disk.files)
     try:
         with warnings_heard() as heard:
-            log = Log(directory, config=INDEXED, read_only=read_only, clock=FakeClock(), background=False)
-            with log:
+            kind = LogReader if read_only else functools.partial(Log, background=False)
+            with kind(directory, config=INDEXED, clock=FakeClock()) as log:
                 found = ask(log, expected=answers)
     except (SeeklogError, OSError) as error:
         return f"{type(error).__name__}: {error}"
