@@ -117,7 +117,7 @@ def ranged_of(memory: str, data: bytes, seal: Any) -> RangedKeys:
 def test_small_indexes_are_found_by_ranges_as_well(
     root: Path, memory: str, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "WHOLE_MOST", 0)
+    monkeypatch.setattr(ranges, "MAX_WHOLE_BYTES", 0)
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
@@ -180,7 +180,7 @@ def test_a_small_index_is_fetched_whole(memory: str, root: Path) -> None:
     path = index_path(root)
     seal = read_seal(seeklog.files.OsFiles(), str(path.parent), int(path.name[:20]))
     assert seal is not None
-    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(ranges.WHOLE_MOST))
+    fsspec.filesystem("memory").pipe_file("/cold/index.keyindex", bytes(ranges.MAX_WHOLE_BYTES))
     assert open_ranged(RemoteFiles(memory), f"{memory}/index.keyindex", seal) is None
 
 
@@ -204,7 +204,7 @@ def test_a_damaged_page_is_told_and_the_key_found_all_the_same(
             with caplog.at_level(logging.WARNING, "seeklog"):
                 for number in range(0, 40_000, 400):
                     assert log.latest_for_key(key_of(number)).offset == number  # type: ignore[union-attr]
-        assert "making the key index anew" in caplog.text
+        assert "rebuilding the key index" in caplog.text
 
 
 class Unanswering(RemoteFiles):
@@ -238,4 +238,4 @@ def test_a_small_index_at_a_url_is_read_and_one_that_cannot_be_is_made_anew(
                 found = log.latest_for_key(key_of(number))
                 assert found is not None
                 assert found.offset == number
-        assert ("making the key index anew: it cannot be read" in caplog.text) == is_down
+        assert ("rebuilding the key index: it cannot be read" in caplog.text) == is_down

@@ -244,7 +244,7 @@ def test_a_table_does_not_keep_secrets(spark: SparkSession, s3: S3Server, archiv
 def test_the_sink_refuses_a_url(spark: SparkSession, archive: str) -> None:
     frame = spark.createDataFrame([(b"x",)], "value binary")
     write = frame.write.format("seeklog").option("path", archive).option("topic", "orders").mode("append")
-    assert "what lies at a URL is only read" in message_of(write.save, InvalidConfig)
+    assert "a store at a URL is read-only" in message_of(write.save, InvalidConfig)
 
 
 # ---------------------------------------------------------------- jobs

@@ -296,7 +296,7 @@ class Recorder:
     def repeat(self, producer_id: int = 7) -> None:
         """Append a producer's last batch again, if it is there: it has the offsets that it had."""
         records, place, offsets = self._last_numbered.get(producer_id, ([], None, range(0)))
-        if place is not None and self.log.next_sequence(producer_id) == place.behind(len(records)):
+        if place is not None and self.log.next_sequence(producer_id) == place.after(len(records)):
             with self._appending():
                 assert self.log.append_many(records, producer=place) == offsets
 

@@ -141,7 +141,7 @@ def fill_rich(log: Log, clock: FakeClock) -> None:
         records = batch_of(number, clock, 1 + number % 3)
         if number % 2:
             log.append_many(records, producer=place)
-            place = place.behind(len(records))
+            place = place.after(len(records))
         else:
             log.append_many(records)
         number += 1

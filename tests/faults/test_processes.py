@@ -122,9 +122,8 @@ def test_a_forked_child_closes_the_log_though_the_background_thread_held_a_lock_
             log.close()
             report("closed")
 
-        flusher = log._partition._background
-        assert flusher is not None
-        with flusher._work._cond:
+        assert log._maintenance is not None
+        with log._maintenance._wake:
             child = Child(close)
         try:
             assert child.line() == "closed"

@@ -74,8 +74,8 @@ class Coordinator:
         for word in script.split():
             if word == "|":
                 writing = self.log._partition
-                with writing._lock:
-                    if writing._active.size:
+                with writing.lock:
+                    if writing.unsealed.active.size:
                         writing.roll()
             elif word[-1] in "+-":
                 self.end(int(word[:-1]), commits=word[-1] == "+")

@@ -13,7 +13,6 @@ from seeklog.errors import CorruptionError
 from seeklog.files import replace_file
 from seeklog.log.side.checkpoint import (
     Checkpoint,
-    SavedState,
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
@@ -21,6 +20,7 @@ from seeklog.log.side.checkpoint import (
 )
 from seeklog.record.crc import crc32c
 from seeklog.record.framed import encode_framed
+from seeklog.record.saved_state import SavedState
 
 PLAIN = Checkpoint(recovery_point=1000, log_start_offset=7, high_watermark=900, contiguous_from=3)
 FULL = Checkpoint(

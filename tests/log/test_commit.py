@@ -173,7 +173,7 @@ def test_a_sync_that_a_truncation_overtakes_vouches_for_nothing(tmp_path: Path) 
     with open_log(tmp_path, files=files, flush="batch") as log:
         for _ in range(10):
             log.append(b"v")
-        commit = log._partition._commit
+        commit = log._partition.commit
         sync = commit._sync
 
         def sync_then_truncate() -> int:

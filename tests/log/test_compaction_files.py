@@ -410,9 +410,7 @@ def test_compaction_and_retention_go_together(tmp_path: Path) -> None:
 def test_a_close_stops_a_compaction(tmp_path: Path) -> None:
     log = open_compacted(tmp_path)
     churn(log, 100)
-    partition = log._partition
-    assert partition is not None
-    partition._is_closing = True
+    log._partition.remover._is_closing = True
     with pytest.raises(LogClosed):
         log.compact()
     log.close()

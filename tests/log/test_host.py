@@ -26,9 +26,11 @@ from log.workbench import (
     values,
 )
 from seeklog import Log, LogConfig, LogReader, TopicPartition, names
+from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
 from seeklog.errors import LostRecords, NotALog, UnsupportedMagic
-from seeklog.log.host import MAX_INDEX_BYTES, BackgroundOf, Flushes, Host, OpenSegments
+from seeklog.log.background import Maintenance, Tended, Watch
+from seeklog.log.host import MAX_INDEX_BYTES, Host, OpenSegments
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 
 SOURCE = TopicPartition("orders", 3)
@@ -37,13 +39,16 @@ FILES_OF_A_SEGMENT = 3
 
 
 def host_of(
-    *, open_segments: OpenSegments | None = None, inherited: Checkpoint | None = None, background: Any = None
+    *,
+    open_segments: OpenSegments | None = None,
+    inherited: Checkpoint | None = None,
+    maintenance: Maintenance | None = None,
 ) -> Host:
     return Host(
         source=SOURCE,
         open_segments=open_segments or OpenSegments(8),
         inherited=lambda: inherited,
-        background=background,
+        maintenance=maintenance,
     )
 
 
@@ -203,28 +208,29 @@ def test_a_hosted_log_does_not_make_its_directory(tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
-def test_a_hosted_log_tells_its_host_of_appends_and_rolls(tmp_path: Path) -> None:
-    told: list[str] = []
+def test_a_hosted_log_notifies_its_host_of_appends_and_rolls(tmp_path: Path) -> None:
+    noted: list[str] = []
 
-    class Background:
-        def __init__(self, log: Flushes, config: LogConfig) -> None:
-            assert log.directory == str(tmp_path)
-
+    class Noted(Watch):
         def appended(self) -> None:
-            told.append("appended")
+            noted.append("appended")
 
         def rolled(self) -> None:
-            told.append("rolled")
+            noted.append("rolled")
 
         def stop(self) -> None:
-            told.append("stop")
+            noted.append("stop")
 
-    background: BackgroundOf = Background
+    class Notes(Maintenance):
+        def watch(self, log: Tended, config: LogConfig) -> Watch:
+            assert log.directory == str(tmp_path)
+            return Noted(self, log, config)
+
     make_log(tmp_path, 0)
-    host = host_of(background=background)
+    host = host_of(maintenance=Notes(SystemClock()))
     with open_hosted(tmp_path, host, background=True, flush="interval", segment_bytes=2 * BATCH_BYTES) as log:
         fill(log, 3)
-    assert told == ["appended", "appended", "rolled", "appended", "stop"]
+    assert noted == ["appended", "appended", "rolled", "appended", "stop"]
 
 
 # ---------------------------------------------------------------- what a broker's checkpoints say

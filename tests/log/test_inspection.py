@@ -363,7 +363,7 @@ def unsynced(tmp_path: Path) -> Path:
     with open_log(tmp_path / "running", index_interval_bytes=0, flush="os") as log:
         log.append_many([Record(b"0123456789", timestamp_ms=START_MS)])
         log.flush()
-        log._partition._write_checkpoint()
+        log._partition.promises.write(log._partition.checkpoint())
         for number in range(1, 10):
             log.append(b"0123456789", timestamp_ms=START_MS + number)
         return crashed_copy(tmp_path / "running", tmp_path / "crashed")
@@ -404,7 +404,7 @@ def test_half_a_batch_of_a_log_that_is_being_written_is_no_finding(tmp_path: Pat
         for number in range(10):
             log.append(b"0123456789", timestamp_ms=START_MS + number)
         half = encode_batch([Record(b"half")], base_offset=10)[:40]
-        handle = log._partition._active.handle()
+        handle = log._partition.unsealed.active.handle()
         os.pwrite(handle.number, half, at(10))
 
         assert inspect_partition(str(tmp_path / "log"), config=CONFIG, files=FILES) == []

@@ -233,6 +233,8 @@ def test_an_index_is_made_when_a_segment_was_sealed(tmp_path: Path, words: dict[
         for number in range(60):
             log.append(b"%d" % number, key=KEYS[number % 4])
         log.flush()
+        assert not key_files(tmp_path), "a sync reads no segment"
+        assert log.make_key_indexes() == log.segment_count - 1
         assert len(key_files(tmp_path)) == log.segment_count - 1
         written = {file.name: file.stat().st_mtime_ns for file in key_files(tmp_path)}
         log.flush()
@@ -246,7 +248,7 @@ def test_records_are_synced_on_their_interval_while_an_index_is_made(tmp_path: P
     ) as log:
         fill(log, 60)
         partition = log._source
-        partition._flush()  # type: ignore[union-attr]
+        partition.flush()  # type: ignore[union-attr]
         log.append(b"meanwhile")
         assert log.recovery_point < log.log_end_offset
         log.make_key_indexes()
@@ -273,7 +275,7 @@ def test_records_are_synced_on_their_interval_though_an_index_cannot_be_made(
         for _ in range(3):
             log.append(b"later")
             wait_until(lambda: log.recovery_point == log.log_end_offset, "the background sync")
-        log.flush()
+        log.make_key_indexes()
         assert len(key_files(tmp_path)) == log.segment_count - 2
         with pytest.raises(FormatError):
             log.latest_for_key(b"stranger")
@@ -333,7 +335,7 @@ def test_a_reader_keeps_what_it_had_to_make(tmp_path: Path, monkeypatch: pytest.
             assert log.latest_for_key(b"stranger") is None
         assert len(made) == sealed
         # Where there is no room for it, it is made again, and the answer is the same.
-        monkeypatch.setattr(keys_module, "MEMORY_MOST_BYTES", 0)
+        monkeypatch.setattr(keys_module, "MAX_MEMORY_BYTES", 0)
     with open_reader(tmp_path) as log:
         assert {key: log.latest_for_key(key) for key in latest} == latest
 
@@ -472,7 +474,7 @@ def test_a_damaged_side_file_changes_no_answer_and_is_told_once(
     with caplog.at_level(logging.WARNING, "seeklog"), open_log(tmp_path, read_only=read_only) as log:
         for _ in range(3):
             assert {key: log.latest_for_key(key) for key in expected} == expected
-    told = [each for each in caplog.records if "key index anew" in each.message]
+    told = [each for each in caplog.records if "rebuilding the key index" in each.message]
     assert len(told) == (0 if damage == "missing" else 1)
     if not read_only:
         assert target.read_bytes() == whole
@@ -583,7 +585,7 @@ def test_a_side_file_that_cannot_be_read_changes_no_answer(tmp_path: Path, caplo
     files.fails = True
     with open_log(tmp_path, segment_bytes=SEGMENT_BYTES, files=files) as log:
         assert {key: log.latest_for_key(key) for key in KEYS} == {key: expected.get(key) for key in KEYS}
-    assert "making the key index anew: it cannot be read" in caplog.text
+    assert "rebuilding the key index: it cannot be read" in caplog.text
 
 
 def test_batches_without_records_are_passed_over(tmp_path: Path) -> None:

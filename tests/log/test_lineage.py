@@ -23,7 +23,7 @@ from seeklog.clients.log_writer import LogWriter
 from seeklog.errors import CorruptBatch, LogClosed, NotALog, OffsetOutOfRange, RecordTooLarge, SeeklogError
 from seeklog.files import Buffer, OsFiles
 from seeklog.log.check import rebuild_index, recover_or_rebuild, validate_index
-from seeklog.log.index import OffsetIndex
+from seeklog.log.index import OFFSET_ENTRY, OffsetIndex
 from seeklog.record.batch import encode_batch
 
 STAMP_MS = 1_700_000_000_000
@@ -553,18 +553,23 @@ def test_s4_a_short_write_is_continued(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.id("s4-index-operations")
-def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut() -> None:
-    index = OffsetIndex(1000)
-    assert (index.last(), index.lookup(1234)) == (None, (1000, 0))
+def test_s4_an_index_grows_finds_its_floor_knows_its_last_entry_and_is_cut(tmp_path: Path) -> None:
+    table = bytearray()
+    index = OffsetIndex(1000, table)
+    assert (len(index), index.lookup(1234)) == (0, (1000, 0))
     for number in range(500):
-        index.append(1010 + 10 * number, 4096 * (number + 1))
+        table += OFFSET_ENTRY.pack(10 + 10 * number, 4096 * (number + 1))
 
-    assert index.last() == (6000, 4096 * 500)
+    assert index[len(index) - 1] == (6000, 4096 * 500)
     assert index.lookup(1009) == (1000, 0)
     assert index.lookup(1010) == index.lookup(1019) == (1010, 4096)
     assert index.lookup(10**6) == (6000, 4096 * 500)
-    index.truncate(1035)
-    assert list(index) == [(1010, 4096), (1020, 8192), (1030, 12288)]
+    with Log(tmp_path, config=LogConfig(flush="os", index_interval_bytes=1)) as log:
+        fill(log, 6)
+        before = list(log._source.view.last.indexes.offsets)
+        log.truncate_to(4)
+        assert len(before) == 5
+        assert list(log._source.view.last.indexes.offsets) == [entry for entry in before if entry.offset < 4]
 
 
 @pytest.mark.id("s4-reads-wait-for-no-writer")

@@ -262,7 +262,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def place_of(self, producer_id: int) -> ProducerSequence:
         last = self.model.last_of(producer_id)
-        return last.place.behind(len(last.records)) if last is not None else new_place(producer_id)
+        return last.place.after(len(last.records)) if last is not None else new_place(producer_id)
 
     def append_numbered(self, place: ProducerSequence, batch: list[Record], *, raw: bool) -> range:
         if raw:
@@ -296,7 +296,7 @@ class LogMachine(RuleBasedStateMachine):
     def leave_a_gap(self, producer_id: int, ahead: int) -> None:
         if self.model.last_of(producer_id) is not None:
             with pytest.raises(OutOfOrderSequence):
-                self.append_numbered(self.place_of(producer_id).behind(ahead), [Record(b"late")], raw=False)
+                self.append_numbered(self.place_of(producer_id).after(ahead), [Record(b"late")], raw=False)
 
     @rule(producer_id=producer_ids)
     def come_back_from_the_dead(self, producer_id: int) -> None:
@@ -312,7 +312,7 @@ class LogMachine(RuleBasedStateMachine):
             for producer_id in PRODUCERS:
                 known = self.log.next_sequence(producer_id)
                 last = self.model.last_of(producer_id)
-                assert known == (last.place.behind(len(last.records)) if last is not None else None)
+                assert known == (last.place.after(len(last.records)) if last is not None else None)
 
     @precondition(lambda self: self.fixed["high_watermark"] == "manual")
     @rule(place=places)

@@ -26,6 +26,7 @@ from seeklog.log.check.reindex import rebuild_index, renew_index
 from seeklog.log.check.repair_plan import plan_repair
 from seeklog.log.check.repair_work import repair
 from seeklog.log.pinned import make_pin, pinned_view
+from seeklog.log.segment import Phase
 from seeklog.log.side.pages import PAGE_SIZE, Pages, PageSums, first_difference, wrong_page
 from seeklog.log.side.seal import HEAD_SIZE, Seal, read_seal, read_table, write_seal
 from seeklog.record.batch import encode_batch, read_header
@@ -536,7 +537,7 @@ def test_a_segment_that_compaction_replaced_does_not_get_its_seal_back(compacted
         segment = log._source.view.segments[0]
         segment.handle()
         damage_table(compacted)
-        segment.is_replaced = True
+        segment.phase = Phase.REPLACED
         before = contents(compacted)
         segment.read(10, 0)
         assert contents(compacted) == before

@@ -101,9 +101,9 @@ def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_pa
         assert log.compact().removed_records > 0
         first = log._source.view.segments[0]
         pin = make_pin(log._source.view, 0, first.next_offset)
-        assert not pin.segments[0].contiguous
+        assert not pin.segments[0].trust.contiguous
         # As a seal from before there were pages leaves it: with them the page tells.
-        pin = pin._replace(segments=tuple(one._replace(pages=None) for one in pin.segments))
+        pin = pin._replace(segments=tuple(one._replace(trust=one.trust._replace(pages=None)) for one in pin.segments))
         *_, last = log.read_batches(0, max_bytes=first.size)
         path = Path(first.path)
         whole = path.read_bytes()

@@ -293,8 +293,8 @@ def test_a_producer_of_old_records_is_remembered_from_when_it_wrote_them(age_ms:
 
 def test_a_place_moves_on_by_records_and_goes_round() -> None:
     place = ProducerSequence(producer_id=7, epoch=1, sequence=5)
-    assert place.behind(3) == ProducerSequence(producer_id=7, epoch=1, sequence=8)
-    assert place.behind(LARGEST - 4).sequence == 0
+    assert place.after(3) == ProducerSequence(producer_id=7, epoch=1, sequence=8)
+    assert place.after(LARGEST - 4).sequence == 0
 
 
 @pytest.mark.parametrize(

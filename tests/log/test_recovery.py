@@ -32,7 +32,7 @@ from record.batches import Row as HandMade
 from record.batches import Sketch, with_field
 from seeklog import Log, Record, names
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
-from seeklog.log.recovery import LOOKS_MOST, Action, Stop, decide
+from seeklog.log.recovery import MAX_LOOKS, Action, Stop, decide
 from seeklog.record.batch import encode_batch
 
 SEGMENT: dict[str, Any] = {"segment_bytes": 10 * BATCH_BYTES}
@@ -607,14 +607,14 @@ def test_a_reader_that_never_sees_the_same_twice_takes_what_it_saw_last(tmp_path
     files = Retiring()
     words = {"segment_bytes": BATCH_BYTES}
     with open_log(tmp_path, **words) as writer:
-        fill(writer, 4 * LOOKS_MOST)
+        fill(writer, 4 * MAX_LOOKS)
         files.writer = writer
         with open_reader(tmp_path, files=files, **words) as reader:
             files.writer = None
             start = writer.log_start_offset
 
-            assert 3 * LOOKS_MOST <= start < 4 * LOOKS_MOST
-            assert offsets(reader.scan()) == list(range(start, 4 * LOOKS_MOST))
+            assert 3 * MAX_LOOKS <= start < 4 * MAX_LOOKS
+            assert offsets(reader.scan()) == list(range(start, 4 * MAX_LOOKS))
 
 
 def test_a_sealed_segment_that_has_grown_is_not_taken_as_it_is(closed: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from cases import for_each
 from log.workbench import BATCH_BYTES, START_MS, FakeClock, QuickFiles, fill, open_log
-from seeklog.log.side.pages import PAGE_SIZE, PAGE_SIZE_MOST, Pages
+from seeklog.log.side.pages import MAX_PAGE_SIZE, PAGE_SIZE, Pages
 from seeklog.log.side.seal import (
     COMPACTED_SIZE,
     HEAD_SIZE,
@@ -173,6 +173,6 @@ def test_any_bit_turned_over_is_noticed_in_the_head_or_in_the_table(tmp_path: Pa
         assert _seen(path, bytes(damaged)) == ((None, TABLE) if bit < 8 * HEAD_SIZE else (PAGED, None))
 
 
-@pytest.mark.parametrize("page_size", [0, -1, PAGE_SIZE_MOST + 1])
+@pytest.mark.parametrize("page_size", [0, -1, MAX_PAGE_SIZE + 1])
 def test_a_size_of_pages_that_cannot_be_makes_no_seal(page_size: int) -> None:
     assert decode_seal(encode_head(replace(PAGED, pages=Pages(page_size, 0)))) is None

@@ -20,7 +20,7 @@ KEY = app_key("app")
 
 
 def stage(path: Path, count: int, *, piece_bytes: int = 2 * len(BATCH), files: QuickFiles | None = None) -> StagedFile:
-    stager = Stager(files or QuickFiles(), str(path), key=KEY, now_ms=START_MS, piece_bytes=piece_bytes)
+    stager = Stager(files or QuickFiles(), str(path), key=KEY, now_ms=START_MS, max_piece_bytes=piece_bytes)
     for _ in range(count):
         stager.add(BATCH, record_count=COUNT)
     return stager.finish()

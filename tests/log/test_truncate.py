@@ -125,7 +125,7 @@ def test_what_a_truncation_keeps_and_syncs_is_shown_with_flush_batch(tmp_path: P
         log.append_many([Record(b"kept")], wait=False)
         log.append_many([Record(b"cut")], wait=False)
         follower = Follower(log, 1, count=1)
-        wait_until(lambda: log._partition._waiting > 0, "a follower")
+        wait_until(lambda: log._partition.gate.waiting > 0, "a follower")
 
         log.truncate_to(2)
         assert log.high_watermark == log.recovery_point == 2

@@ -58,23 +58,23 @@ def test_a_watermark_torn_between_two_values_is_none(cut: int) -> None:
 @pytest.mark.parametrize("durable", [False, True])
 def test_one_that_may_have_fallen_is_synced(tmp_path: Path, durable: bool) -> None:
     files = CountingFiles()
-    Publisher(files, str(tmp_path)).publish(EXPLICIT, 3, durable=durable)
+    Publisher(files, str(tmp_path), follows_write=False).publish(3, durable=durable)
 
     assert files.diary == [("write", names.WATERMARK), ("sync", names.WATERMARK)][: 1 + durable]
 
 
 def test_what_was_published_is_read(tmp_path: Path) -> None:
     files = QuickFiles()
-    publisher = Publisher(files, str(tmp_path))
+    publisher = Publisher(files, str(tmp_path), follows_write=False)
 
     for high_watermark in (5, 9, 2):
-        publisher.publish(EXPLICIT, high_watermark)
-        assert read_watermark(files, str(tmp_path), tell=pytest.fail) == (EXPLICIT, high_watermark)
+        publisher.publish(high_watermark)
+        assert read_watermark(files, str(tmp_path), warn=pytest.fail) == (EXPLICIT, high_watermark)
     assert (tmp_path / names.WATERMARK).stat().st_size == SIZE
 
 
 def test_where_nothing_was_published_there_is_none(tmp_path: Path) -> None:
-    assert read_watermark(QuickFiles(), str(tmp_path), tell=pytest.fail) is None
+    assert read_watermark(QuickFiles(), str(tmp_path), warn=pytest.fail) is None
 
 
 def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
@@ -86,10 +86,10 @@ def test_a_torn_value_is_looked_at_again(tmp_path: Path) -> None:
             data = super().read_file(path)
             return data[:7] + bytes(9) if self.looks < 3 else data
 
-    Publisher(QuickFiles(), str(tmp_path)).publish(EXPLICIT, 7)
+    Publisher(QuickFiles(), str(tmp_path), follows_write=False).publish(7)
     files = TearingFiles()
 
-    assert read_watermark(files, str(tmp_path), tell=pytest.fail) == (EXPLICIT, 7)
+    assert read_watermark(files, str(tmp_path), warn=pytest.fail) == (EXPLICIT, 7)
     assert files.looks == 3
 
 
@@ -97,5 +97,5 @@ def test_a_value_that_stays_damaged_is_none_and_is_told(tmp_path: Path) -> None:
     (tmp_path / names.WATERMARK).write_bytes(bytes(15) + b"x")
     told: list[str] = []
 
-    assert read_watermark(QuickFiles(), str(tmp_path), tell=told.append) is None
+    assert read_watermark(QuickFiles(), str(tmp_path), warn=told.append) is None
     assert [names.WATERMARK in what for what in told] == [True]

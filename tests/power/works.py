@@ -193,7 +193,7 @@ class ArchiveWork:
                 archiving.fill(store, count)
                 mark(ArchiveMark((before,)))
                 # Only sealed segments are archived: all but the last one.
-                after = list(range(store.log("orders", 0).view.segments[-1].base_offset))
+                after = list(range(store.log("orders", 0)._source.view.segments[-1].base_offset))
                 under_way = ArchiveMark((before, after), after)
                 files.on_boundary = lambda _, promise=under_way: mark(promise)  # type: ignore[misc]
                 store.archive(archiving.ARCHIVE)

@@ -76,7 +76,7 @@ BUGS: Final = (
     Bug(
         1,
         "the name of a new segment is not synced",
-        (Edit("_sync", "names_dirty or sealed", "False"),),
+        (Edit("_sync", "has_new_names or sealed", "False"),),
         state_of("roll, flush=batch", "seal"),
     ),
     Bug(
@@ -88,19 +88,19 @@ BUGS: Final = (
     Bug(
         1,
         "a file that replaces another is not synced before it gets the name",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         state_of("checkpoint", "truncate_to, flush=batch"),
     ),
     Bug(
         1,
         "the recovery point that is written down lies above what was synced",
-        (Edit("_checkpoint", "self.recovery_point", "self.log_end_offset"),),
+        (Edit("checkpoint", "self.recovery_point", "self.log_end_offset"),),
         state_of("leader epochs"),
     ),
     Bug(
         1,
         "records that were appended during a sync are taken for synced",
-        (Edit("_sync", "self._note_synced(end)", "self._note_synced(self.log_end_offset)"),),
+        (Edit("_sync", "self.note_synced(end)", "self.note_synced(self.log_end_offset)"),),
         ("append-during-sync",),
     ),
     Bug(
@@ -115,13 +115,13 @@ BUGS: Final = (
     Bug(
         1,
         "less is there before less is promised: a truncation checkpoints too late",
-        (Edit("truncate_to", "replace(self._checkpoint(), ...)", "self._checkpoint()"),),
+        (Edit("truncate_to", "replace(log.checkpoint(), ...)", "log.checkpoint()"),),
         state_of("truncate_to, flush=batch"),
     ),
     Bug(
         1,
         "an emptied log rolls before what its last segment tells of producers is kept",
-        (Edit("roll", "self._keep_producers_at(...)"),),
+        (Edit("roll", "self.keep_producers_at(...)"),),
         state_of("producers of an emptied log", "producers of an emptied log, flush=batch"),
     ),
     Bug(
@@ -130,8 +130,8 @@ BUGS: Final = (
         (
             Edit(
                 "truncate_to",
-                "self._publisher.publish(EXPLICIT, high_watermark, durable=True)",
-                "self._publisher.publish(EXPLICIT, high_watermark)",
+                "log.publisher.publish(high_watermark, durable=True)",
+                "log.publisher.publish(high_watermark)",
             ),
         ),
         state_of("a manual high watermark falls", "a manual high watermark falls, flush=batch"),
@@ -230,7 +230,7 @@ BUGS: Final = (
     Bug(
         4,
         "a log goes on after a failed sync",
-        (Edit("_fail", "self._refusal = failure"),),
+        (Edit("fail", "self.refusal = failure"),),
         ("sync-fails",),
     ),
     Bug(
@@ -271,7 +271,7 @@ BUGS: Final = (
     Bug(
         5,
         "a log goes on below the start that is on a full disk",
-        (Edit("truncate_to", "self._write_checkpoint()", "self._try_checkpoint()"),),
+        (Edit("truncate_to", "promises.write(log.checkpoint())", "promises.try_write(log.checkpoint())"),),
         ("truncation-start-without-room",),
     ),
     # ---------------------------------------------------------------- 6: kills
@@ -294,7 +294,7 @@ BUGS: Final = (
     Bug(
         7,
         "a store's files are renamed before they are synced",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         ("proof-in-short[7-power_loss]",),
     ),
     # ---------------------------------------------------------------- 8: wrong indexes
@@ -323,8 +323,8 @@ BUGS: Final = (
         (
             Edit(
                 "append",
-                "if self._follows_write:\n    self.high_watermark = end",
-                "if self._follows_write:\n    self.high_watermark = offset",
+                "if self.follows_write:\n    self.high_watermark = end",
+                "if self.follows_write:\n    self.high_watermark = offset",
             ),
         ),
         ("high-watermark-follows-write",),
@@ -344,13 +344,13 @@ BUGS: Final = (
     Bug(
         9,
         "a truncation does not wait for who replaces a seal",
-        (Edit("truncate_to", "with self._shared.replacing: ...", "if True: ..."),),
+        (Edit("truncate_to", "with log.shared.replacing: ...", "if True: ..."),),
         ("seal-replaced-during-cut",),
     ),
     Bug(
         9,
         "compaction takes what a truncation is cutting for damage",
-        (Edit("count_truncations", "with self._sync_lock: ...", "..."),),
+        (Edit("count_truncations", "with self._partition.sync_lock: ...", "..."),),
         ("compaction-waits-for-truncation",),
     ),
     # ---------------------------------------------------------------- 10: one writer
@@ -363,8 +363,28 @@ BUGS: Final = (
     Bug(
         10,
         "the lock stays after a close",
-        (Edit("_release", "self._lock_handle.close()"),),
+        (Edit("_release", "self._writer_lock.close()"),),
         ("lock-free-after-close",),
+    ),
+    Bug(
+        10,
+        "a log is given back before it is synced",
+        (Edit("give_back", "self._sync(checkpoints=False)"),),
+        ("given-back-durable", *store_state_of("commits")),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a borrower goes on whatever others have done but append",
+        (Edit("_take_in", "saved is None or saved.structure != own.structure", "False"),),
+        ("borrowed-after-more-than-appends",),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a borrower takes what it finds for its own",
+        (Edit("is_own", "text.split()[1:2] == [lock.token]", "True"),),
+        ("borrowed-in-turn",),
     ),
     # ---------------------------------------------------------------- 11: model
     Bug(
@@ -503,7 +523,7 @@ BUGS: Final = (
     Bug(
         22,
         "what a live broker has replaced is called damage",
-        (Edit("look_again", "self._looks > LOOKS_MOST or ...", "True"),),
+        (Edit("look_again", "self._looks > MAX_LOOKS or ...", "True"),),
         ("broker-cuts-under-reader",),
     ),
 )

@@ -16,7 +16,7 @@ import seeklog
 from seeklog import TopicPartition
 from seeklog.clock import Clock
 from seeklog.spark.read.schema import RECORD_SCHEMA, pick
-from seeklog.spark.read.stream import StreamReader, stream_reader
+from seeklog.spark.read.stream import StreamReader
 from spark.workbench import Place
 
 COLUMNS = ("topic", "partition", "offset")
@@ -48,9 +48,7 @@ class Driven:
     def start(self, *, available_now: bool = False, **options: object) -> None:
         """Begin as a new process does, with the checkpoint that there is; options are changed or added."""
         self.options |= options
-        self.reader: StreamReader = stream_reader(
-            words(self._path, **self.options), pick(RECORD_SCHEMA, COLUMNS), clock=self._clock
-        )
+        self.reader = StreamReader(words(self._path, **self.options), pick(RECORD_SCHEMA, COLUMNS), clock=self._clock)
         if available_now:
             self.reader.prepareForTriggerAvailableNow()
         self.limit: ReadLimit = self.reader.getDefaultReadLimit()
@@ -71,9 +69,7 @@ class Driven:
         """Process the batch that was planned."""
         start, end = json.loads(self._start()), json.loads(self.wal[self.done])
         # Tasks have a copy of another reader.
-        task = pickle.loads(
-            pickle.dumps(stream_reader(words(self._path, **self.options), pick(RECORD_SCHEMA, COLUMNS)))
-        )
+        task = pickle.loads(pickle.dumps(StreamReader(words(self._path, **self.options), pick(RECORD_SCHEMA, COLUMNS))))
         splits = pickle.loads(pickle.dumps(list(self.reader.partitions(start, end))))
         found = [Place(*row.values()) for split in splits for batch in task.read(split) for row in batch.to_pylist()]
         self.done += 1

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 
 from log.workbench import FakeClock
 from seeklog import TopicPartition as At
-from seeklog.spark.read.admission import IDLE_MOST_S, Pace, Patience, shares, shorter, within_bytes, within_offsets
+from seeklog.spark.read.admission import MAX_IDLE_S, Pace, Patience, shares, shorter, within
 from seeklog.spark.read.offsets import Range
 from spark.streams import Driven, span
 from spark.workbench import append, everything, make_store, numbered
@@ -60,15 +60,15 @@ def test_shares_never_exceed_the_amount_by_more_than_the_ones_for_small_partitio
 
 def test_a_backlog_within_the_limit_is_read_whole() -> None:
     backlog = [Range(At("t", 0), 10, 14), Range(At("t", 1), 0, 4)]
-    assert within_offsets(backlog, 8) == backlog
-    assert within_offsets(backlog, 1000) == backlog
-    assert within_offsets([], 5) == []
+    assert within(backlog, 8) == backlog
+    assert within(backlog, 1000) == backlog
+    assert within([], 5) == []
 
 
 def test_bytes_are_shared_out_like_offsets_and_cut_by_the_log() -> None:
     backlog = [Range(At("t", 0), 0, 300), Range(At("t", 1), 0, 100)]
 
-    limited = within_bytes(
+    limited = within(
         backlog,
         400,
         size_of=lambda one: 10 * (one.stop - one.start),
@@ -145,7 +145,7 @@ def test_an_idle_stream_spends_a_fifth_of_its_time_with_looking_and_at_least_loo
     clock = FakeClock()
     pace = Pace(clock)
     assert waited_s(pace, clock) == 0
-    for took_ms, put_off_s in [(1, 0.004), (100, 0.4), (2000, IDLE_MOST_S), (0, 0)]:
+    for took_ms, put_off_s in [(1, 0.004), (100, 0.4), (2000, MAX_IDLE_S), (0, 0)]:
         clock.advance(took_ms)
         pace.end(is_idle=True)
         assert waited_s(pace, clock) == pytest.approx(put_off_s)

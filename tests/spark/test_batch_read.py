@@ -504,7 +504,7 @@ def test_without_fail_on_data_loss_what_is_left_is_read(overtaken: dict[str, Dat
     assert [place.offset for place in places(overtaken["false"])] == [row.id for row in overtaken["left"].collect()]
 
 
-def test_a_topic_that_was_made_anew_since_the_plan_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
+def test_a_topic_that_was_recreated_since_the_plan_is_a_loss(spark: SparkSession, tmp_path: Path) -> None:
     path = make_store(tmp_path / "store", {"t": [30]})
     strict = load(spark, path, subscribe="t")
     lenient = load(spark, path, subscribe="t", failOnDataLoss=False)
@@ -514,5 +514,5 @@ def test_a_topic_that_was_made_anew_since_the_plan_is_a_loss(spark: SparkSession
         store.create_topic("t", partitions=1)
         append(store, "t", numbered(60, first=1000))
 
-    assert "t-0 was deleted, or made anew" in message_of(strict.count, DataLoss)
+    assert "t-0 was deleted or recreated" in message_of(strict.count, DataLoss)
     assert lenient.count() == 0

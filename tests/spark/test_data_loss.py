@@ -65,19 +65,19 @@ def delete(store: Store) -> None:
     store.delete_topic("orders")
 
 
-def make_anew(store: Store) -> None:
+def recreate(store: Store) -> None:
     store.delete_topic("orders")
     store.create_topic("orders", partitions=2)
     append(store, "orders", numbered(4))
 
 
-def make_anew_longer(store: Store) -> None:
+def recreate_longer(store: Store) -> None:
     store.delete_topic("orders")
     store.create_topic("orders", partitions=2)
     append(store, "orders", numbered(50))
 
 
-def make_anew_smaller(store: Store) -> None:
+def recreate_smaller(store: Store) -> None:
     store.delete_topic("orders")
     store.create_topic("orders", partitions=1)
     append(store, "orders", numbered(2))
@@ -103,28 +103,28 @@ CASES = [
     Case(
         lose_to_retention,
         "START_OFFSET_RESET",
-        "orders-0 was to be read on from offset 20, but its records begin at 30 by now",
+        "orders-0 was to be read from offset 20, but its records begin at 30",
         "10 offsets are missing",
         span("orders", 0, 30, 40),
     ),
     Case(
         lose_everything_to_retention,
         "START_OFFSET_RESET",
-        "orders-0 was to be read on from offset 20, but its records begin at 40 by now",
+        "orders-0 was to be read from offset 20, but its records begin at 40",
         "20 offsets are missing",
         [],
     ),
     Case(
         cut,
         "PARTITION_OFFSET_CHANGED",
-        "orders-0 was read up to offset 20, but its records end at 12 now",
+        "orders-0 was read up to offset 20, but its records end at 12",
         "8 offsets are missing",
         [],
     ),
     Case(
         cut_and_grow,
         "PARTITION_OFFSET_CHANGED",
-        "orders-0 was read up to offset 20, but its records end at 15 now",
+        "orders-0 was read up to offset 20, but its records end at 15",
         "5 offsets are missing",
         [],
     ),
@@ -137,23 +137,23 @@ CASES = [
         [],
     ),
     Case(
-        make_anew,
+        recreate,
         "PARTITIONS_DELETED",
-        "partitions of topic orders were deleted and made anew: orders-0 (read up to offset 20), "
+        "partitions of topic orders were deleted and recreated: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
         "what came after in 2 partitions is missing",
         span("orders", 0, 0, 4),
     ),
     Case(
-        make_anew_longer,
+        recreate_longer,
         "PARTITIONS_DELETED",
-        "partitions of topic orders were deleted and made anew: orders-0 (read up to offset 20), "
+        "partitions of topic orders were deleted and recreated: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
         "what came after in 2 partitions is missing",
         span("orders", 0, 0, 50),
     ),
     Case(
-        make_anew_smaller,
+        recreate_smaller,
         "PARTITIONS_DELETED",
         "partitions of topic orders were deleted, or are no longer read: orders-1 (read up to offset 5)",
         "what came after in 1 partition is missing",
@@ -162,7 +162,7 @@ CASES = [
     Case(
         add_a_partition_too_late,
         "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-        "orders-2 is new to the stream, but its records begin at offset 4 by now",
+        "orders-2 is new to the stream, but its records begin at offset 4",
         "4 offsets are missing",
         span("orders", 2, 4, 10),
     ),
@@ -331,9 +331,9 @@ def crashed(path: Path, **options: object) -> Driven:
         (lambda store: truncate_to(store, 24), "COULD_NOT_READ_OFFSET_RANGE", span("orders", 0, 20, 24)),
         (delete, "PARTITIONS_DELETED", []),
         # The batch was of the old topic. What the new one has comes in the next.
-        (make_anew_longer, "PARTITIONS_DELETED", []),
+        (recreate_longer, "PARTITIONS_DELETED", []),
     ],
-    ids=["retention", "cut", "deleted", "made anew"],
+    ids=["retention", "cut", "deleted", "recreated"],
 )
 def test_a_repeated_batch_is_held_against_what_there_is_by_then(
     path: Path,
@@ -353,7 +353,7 @@ def test_a_repeated_batch_is_held_against_what_there_is_by_then(
     stream.start(failOnDataLoss=False)
     assert stream.run() == then
     assert any(f"[DATA_LOSS.{condition}]" in line for line in warnings())
-    assert stream.rest() == (span("orders", 0, 0, 50) if happens is make_anew_longer else [])
+    assert stream.rest() == (span("orders", 0, 0, 50) if happens is recreate_longer else [])
 
 
 def test_only_the_offsets_of_a_repeated_batch_are_counted_as_lost_with_it(
@@ -376,12 +376,12 @@ def test_segments_that_go_while_a_batch_is_read_are_a_loss_in_the_task(path: Pat
     splits = list(stream.reader.partitions(start, end))
     with open_store(path) as store:
         store.delete_topic("orders")
-    with pytest.raises(DataLoss, match=re.escape("orders-0 was deleted, or made anew, since offsets 20 to 29")):
+    with pytest.raises(DataLoss, match=re.escape("orders-0 was deleted or recreated since offsets 20 to 29")):
         [batch for split in splits for batch in stream.reader.read(split)]
 
 
 @pytest.mark.id("stream-recreated-while-planned")
-def test_a_topic_that_is_made_anew_while_a_batch_is_planned_is_a_loss(
+def test_a_topic_that_is_recreated_while_a_batch_is_planned_is_a_loss(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the look at its bounds and that at its segments."""
@@ -392,7 +392,7 @@ def test_a_topic_that_is_made_anew_while_a_batch_is_planned_is_a_loss(
     def plan_too_late(*words: Any, **options: Any) -> list[Split]:
         monkeypatch.undo()
         with open_store(path) as store:
-            make_anew_longer(store)
+            recreate_longer(store)
         return plan_splits(*words, **options)
 
     monkeypatch.setattr(stream_module, "plan_splits", plan_too_late)
@@ -440,15 +440,15 @@ def test_a_topic_that_vanishes_under_a_running_query_ends_it_with_the_typed_line
 
 
 @pytest.mark.id("stream-recreated-between-runs")
-def test_a_topic_made_anew_between_two_runs_is_noticed_though_it_has_grown_past_the_checkpoint(
+def test_a_topic_recreated_between_two_runs_is_noticed_though_it_has_grown_past_the_checkpoint(
     spark: SparkSession, path: Path, tmp_path: Path
 ) -> None:
     collected = Collected(spark, path, tmp_path / "checkpoint", subscribe="orders", startingOffsets="earliest")
     collected.available()
     with open_store(path) as store:
-        make_anew_longer(store)
+        recreate_longer(store)
 
-    assert "were deleted and made anew" in message_of(collected.available, DataLoss)
+    assert "were deleted and recreated" in message_of(collected.available, DataLoss)
 
     tolerant = Collected(spark, path, tmp_path / "checkpoint", subscribe="orders", failOnDataLoss=False)
     tolerant.available()

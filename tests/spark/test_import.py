@@ -124,7 +124,7 @@ def test_an_import_with_an_id_is_there_once_however_often_it_is_tried(store: Pat
     assert len(records_of(store)) == 200
 
 
-def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_made_anew(
+def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_recreated(
     store: Path, payments: DataFrame
 ) -> None:
     for _ in range(2):

@@ -13,8 +13,7 @@ pytest.importorskip("pyspark")
 from pyspark.sql import SparkSession
 
 from seeklog.errors import InvalidConfig
-from seeklog.spark.read.key_plan import key_ranges
-from seeklog.spark.read.offsets import batch_ranges
+from seeklog.spark.read.offsets import batch_ranges, key_ranges
 from seeklog.spark.read.options import parse_read_options, parse_stream_options, parse_table_options
 from seeklog.spark.read.plan import plan_splits
 from store.workbench import open_store

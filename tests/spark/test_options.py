@@ -8,13 +8,12 @@ pytest.importorskip("pyspark")
 
 from seeklog.errors import InvalidConfig, InvalidName
 from seeklog.names import TopicPartition
-from seeklog.spark.option_map import Words, store_path
+from seeklog.spark.option_map import OptionMap, store_path
 from seeklog.spark.read.bounds import Ago, AtOffsets, AtTime, AtTimes, Earliest, LastOffsets, Latest
 from seeklog.spark.read.options import (
     COLUMNS,
     Choice,
     ReadOptions,
-    StreamOptions,
     parse_columns,
     parse_read_options,
     parse_stream_options,
@@ -30,7 +29,7 @@ def read(**options: str) -> ReadOptions:
     return parse_read_options({**BASE, **options})
 
 
-def stream(**options: str) -> StreamOptions:
+def stream(**options: str) -> ReadOptions:
     return parse_stream_options({**BASE, **options})
 
 
@@ -191,7 +190,7 @@ def test_a_group_may_be_named_as_kafka_names_it() -> None:
     ],
 )
 def test_a_local_address_is_a_path(given: str, path: str) -> None:
-    assert store_path(Words({"path": given}, known=["path"])) == path
+    assert store_path(OptionMap({"path": given}, known=["path"])) == path
 
 
 def test_a_url_is_read_with_options_that_are_not_shown() -> None:

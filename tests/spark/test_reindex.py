@@ -90,7 +90,7 @@ def test_indexes_that_are_gone_cut_or_wrong_are_restored_byte_for_byte(spark: Sp
 
 
 @pytest.mark.id("spark-reindex")
-def test_key_indexes_are_verified_and_made_anew_where_they_are(spark: SparkSession, tmp_path: Path) -> None:
+def test_key_indexes_are_verified_and_rebuilt_where_they_are(spark: SparkSession, tmp_path: Path) -> None:
     root = make_store(
         tmp_path / "keyed", {"orders": [300]}, segment_bytes=4_000, index_interval_bytes=300, key_index="seal"
     )

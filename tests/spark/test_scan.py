@@ -206,6 +206,6 @@ def test_a_partition_that_is_gone_altogether_is_a_loss(tmp_path: Path) -> None:
     with seeklog.open(path) as store:
         store.delete_topic("t")
 
-    with pytest.raises(DataLoss, match=r"PARTITIONS_DELETED\] t-0 was deleted, or made anew.*50 offsets"):
+    with pytest.raises(DataLoss, match=r"PARTITIONS_DELETED\] t-0 was deleted or recreated.*50 offsets"):
         scan(strict)
     assert scan(lenient) == []

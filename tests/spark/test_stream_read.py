@@ -291,7 +291,7 @@ def test_available_now_ends_with_what_there_was_when_it_began(path: Path) -> Non
     assert stream.rest() == [*span("orders", 0, 20, 120), *span("orders", 2, 0, 5)]
 
 
-def test_a_topic_that_is_made_anew_while_available_now_runs_is_left_to_the_next_run(path: Path) -> None:
+def test_a_topic_that_is_recreated_while_available_now_runs_is_left_to_the_next_run(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", failOnDataLoss=False, maxOffsetsPerTrigger=12)
     stream.start(available_now=True)
     stream.step()
@@ -402,7 +402,7 @@ def test_a_store_that_is_not_there_is_not_made(tmp_path: Path) -> None:
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_topic_that_is_made_anew_is_not_committed_with_the_offsets_of_the_old_one(path: Path) -> None:
+def test_a_topic_that_is_recreated_is_not_committed_with_the_offsets_of_the_old_one(path: Path) -> None:
     stream = Driven(path, subscribe="orders", startingOffsets="earliest", groupId="nightly", failOnDataLoss=False)
     stream.rest()
     with open_store(path) as store:

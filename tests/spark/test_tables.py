@@ -21,7 +21,7 @@ from seeklog.errors import InvalidConfig, TopicNotFound, UsageError
 from seeklog.files import OsFiles
 from seeklog.log import take_snapshot
 from seeklog.spark.read.options import parse_table_options
-from seeklog.spark.read.tables import SCHEMAS, TableReader
+from seeklog.spark.read.tables import TABLES, TableReader
 from spark.workbench import BROKERS, append, load, make_store, message_of, numbered, unpack_broker
 from store.workbench import open_store
 
@@ -35,7 +35,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rows(path: Path, table: str, **options: str) -> list[dict[str, Any]]:
     """Return a table's rows as a reader gives them, without Spark."""
-    reader = TableReader(parse_table_options({"path": str(path), "table": table, **options}), SCHEMAS[table])
+    reader = TableReader(parse_table_options({"path": str(path), "table": table, **options}), TABLES[table].schema)
     return [row for split in reader.partitions() for batch in reader.read(split) for row in batch.to_pylist()]
 
 
@@ -46,11 +46,11 @@ def milliseconds(moment: Any) -> int | None:
 # ---------------------------------------------------------------- through Spark
 
 
-@pytest.mark.parametrize("table", sorted(SCHEMAS))
+@pytest.mark.parametrize("table", sorted(TABLES))
 def test_every_table_has_its_columns(spark: SparkSession, path: Path, table: str) -> None:
     frame = load(spark, path, table=table)
 
-    assert frame.schema == SCHEMAS[table]
+    assert frame.schema == TABLES[table].schema
     assert len(frame.collect()) == len(rows(path, table))
 
 
@@ -161,7 +161,7 @@ def test_large_batches_are_not_read_for_their_headers(tmp_path: Path, monkeypatc
         return data
 
     monkeypatch.setattr(OsFiles, "read", noting_read)
-    reader = TableReader(parse_table_options({"path": str(path), "table": "batches"}), SCHEMAS["batches"])
+    reader = TableReader(parse_table_options({"path": str(path), "table": "batches"}), TABLES["batches"].schema)
     splits = reader.partitions()
     amounts.clear()
     assert sum(batch.num_rows for split in splits for batch in reader.read(split)) == 20

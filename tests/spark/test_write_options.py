@@ -9,7 +9,7 @@ from pyspark.sql.types import StructField, StructType
 from seeklog.errors import InvalidConfig, InvalidName, UsageError
 from seeklog.spark.write.options import BATCH_BYTES, parse_write_options
 from seeklog.spark.write.sink import batch_writer
-from seeklog.spark.write.stage import RowColumns
+from seeklog.spark.write.stage import record_columns
 
 PATH = {"path": "/data/store"}
 
@@ -110,19 +110,19 @@ def test_a_topic_is_not_overwritten() -> None:
 def test_a_column_of_another_type_is_named_with_the_type_that_is_wanted(columns: str, message: str) -> None:
     options = parse_write_options({**PATH, "topic": "alerts"}, streaming=False)
     with pytest.raises(UsageError, match=message) as caught:
-        RowColumns.of(schema(columns), options)
+        record_columns(schema(columns), options)
     assert "\n" not in str(caught.value)
 
 
 def test_something_must_say_which_topic() -> None:
     with pytest.raises(UsageError, match="give option topic, or a string column topic"):
-        RowColumns.of(schema("value binary"), parse_write_options(PATH, streaming=False))
+        record_columns(schema("value binary"), parse_write_options(PATH, streaming=False))
 
 
 def test_the_option_counts_before_the_column_and_what_makes_no_record_is_left_out() -> None:
     everything = schema(
         "key string, value binary, topic string, partition int, offset bigint, timestamp timestamp, x int"
     )
-    given = RowColumns.of(everything, parse_write_options({**PATH, "topic": "alerts"}, streaming=False))
-    assert given.names == ("key", "value", "partition", "timestamp")
-    assert "topic" in RowColumns.of(everything, parse_write_options(PATH, streaming=False)).names
+    given = record_columns(everything, parse_write_options({**PATH, "topic": "alerts"}, streaming=False))
+    assert given == ("key", "value", "partition", "timestamp")
+    assert "topic" in record_columns(everything, parse_write_options(PATH, streaming=False))

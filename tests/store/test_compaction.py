@@ -112,7 +112,7 @@ def test_groups_read_the_same_after_their_topic_was_compacted(tmp_path: Path) ->
             with store.writer("__consumer_offsets", partition) as log:
                 writer = log._partition
                 if log.log_end_offset:
-                    with writer._lock:
+                    with writer.lock:
                         writer.roll()
         before = {group: store.lag(group) for group in store.groups()}
         done = store.compact("__consumer_offsets")

@@ -20,8 +20,8 @@ from seeklog import Store, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, NotAccessible, SeeklogError, UsageError
+from seeklog.log.background import Maintenance
 from seeklog.store import upkeep
-from seeklog.topics.maintenance import Maintenance
 from store.workbench import Holder, append, open_store, read
 
 HOUR_MS = 3600 * 1000
@@ -450,7 +450,7 @@ class FakeLog:
         self.is_held = threading.Event()
         self.is_held.set()
 
-    def flush(self) -> None:
+    def tend(self) -> None:
         self.is_held.wait()
         self.syncs += 1
 

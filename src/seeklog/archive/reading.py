@@ -18,8 +18,9 @@ from seeklog.config import INT64_MAX
 from seeklog.errors import NotALog
 from seeklog.files import Buffer, Files, FileStatus, Kind, OsFiles, ReadOnlyFiles
 from seeklog.files.remote import RemoteFiles
-from seeklog.log.side import Checkpoint, SavedState, encode_checkpoint
+from seeklog.log.side import Checkpoint, encode_checkpoint
 from seeklog.names import TopicPartition
+from seeklog.record.saved_state import SavedState
 from seeklog.topics.catalog import Catalog, Topic, encode_catalog
 from seeklog.topics.layout import partition_path
 

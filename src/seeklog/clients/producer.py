@@ -114,7 +114,7 @@ class _NumberedDestination:
                     if place is None or topic_id != self._topic_id:
                         place, self._topic_id = self._place_in(log), topic_id
                     offsets = log.append_many(records, producer=place)
-                self._next = place.behind(len(records))
+                self._next = place.after(len(records))
                 break
             except LogFailed:
                 if attempt == ATTEMPTS - 1:

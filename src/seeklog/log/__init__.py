@@ -4,22 +4,23 @@ Two inner rooms have doors of their own: `seeklog.log.side` for the formats of t
 `seeklog.log.check` for the tools that verify and mend, which are not loaded by those who only open a log.
 """
 
+from seeklog.log.background import Maintenance
 from seeklog.log.broker_visit import known_checkpoint
-from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted, clean_offset_of
+from seeklog.log.clean.compaction import BUFFER_BYTES, Cleanable, Compacted
 from seeklog.log.clean.removal import Removal
 from seeklog.log.columns import scan_arrow
 from seeklog.log.directory import lock_directory, lock_out_broker
 from seeklog.log.headers import Census, first_timestamp_ms, scan_headers, take_census
-from seeklog.log.host import BackgroundOf, Flushes, Host, OpenSegments
+from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import open_key_index
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
-from seeklog.log.producers import EPOCH_MOST, ProducerSequence
-from seeklog.log.reader import LogReader, Snapshot, is_same_topic, take_snapshot
-from seeklog.log.reading import ADVICE, FileRange, Seek, located
+from seeklog.log.producers import MAX_EPOCH, ProducerSequence
+from seeklog.log.reader import LogReader, is_same_topic, take_snapshot
+from seeklog.log.reading import Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
-from seeklog.log.segment import Segment, Shared, scan_into
-from seeklog.log.staging import PIECE_BYTES, StagedFile, Stager, read_staged, remove_staged
+from seeklog.log.segment import ADVICE, Segment, Shared, scan_into
+from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
 from seeklog.log.transaction import Part, Transaction, end_transaction, read_transaction, traces, write_transaction
 from seeklog.log.view import View
 from seeklog.log.writer import Log, append_part
@@ -27,19 +28,16 @@ from seeklog.log.writer import Log, append_part
 __all__ = [
     "ADVICE",
     "BUFFER_BYTES",
-    "EPOCH_MOST",
+    "MAX_EPOCH",
     "OFFSET_ENTRY",
-    "PIECE_BYTES",
     "TIME_ENTRY",
-    "BackgroundOf",
     "Census",
     "Cleanable",
     "Compacted",
-    "FileRange",
-    "Flushes",
     "Host",
     "Log",
     "LogReader",
+    "Maintenance",
     "OpenSegments",
     "Part",
     "Pin",
@@ -49,19 +47,16 @@ __all__ = [
     "Seek",
     "Segment",
     "Shared",
-    "Snapshot",
     "StagedFile",
     "Stager",
     "Transaction",
     "View",
     "append_part",
-    "clean_offset_of",
     "end_transaction",
     "first_timestamp_ms",
     "is_same_topic",
     "known_checkpoint",
     "list_beside_writer",
-    "located",
     "lock_directory",
     "lock_out_broker",
     "make_pin",

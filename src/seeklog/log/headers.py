@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptBatch, CorruptionError
-from seeklog.log.reading import ADVICE, ALL_RECORDS, locate, located
-from seeklog.log.segment import Segment, cut_short
+from seeklog.log.reading import ALL_RECORDS, locate
+from seeklog.log.segment import ADVICE, Segment, cut_short
 from seeklog.record import batch_header, decode, record
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
@@ -30,7 +30,7 @@ class Census(NamedTuple):
     batch_count: int = 0
     record_count: int = 0
     first_timestamp_ms: int = NO_TIMESTAMP
-    """The time of the first record, or -1 if the headers do not tell it."""
+    """The time of the first record, or -1 if the headers do not have it."""
     max_timestamp_ms: int = NO_TIMESTAMP
 
 
@@ -50,7 +50,7 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
         try:
             header = BatchHeader(*batch_header.read_header(data, at, origin))
         except CorruptionError as error:
-            raise located(error, segment) from error
+            raise segment.located(error) from error
         if header.size > size - position:
             raise CorruptBatch(
                 f"the batch claims {header.size} bytes, the segment ends after {size - position}",
@@ -85,7 +85,7 @@ def take_census(segment: Segment, start: int, stop: int, *, limit: int) -> Censu
 
 
 def first_timestamp_ms(header: BatchHeader) -> int:
-    """Return the time of a batch's first record, or -1 where only the record tells it."""
+    """Return the time of a batch's first record, or -1 where only the record has it."""
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp_ms
     return NO_TIMESTAMP if header.attributes & DELETE_HORIZON else header.base_timestamp_ms
@@ -103,5 +103,5 @@ def _count_inside(segment: Segment, position: int, header: BatchHeader, start: i
             raw, 0, position, 0, False, start, min(stop, INT64_MAX), ALL_RECORDS, ALL_RECORDS, 1, limit, out
         )
     except CorruptionError as error:
-        raise located(error, segment) from error
+        raise segment.located(error) from error
     return len(out)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from seeklog.config import LogConfig
+from seeklog.log.background import Maintenance
 from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.names import TopicPartition
 
@@ -27,7 +27,7 @@ class Opened(Protocol):
         ...
 
     def release(self) -> None:
-        """Let them go; they are opened again when they are needed."""
+        """Close them; they are opened again when they are needed."""
         ...
 
 
@@ -38,8 +38,8 @@ MAX_INDEX_BYTES: Final = 128 << 20
 class OpenSegments:
     """A bound on how many segments keep their files open for reading; one log has it, or many share it."""
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_segments: int) -> None:
+        self._max_segments = max_segments
         self._open: OrderedDict[int, Opened] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -47,48 +47,16 @@ class OpenSegments:
         """Note that a segment holds a file or an index open; the one that did so for longest is released."""
         with self._lock:
             self._open[id(segment)] = segment
-            while len(self._open) > self._most or (
+            while len(self._open) > self._max_segments or (
                 len(self._open) > 1 and sum(each.index_bytes for each in self._open.values()) > MAX_INDEX_BYTES
             ):
                 self._open.popitem(last=False)[1].release()
 
     def forget(self, shared: object) -> None:
-        """Let every segment of one log go."""
+        """Release every segment of one log."""
         with self._lock:
             for key in [key for key, segment in self._open.items() if segment.shared is shared]:
                 self._open.pop(key).release()
-
-
-class Flushes(Protocol):
-    """What syncs in the background ask of a log."""
-
-    directory: str
-
-    @property
-    def is_over(self) -> bool:
-        """Whether nothing will be appended any more."""
-        ...
-
-    def flush(self) -> None: ...
-
-
-class Background(Protocol):
-    """What a log tells to whoever syncs it in the background. Called with the log's lock held: it must be quick."""
-
-    def appended(self) -> None:
-        """Records wait for a sync on the interval."""
-        ...
-
-    def rolled(self) -> None:
-        """A segment waits for its seal."""
-        ...
-
-    def stop(self) -> None:
-        """Let the log go; a sync that runs is finished first."""
-        ...
-
-
-BackgroundOf = Callable[[Flushes, LogConfig], Background]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,4 +71,5 @@ class Host:
     """Tells whether the topic is still there, for a reader that finds its directory gone."""
     cleaned: int = 0
     """Up to where a broker's checkpoint, or ours for one, says that a partition was compacted: advice."""
-    background: BackgroundOf | None = None
+    maintenance: Maintenance | None = None
+    """The thread that syncs the logs."""

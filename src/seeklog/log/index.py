@@ -11,17 +11,15 @@
 There is no header and no checksum. An offset entry proves itself: a batch must start at `position`, with a
 base offset not above `last_offset`; where seeklog wrote it, its last offset is exactly `last_offset`. A time
 entry is proved by the batch it names, whose largest timestamp it holds. What is not proved is rebuilt from
-the log, the only truth. When an entry is written is decided in one place, `segment_state.SegmentState`.
+the log, the only truth. Entries are added in one place, `segment_state.SegmentState`.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
-from seeklog.config import INT32_MAX
-from seeklog.errors import UsageError
 from seeklog.files import Buffer, Files, Handle
 from seeklog.record.index_lookup import floor_entry
 
@@ -71,26 +69,42 @@ def used_entries(table: bytes, entry: struct.Struct) -> bytes:
     return table
 
 
-class OffsetIndex:
-    """The offset index of one segment over a table of entries: the bytes of a file, or a growing bytearray."""
+Entry = TypeVar("Entry")
+
+
+class _Index(Generic[Entry]):
+    """A sequence of entries over a table: the bytes of a file, or a bytearray that grows while it is read."""
 
     __slots__ = ("base_offset", "table")
+    ENTRY: ClassVar[struct.Struct]
 
-    def __init__(self, base_offset: int, table: Buffer | None = None) -> None:
+    def __init__(self, base_offset: int, table: Buffer) -> None:
         self.base_offset = base_offset
-        self.table: Buffer = bytearray() if table is None else table
+        self.table = table
 
     def __len__(self) -> int:
-        return len(self.table) // OFFSET_ENTRY.size
+        return len(self.table) // self.ENTRY.size
 
-    def __getitem__(self, number: int) -> OffsetEntry:
+    def __getitem__(self, number: int) -> Entry:
         if not 0 <= number < len(self):
             raise IndexError(f"entry {number} of {len(self)}")
-        offset, position = OFFSET_ENTRY.unpack_from(self.table, number * OFFSET_ENTRY.size)
-        return OffsetEntry(self.base_offset + offset, position)
+        return self._entry(*self.ENTRY.unpack_from(self.table, number * self.ENTRY.size))
 
-    def __iter__(self) -> Iterator[OffsetEntry]:
+    def __iter__(self) -> Iterator[Entry]:
         return (self[number] for number in range(len(self)))
+
+    def _entry(self, first: int, second: int) -> Entry:
+        raise NotImplementedError
+
+
+class OffsetIndex(_Index[OffsetEntry]):
+    """The offset index of one segment."""
+
+    __slots__ = ()
+    ENTRY = OFFSET_ENTRY
+
+    def _entry(self, first: int, second: int) -> OffsetEntry:
+        return OffsetEntry(self.base_offset + first, second)
 
     def floor(self, offset: int) -> int:
         """Return the number of the last entry at or below `offset`, or -1."""
@@ -101,72 +115,17 @@ class OffsetIndex:
         number = self.floor(offset)
         return self[number] if number >= 0 else OffsetEntry(self.base_offset, 0)
 
-    def last(self) -> OffsetEntry | None:
-        """Return the last entry, or None."""
-        return self[len(self) - 1] if len(self) else None
 
-    def append(self, offset: int, position: int) -> None:
-        """Add an entry behind the others; both fields must grow and fit in 31 bits."""
-        _check_grows(self.last(), OffsetEntry(offset, position), offset - self.base_offset, position)
-        _growing(self.table).extend(OFFSET_ENTRY.pack(offset - self.base_offset, position))
+class TimeIndex(_Index[TimeEntry]):
+    """The time index of one segment."""
 
-    def truncate(self, offset: int) -> None:
-        """Drop the entries of batches that end at or behind `offset`."""
-        keep = self.floor(offset - 1) + 1
-        del _growing(self.table)[keep * OFFSET_ENTRY.size :]
+    __slots__ = ()
+    ENTRY = TIME_ENTRY
 
-
-class TimeIndex:
-    """The time index of one segment over a table of entries."""
-
-    __slots__ = ("base_offset", "table")
-
-    def __init__(self, base_offset: int, table: Buffer | None = None) -> None:
-        self.base_offset = base_offset
-        self.table: Buffer = bytearray() if table is None else table
-
-    def __len__(self) -> int:
-        return len(self.table) // TIME_ENTRY.size
-
-    def __getitem__(self, number: int) -> TimeEntry:
-        if not 0 <= number < len(self):
-            raise IndexError(f"entry {number} of {len(self)}")
-        timestamp_ms, offset = TIME_ENTRY.unpack_from(self.table, number * TIME_ENTRY.size)
-        return TimeEntry(timestamp_ms, self.base_offset + offset)
-
-    def __iter__(self) -> Iterator[TimeEntry]:
-        return (self[number] for number in range(len(self)))
+    def _entry(self, first: int, second: int) -> TimeEntry:
+        return TimeEntry(first, self.base_offset + second)
 
     def lookup(self, timestamp_ms: int) -> TimeEntry | None:
         """Return the last entry at or before `timestamp_ms`: no earlier batch can hold a later record."""
         number = floor_entry(self.table, TIME_ENTRY.size, True, timestamp_ms)
         return self[number] if number >= 0 else None
-
-    def last(self) -> TimeEntry | None:
-        """Return the last entry, or None."""
-        return self[len(self) - 1] if len(self) else None
-
-    def append(self, timestamp_ms: int, offset: int) -> None:
-        """Add an entry behind the others; both fields must grow."""
-        _check_grows(self.last(), TimeEntry(timestamp_ms, offset), offset - self.base_offset, 0)
-        _growing(self.table).extend(TIME_ENTRY.pack(timestamp_ms, offset - self.base_offset))
-
-    def truncate(self, offset: int) -> None:
-        """Drop the entries that name batches at or behind `offset`."""
-        keep = len(self)
-        while keep and self[keep - 1].offset >= offset:
-            keep -= 1
-        del _growing(self.table)[keep * TIME_ENTRY.size :]
-
-
-def _growing(table: Buffer) -> bytearray:
-    if not isinstance(table, bytearray):
-        raise UsageError("the index of a sealed segment does not change")
-    return table
-
-
-def _check_grows(last: tuple[int, int] | None, new: tuple[int, int], offset: int, position: int) -> None:
-    if not (0 <= offset <= INT32_MAX and 0 <= position <= INT32_MAX):
-        raise UsageError(f"relative offset {offset} and position {position} must fit in 31 bits")
-    if last is not None and not (new[0] > last[0] and new[1] > last[1]):
-        raise UsageError(f"index entries must grow: {tuple(new)} after {tuple(last)}")

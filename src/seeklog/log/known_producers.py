@@ -1,7 +1,7 @@
 """The producers that a partition knows, in memory and in its snapshot files.
 
 A snapshot is written where a segment ends and where the log was closed, if there are any producers. So the state at an
-offset is that of the newest snapshot not above it, and what the batch headers behind tell. Nothing depends on a
+offset is that of the newest snapshot not above it, and the batch headers after it. Nothing depends on a
 snapshot being there: without it more headers are read. What keeps an open from reading any is the checkpoint, which
 says whether there were producers at all.
 """
@@ -58,12 +58,12 @@ class KnownProducers:
         """Return the epochs of producers of which only the end of a transaction is known: compaction keeps it."""
         return self.state.last_epochs(now_ms=self._now_ms())
 
-    # ------------------------------------------------------------ what the log tells
+    # ------------------------------------------------------------ what the log says
 
     def load(self, view: View, *, end: int, none_at: int | None, scanned: Mapping[int, bool]) -> bool:
-        """Find out who is known at `end`, where the log ends; tell whether snapshots from beyond it were removed.
+        """Find the producers known at `end`, where the log ends; return whether snapshots from beyond it were removed.
 
-        `none_at` is an offset at which nobody was known. `scanned` tells of segments, by their base, whether they have
+        `none_at` is an offset at which none was known. `scanned` says of segments, by their base, whether they have
         batches of producers at all.
         """
         skipped = [base for base, has_producers in scanned.items() if not has_producers]
@@ -79,7 +79,7 @@ class KnownProducers:
     def _state_at(self, view: View, *, end: int, none_at: int | None, skipped: Collection[int]) -> ProducerState:
         state = ProducerState(expiration_ms=self._expiration_ms)
         now_ms = self._now_ms()
-        # Also what lies below the start of the log, in its first segment: the batches are still there to tell.
+        # Also what lies below the start of the log, in its first segment: the batches are still there.
         position = view.bases[0] if none_at is None else none_at
         found = self._snapshots.newest(above=_NOTHING_KNOWN if none_at is None else none_at, at_most=end)
         if found is not None:
@@ -103,7 +103,7 @@ class KnownProducers:
         return due
 
     def write(self, due: Mapping[int, bytes]) -> None:
-        """Write snapshots. Where there is no room they are left out: the log tells the same. The caller syncs."""
+        """Write snapshots. Where there is no room they are left out: the log says the same. The caller syncs."""
         for offset, data in due.items():
             try:
                 self._snapshots.write(offset, data)
@@ -119,9 +119,9 @@ class KnownProducers:
             self.write({end: encode_snapshot(self.state.entries())})
 
     def keep_at(self, view: View, offset: int, *, end: int) -> bool:
-        """Have a snapshot of what was known at an offset, before the log is deleted below it; tell if one was written.
+        """Have a snapshot at an offset, before the log is deleted below it; return whether one was written.
 
-        A crash may have kept the one from being written that a roll asks for, and nothing else would tell the same.
+        A crash may have prevented the one that a roll asks for, and nothing else would say the same.
         So a full disk is not passed over here. What is known where the log ends needs no look at what lies below.
         """
         if not self or offset in self._snapshots.offsets:
@@ -135,12 +135,12 @@ class KnownProducers:
         """Remove snapshots that are neither at the beginning of a segment nor the newest."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else _NOTHING_KNOWN
         if self and newest < view.bases[0]:
-            # There was no room for one since, and the batches that would tell the same are gone.
+            # There was no room for one since, and the batches that would say the same are gone.
             self.save(end)
         self._snapshots.keep(view.bases)
 
     def forget_beyond(self, end: int) -> None:
-        """Remove what speaks of a longer log, before it is cut. The caller syncs."""
+        """Remove what describes a longer log, before it is cut. The caller syncs."""
         self._due = {offset: data for offset, data in self._due.items() if offset <= end}
         self._snapshots.drop_beyond(end)
 

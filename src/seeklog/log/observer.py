@@ -17,34 +17,34 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog, TopicNotFound
-from seeklog.files import Files, Handle, ReadOnlyFiles
+from seeklog.files import Files, Handle, ReadOnlyFiles, read_if_there
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.borrowing import read_note
 from seeklog.log.broker_visit import after_visit, look_for_visit
 from seeklog.log.directory import check_directory, has_broker
 from seeklog.log.host import Host
 from seeklog.log.keys.lookup import KeyLookup
-from seeklog.log.reading import ADVICE
-from seeklog.log.recovery import LOOKS_MOST, RecoveryReport, list_beside_writer
-from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, whole_batch_size
-from seeklog.log.side.checkpoint import Checkpoint, SavedState, read_checkpoint
+from seeklog.log.recovery import MAX_LOOKS, RecoveryReport, list_beside_writer
+from seeklog.log.segment import ADVICE, SCAN_CHUNK, Phase, Segment, Shared, Trust, whole_batch_size
+from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.watermark import EXPLICIT, read_watermark
 from seeklog.log.view import View, mark_gaps
 from seeklog.record import batch_header, layout
 from seeklog.record.batch import read_header
+from seeklog.record.saved_state import SavedState
 
 logger = logging.getLogger("seeklog")
 
 # How often a reader asks whether a broker has come to the directory.
 VISIT_LOOK_S = 0.5
 # How long a follower sleeps between two looks: at first, and at most.
-POLL_FIRST_S = 0.001
-POLL_MOST_S = 0.05
+MIN_POLL_S = 0.001
+MAX_POLL_S = 0.05
 FOLLOWED_ROLLS = 8
 # An index entry has 32 bits for an offset, less the segment's base: so many can be in a segment.
-SPAN_MOST = 2**31
+MAX_SPAN = 2**31
 
 
 _open_observers: weakref.WeakSet[Observer] = weakref.WeakSet()
@@ -55,15 +55,16 @@ class TailSegment(Segment):
 
     def __init__(self, shared: Shared, base_offset: int, *, trusted: bool) -> None:
         super().__init__(shared, base_offset, size=0, next_offset=base_offset, seal=None)
-        self.contiguous = self.is_exact = self._trusted = trusted
-        self._is_placed = False
+        self.trust = self._unsealed = Trust(contiguous=trusted, is_exact=trusted)
+        self._is_trusted = trusted
 
     def close_at(self, saved: SavedState) -> None:
         """Take the segment for what a clean close said of it: size, end, and the CRCs of its indexes."""
         self._size, self._next_offset = saved.size, saved.next_offset
-        self._is_placed = True
-        self.attach(
-            Seal(
+        # The last segment of an archive has a seal of its own. With gaps, there are pages in it.
+        seal = self.shared.read_seal(self.base_offset) if not saved.is_contiguous else None
+        if seal is None or (seal.size, seal.log_crc) != (saved.size, saved.log_crc):
+            seal = Seal(
                 base_offset=saved.base_offset,
                 next_offset=saved.next_offset,
                 size=saved.size,
@@ -76,12 +77,7 @@ class TailSegment(Segment):
                 time_index_crc=saved.time_index_crc,
                 contiguous=saved.is_contiguous != 0,
             )
-        )
-        if not self.contiguous:
-            # The last segment of an archive has a seal of its own, and pages in it.
-            seal = self.shared.read_seal(self.base_offset)
-            if seal is not None and (seal.size, seal.log_crc) == (saved.size, saved.log_crc):
-                self.pages = seal.pages
+        self.attach(seal)
 
     @property
     def is_bounded(self) -> bool:
@@ -99,29 +95,28 @@ class TailSegment(Segment):
         return self.shared.files.size(handle.number)
 
     def was_cut(self) -> bool:
-        """Tell whether the file was shortened, or another one has taken its name, or none."""
+        """Tell whether the file was shortened, or another one has taken its name. Raises if none has it."""
         now = self.shared.files.status(self.path)
         return now.size < self._size or (self.listed is not None and now.identity != self.listed.identity)
 
     def notice_growth(self) -> None:
         """What a clean close said holds only while the file has the size that it spoke of."""
         if self.seal is not None and self.file_size() != self._size:
-            self.seal = self.pages = None
-            self.contiguous = self.is_exact = self._trusted
+            self.trust = self._unsealed
 
     def walk(self) -> None:
         """Go on over the whole batches that are there."""
         file_size = self.file_size()
         if file_size == self._size:
             return
-        if not self._is_placed:
+        if not self._size:
             self._place(file_size)
         wanted = SCAN_CHUNK
         handle = self.handle()
         while self._size < file_size:
             data = self.shared.files.read(handle.number, wanted, self._size)
-            taken, next_offset = batch_header.walk_batches(data, self._next_offset, self._trusted)
-            if next_offset - self.base_offset > SPAN_MOST:
+            taken, next_offset = batch_header.walk_batches(data, self._next_offset, self._is_trusted)
+            if next_offset - self.base_offset > MAX_SPAN:
                 taken, next_offset = self._within_span(data)
             if not taken:
                 claimed = whole_batch_size(data) if len(data) >= 12 else 0
@@ -131,19 +126,18 @@ class TailSegment(Segment):
                 continue
             wanted = SCAN_CHUNK
             self._size, self._next_offset = self._size + taken, next_offset
-            # Index entries are read with the file, so they are looked up anew when it has grown.
-            self.loaded = None
+            # Index entries are read with the file, so they are read again when it has grown.
+            self.loaded.indexes = None
 
     def _within_span(self, data: bytes) -> tuple[int, int]:
         """Walk as `walk_batches` does, up to the batch, which it has met, that this segment cannot have."""
         at, next_offset = 0, self._next_offset
-        while (header := read_header(data, at)).next_offset - self.base_offset <= SPAN_MOST:
+        while (header := read_header(data, at)).next_offset - self.base_offset <= MAX_SPAN:
             at, next_offset = at + header.size, header.next_offset
         return at, next_offset
 
     def _place(self, file_size: int) -> None:
         """Start at the last index entry that a batch proves, instead of at the start of the file."""
-        self._is_placed = True
         self._size = file_size
         handle = self.handle()
         try:
@@ -152,7 +146,7 @@ class TailSegment(Segment):
                 entry = offsets[number]
                 if 0 <= entry.position < file_size:
                     data = self.shared.files.read(handle.number, layout.HEADER_SIZE, entry.position)
-                    base = batch_header.entry_base(data, entry.offset, self._trusted)
+                    base = batch_header.entry_base(data, entry.offset, self._is_trusted)
                     if base >= self.base_offset:
                         self._size, self._next_offset = entry.position, base
                         return
@@ -222,10 +216,7 @@ class Observer:
         """Return what Kafka's file says of the topic that the partition is of."""
         if isinstance(self.files, ReadOnlyFiles):
             return b""  # a copy stays as it is, and a request for each file is dear
-        try:
-            return self.files.read_file(f"{self.directory}/{names.PARTITION_METADATA}")
-        except FileNotFoundError:
-            return b""
+        return read_if_there(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
 
     def is_same_topic(self) -> bool:
         """Tell whether the directory is still of the topic that was opened, and not of one that was recreated."""
@@ -241,7 +232,7 @@ class Observer:
 
     def _load(self, *, is_second_look: bool = False) -> None:
         """Look at the directory; again, where its files are replaced while this reads them."""
-        for _ in range(LOOKS_MOST):
+        for _ in range(MAX_LOOKS):
             try:
                 return self._load_once(is_second_look=is_second_look)
             except FileNotFoundError:
@@ -263,9 +254,9 @@ class Observer:
         for segment in segments[:-1]:
             if segment.path.endswith(names.SWAP):
                 continue  # the seal under its number is that of the segment it replaces
-            segment.is_unread = True
+            segment.phase = Phase.LISTED
+            # Where each costs a request, seals are read when they are needed.
             if not isinstance(self.files, RemoteFiles):
-                # Where each costs a request they are left for when they are needed.
                 segment.fetch_seal()
         if checkpoint is not None:
             mark_gaps(segments, checkpoint.gaps)
@@ -333,7 +324,7 @@ class Observer:
         """Return the first offset that must not be read, or None where the watermark follows the write."""
         if checkpoint is None or checkpoint.foreign:
             return None  # a broker's directory
-        published = read_watermark(self.files, self.directory, tell=self._warn_once)
+        published = read_watermark(self.files, self.directory, warn=self._warn_once)
         if published is None:
             return checkpoint.high_watermark
         mode, high_watermark = published
@@ -417,14 +408,14 @@ class Observer:
         """Look again and again until the high watermark is above `offset` or the time is over."""
         pause = threading.Event()
         give_up = inf if timeout is None else self.clock.monotonic() + timeout
-        delay = POLL_FIRST_S
+        delay = MIN_POLL_S
         while True:
             self.refresh()
             left = give_up - self.clock.monotonic()
             if self.high_watermark > offset or left <= 0 or self._is_closed:
                 return
             pause.wait(min(delay, left))
-            delay = min(2 * delay, POLL_MOST_S)
+            delay = min(2 * delay, MAX_POLL_S)
 
     @property
     def is_clean(self) -> bool:
@@ -433,7 +424,7 @@ class Observer:
         if checkpoint is None or checkpoint.foreign or self._tail.seal is not None:
             return True
         note = read_note(self.files, self.directory)
-        return note is not None and note.is_of(self._tail.base_offset, size=self._tail.file_size())
+        return note == (self._tail.base_offset, self._tail.file_size())
 
     @property
     def contiguous_from(self) -> int:

@@ -2,8 +2,8 @@
 
 A pin names the segments that a range of offsets touches, as they were when it was made, and the index entry to start
 from. It is small and picklable. What a pin covers never changes on disk: segments only grow, and are deleted whole. The
-one exception is compaction, which puts another file in the place of some: whoever meets one lists the directory and
-goes on from there, to the same records but for those that compaction has left out.
+one exception is compaction, which puts another file in the place of some: a reader that meets one lists the directory
+and goes on from there, to the same records but for those that compaction has left out.
 """
 
 from __future__ import annotations
@@ -14,11 +14,10 @@ from typing import NamedTuple
 
 from seeklog import names
 from seeklog.config import LogConfig
-from seeklog.files import Files, Handle
+from seeklog.files import Files, FileStatus, Handle
 from seeklog.log.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
 from seeklog.log.recovery import list_beside_writer
-from seeklog.log.segment import Indexes, Segment, Shared
-from seeklog.log.side.pages import Pages
+from seeklog.log.segment import Indexes, Segment, Shared, Trust
 from seeklog.log.side.seal import read_seal
 from seeklog.log.view import View
 
@@ -29,16 +28,12 @@ class PinnedSegment(NamedTuple):
     base_offset: int
     next_offset: int
     size: int
-    contiguous: bool
-    is_exact: bool
+    trust: Trust
+    """What was known of its content: the seal is not read again."""
     is_final: bool
     """Whether it was sealed: a file of another size is another file."""
     is_growing: bool = False
     """Whether it was the last one, which its writer may be lengthening."""
-    precedes_gap: bool = False
-    """Whether an archive declares that offsets are missing behind it."""
-    pages: Pages | None = None
-    """What proves its pages."""
 
 
 class Pin(NamedTuple):
@@ -54,37 +49,27 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     first = view.find(start)
     while first + 1 < len(view.segments) and view.segments[first].next_offset <= start:
         first += 1
-    # A range that lies in a gap touches none; the segment behind it says so.
+    # A range that lies in a gap touches none; the segment after it says so.
     touched = view.segments[first : max(first + 1, bisect_left(view.bases, stop))]
-    for one in touched:
-        one.fetch_seal()
-    entry = _entry_before(touched[0], start)
-    return Pin(
-        tuple(
-            PinnedSegment(
-                one.base_offset,
-                one.next_offset,
-                one.size,
-                one.contiguous,
-                one.is_exact,
-                _is_final(one),
-                not one.is_bounded,
-                one.precedes_gap,
-                one.pages,
-            )
-            for one in touched
-        ),
-        entry,
+    for segment in touched:
+        segment.fetch_seal()
+    return Pin(tuple(map(_pinned, touched)), _entry_before(touched[0], start))
+
+
+def _pinned(segment: Segment) -> PinnedSegment:
+    return PinnedSegment(
+        segment.base_offset,
+        segment.next_offset,
+        segment.size,
+        segment.trust,
+        # The last one of an archive is sealed, too, though a reader of a log takes it for one that grows.
+        is_final=segment.seal is not None or segment.is_resealed(),
+        is_growing=not segment.is_bounded,
     )
 
 
-def _is_final(segment: Segment) -> bool:
-    # The last one of an archive is sealed, too, though a reader of a log takes it for one that grows.
-    return segment.seal is not None or segment.is_compacted()
-
-
 def offset_index(segment: Segment) -> OffsetIndex:
-    """Return a segment's index, an empty one if the segment was deleted meanwhile: whoever reads it will tell."""
+    """Return a segment's index, an empty one if the segment was deleted meanwhile: reading it reports that."""
     try:
         return segment.indexes.offsets
     except FileNotFoundError:
@@ -104,28 +89,22 @@ class _GivenSegment(Segment):
 
     def __init__(self, shared: Shared, pinned: PinnedSegment, entry: bytes) -> None:
         super().__init__(shared, pinned.base_offset, size=pinned.size, next_offset=pinned.next_offset, seal=None)
-        self.contiguous = pinned.contiguous
-        self.is_exact = pinned.is_exact
-        self.precedes_gap = pinned.precedes_gap
-        self.pages = pinned.pages
+        self.trust = pinned.trust
+        self._pinned = pinned
         self._entry = entry
-        self._is_final = pinned.is_final
-        self._is_growing = pinned.is_growing
 
     @property
     def is_bounded(self) -> bool:
-        return self._is_final
+        return self._pinned.is_final
 
     def _is_own(self, handle: Handle) -> bool:
-        if self._is_final or not self._is_growing:
-            return self.shared.files.size(handle.number) == self.size
-        return not self.is_compacted()
+        if self._pinned.is_growing and not self._pinned.is_final:
+            return not self.is_resealed()
+        return self.shared.files.size(handle.number) == self.size
 
-    def is_same_file(self, other: Segment | None) -> bool:
+    def is_same_file(self, found: FileStatus | None) -> bool:
         """By its size: a pin may have been made on another machine, where inodes have other numbers."""
-        if other is None:
-            return False
-        return other.size == self.size or (self._is_growing and other.size > self.size)
+        return found is not None and (found.size == self.size or (self._pinned.is_growing and found.size > self.size))
 
     def load_indexes(self) -> Indexes:
         return Indexes(OffsetIndex(self.base_offset, self._entry), TimeIndex(self.base_offset, b""))
@@ -133,19 +112,25 @@ class _GivenSegment(Segment):
 
 def pinned_view(files: Files, directory: str, pin: Pin) -> View:
     """Return the view that a pin was made of. No file is opened until it is read."""
-    # A scan goes forward: two open files are the one that is read and the one before it.
-    shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
-    shared.renew = partial(_listed_view, files, directory)
-    return View(_GivenSegment(shared, one, pin.entry if place == 0 else b"") for place, one in enumerate(pin.segments))
+    shared = _shared(files, directory)
+    return View(
+        _GivenSegment(shared, each, pin.entry if place == 0 else b"") for place, each in enumerate(pin.segments)
+    )
 
 
 def _listed_view(files: Files, directory: str) -> View:
-    """Return the segments as the directory has them by now; a reader knows by its offsets where to stop."""
-    shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
+    """Return the current segments of the directory; a reader knows by its offsets where to stop."""
+    shared = _shared(files, directory)
     _, segments = list_beside_writer(shared)
     for segment in segments[:-1]:
         seal = None if segment.path.endswith(names.SWAP) else read_seal(files, directory, segment.base_offset)
         if seal is not None:
             segment.attach(seal)
-    shared.renew = partial(_listed_view, files, directory)
     return View(segments)
+
+
+def _shared(files: Files, directory: str) -> Shared:
+    # A scan goes forward: two open files are the one that is read and the one before it.
+    shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
+    shared.renew = partial(_listed_view, files, directory)
+    return shared

@@ -5,12 +5,12 @@ A producer that wants each of its batches to be in the log once numbers its reco
 
     an epoch below the last one            is fenced: a newer incarnation has taken over
     a new epoch                            begins at sequence 0
-    the same epoch                         goes on with the sequence behind the last one; behind 2^31 - 1 comes 0
+    the same epoch                         goes on with the sequence after the last one; after 2^31 - 1 comes 0
     one of the last five batches again     is not written again, but acknowledged with the offsets that it has
     any other sequence                     is refused: batches are missing before it, or it is older than those five
-    a producer that nobody remembers       begins where it will: its records may have been deleted since
+    a producer that is not remembered      begins where it will: its records may have been deleted since
 
-Batches without a producer id are nobody's, and never come here. A producer is forgotten when it has been idle for a
+Batches without a producer id never come here. A producer is forgotten when it has been idle for a
 day; one with an open transaction is not.
 """
 
@@ -32,25 +32,25 @@ EXPIRATION_MS: Final = 24 * 3600 * 1000
 NO_SEQUENCE: Final = -1
 NONE: Final = -1
 _SEQUENCES: Final = INT32_MAX + 1
-EPOCH_MOST: Final = 2**15 - 1
+MAX_EPOCH: Final = 2**15 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSequence:
-    """Who appends records, and the number of the first one; that of the next batch is `behind` them."""
+    """The producer of records, and the number of the first one; `after` gives that of the next batch."""
 
     producer_id: int
     epoch: int = 0
     sequence: int = 0
 
     def __post_init__(self) -> None:
-        for name, most in (("producer_id", INT64_MAX), ("epoch", EPOCH_MOST), ("sequence", INT32_MAX)):
+        for name, most in (("producer_id", INT64_MAX), ("epoch", MAX_EPOCH), ("sequence", INT32_MAX)):
             value = getattr(self, name)
             if type(value) is not int or not 0 <= value <= most:
                 raise UsageError(f"the {name} of a producer is an int from 0 to {most}, not {value!r}")
 
-    def behind(self, record_count: int) -> ProducerSequence:
-        """Return the same producer's place after so many records more; behind the largest sequence comes 0."""
+    def after(self, record_count: int) -> ProducerSequence:
+        """Return the same producer's place after so many more records; after the largest sequence comes 0."""
         return replace(self, sequence=(self.sequence + record_count) % _SEQUENCES)
 
     @property
@@ -155,7 +155,7 @@ def producer_batches(raw: bytes) -> list[ProducerBatch]:
 
 
 def next_sequence(last_sequence: int) -> int:
-    """Return the sequence behind another: 0 behind none, and behind the largest."""
+    """Return the sequence after another: 0 after none, and after the largest."""
     return (last_sequence + 1) % _SEQUENCES
 
 
@@ -167,7 +167,7 @@ def last_sequence_of(header: BatchHeader) -> int:
 
 
 class ProducerState:
-    """The producers of one partition. Whoever appends calls it under the partition's lock."""
+    """The producers of one partition. An append calls it under the partition's lock."""
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS) -> None:
         self._expiration_ms = expiration_ms
@@ -181,14 +181,14 @@ class ProducerState:
         return iter(list(self._entries.values()))
 
     def get(self, producer_id: int, *, now_ms: int) -> ProducerEntry | None:
-        """Return what is known of a producer, or None if it is nobody's, or forgotten by now."""
+        """Return what is known of a producer, or None if nothing is, or it has been forgotten."""
         entry = self._entries.get(producer_id)
         return None if entry is None or self._has_expired(entry, now_ms) else entry
 
     def last_offsets(self, *, now_ms: int) -> dict[int, int]:
         """Return, for each producer that is remembered, the last offset of its last batch.
 
-        Compaction keeps these batches, if need be without records: they tell the next open which sequence comes next.
+        Compaction keeps these batches, if need be without records: an open learns from them which sequence comes next.
         """
         return {
             entry.producer_id: entry.last_offset
@@ -337,7 +337,7 @@ def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
     expected = 0 if is_new else entry.next_sequence
     if sequence == expected:
         return
-    # The numbers go round, so the nearer way tells whether this one is ahead or behind.
+    # The numbers go round, so the nearer way decides whether this one is ahead or behind.
     is_behind = bool(entry.batches) and not is_new and (sequence - expected) % _SEQUENCES >= _SEQUENCES // 2
     if is_behind:
         raise DuplicateSequence(

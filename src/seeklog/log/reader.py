@@ -40,7 +40,7 @@ from seeklog.log.observer import Observer
 from seeklog.log.partition import Partition
 from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport
-from seeklog.log.segment import SegmentReplaced
+from seeklog.log.segment import ADVICE, SegmentReplaced
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.log.view import View
 from seeklog.record import arrow
@@ -74,14 +74,7 @@ class LogReader:
         config = config or LogConfig()
         with opening(directory):
             inherited = host.inherited if host is not None else inherited_by(files, directory, clock=clock)
-            observer = Observer(
-                directory,
-                config=config,
-                files=files,
-                clock=clock,
-                inherited=inherited,
-                host=host,
-            )
+            observer = Observer(directory, config=config, files=files, clock=clock, inherited=inherited, host=host)
         self._attach(observer, config)
 
     def _attach(self, source: Partition | Observer, config: LogConfig) -> None:
@@ -220,7 +213,7 @@ class LogReader:
     def _read_again(
         self, offset: int, stop: int, max_records: int, max_bytes: int, error: OSError | CorruptionError
     ) -> Iterator[Record]:
-        """Tell a segment that was deleted or compacted, or a tail that another process has rewritten, from damage."""
+        """Read again: a segment was deleted or compacted, another process has rewritten the tail, or it is damage."""
         if isinstance(error, CorruptionError):
             if not isinstance(self._source, Observer):
                 raise error
@@ -233,9 +226,7 @@ class LogReader:
             raise self._out_of_range(offset) from error
         return iter(
             self._in_view(
-                view,
-                offset,
-                lambda view: reading.read_records(view, offset, stop, max_records, max_bytes, self._limit),
+                view, offset, lambda view: reading.read_records(view, offset, stop, max_records, max_bytes, self._limit)
             )
         )
 
@@ -243,18 +234,17 @@ class LogReader:
         """Do something in a view, and again in the newest one where compaction has replaced a file of it."""
         renewals = 0
         while True:
+            renewals += 1
             try:
                 return work(view)
             except CorruptionError:
-                if renewals == reading.RENEWALS_MOST or not reading.was_overtaken(view):
+                if renewals > reading.MAX_RENEWALS or not reading.was_overtaken(view):
                     raise
-                renewals += 1
                 renew = view.segments[0].shared.renew
                 view = (renew() if renew is not None else None) or view
             except OSError as error:
-                if renewals == reading.RENEWALS_MOST or not isinstance(error, FileNotFoundError):
+                if renewals > reading.MAX_RENEWALS or not isinstance(error, FileNotFoundError):
                     raise self._unreadable(offset, error) from error
-                renewals += 1
                 try:
                     view = reading.renewed(view, offset, error)
                 except OSError:
@@ -278,12 +268,12 @@ class LogReader:
             partition = self._fresh()
             if not partition.log_start_offset <= offset < partition.log_end_offset:
                 return self._out_of_range(offset)
-            return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=reading.ADVICE)
+            return LostRecords("the file of a segment that is kept is gone", path=error.filename, advice=ADVICE)
         return translate(error, f"{self.location} cannot be read at offset {offset}")
 
     @contextlib.contextmanager
     def _naming_unreadable(self, offset: int) -> Iterator[None]:
-        """Say of an `OSError` what it means to whoever asks for an offset."""
+        """Report an `OSError` as what it means for an offset that was asked for."""
         try:
             yield
         except OSError as error:
@@ -310,10 +300,8 @@ class LogReader:
 
     def _guarded(self, items: Iterator[Item], start: int) -> Iterator[Item]:
         """Pass items on; a segment that retention deleted meanwhile is an offset out of range."""
-        try:
+        with self._naming_unreadable(start):
             yield from items
-        except OSError as error:
-            raise self._unreadable(start, error) from error
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
         """Stream the records in [start, end), by default all that are visible when the call is made."""
@@ -406,7 +394,7 @@ class LogReader:
         return stop if record is None else record.offset
 
     def seek(self, offset: int) -> Seek:
-        """Find an offset through the index and tell segment, position, and what was scanned to get there."""
+        """Find an offset through the index; return segment, position, and what was scanned to get there."""
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
@@ -444,8 +432,8 @@ class LogReader:
             raise UsageError(f"a key is bytes, not {type(key).__name__}")
         tries = 0
         while True:
-            is_last_try = tries == reading.RENEWALS_MOST
             tries += 1
+            is_last_try = tries > reading.MAX_RENEWALS
             first, stop = self._range(start, end)
             partition = self._source
             view = partition.view
@@ -542,6 +530,11 @@ class Snapshot:
     @property
     def size_bytes(self) -> int:
         return sum(segment.size for segment in self.view.segments)
+
+    @property
+    def clean_offset(self) -> int | None:
+        """Up to where seals say that the log was compacted; None: nowhere."""
+        return compaction.clean_offset_of(self.view)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.files import Handle
 from seeklog.log.recovery import list_beside_writer
-from seeklog.log.segment import ADVICE as ADVICE
-from seeklog.log.segment import Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
+from seeklog.log.segment import ADVICE, Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
 from seeklog.log.view import View
 from seeklog.record import batch_header, decode, index_lookup
 from seeklog.record.batch import Batch, read_header, split_batches
@@ -24,7 +23,7 @@ from seeklog.record.record import Record
 
 logger = logging.getLogger("seeklog")
 
-# One read covers what lies between two index entries at the default interval, and the batch behind it.
+# One read covers what lies between two index entries at the default interval, and the batch after it.
 POINT_READ = 8192
 READ_CHUNK = 64 << 10
 # Records are made from a chunk at once; it stays below the 128 KiB from which on malloc takes fresh pages for each.
@@ -36,9 +35,9 @@ LARGE_BATCH = 8192
 RECORDS_PER_CHUNK = 8192
 ALL_RECORDS = 2**62
 # A reader that is overtaken by compaction so often without getting any further has another problem.
-RENEWALS_MOST = 8
+MAX_RENEWALS = 8
 # What looks like damage so often while files are replaced is damage.
-LOOKS_MOST = 100
+MAX_LOOKS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,17 +87,17 @@ def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
 
 def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes] | None:
     base_offset = segment.base_offset
-    indexes = segment.loaded or segment.indexes
+    indexes = segment.loaded.indexes or segment.indexes
     last, position, next_last, next_position = index_lookup.entries_around(indexes.offsets.table, offset - base_offset)
     if position < 0:
         return None
     gap = next_position - position
     if gap >= LARGE_BATCH:
         # An entry names the last offset of its batch, so the floor entry of an offset inside a large
-        # batch is the batch before it. Look at the next one first; if it starts behind, nothing is lost.
+        # batch is the batch before it. Look at the next one first; if it starts too late, nothing is lost.
         # The batches on both sides of the entry are most likely of one size.
         data = segment.read_point(max(chunk, gap + 512), next_position)
-        base = batch_header.entry_base(data, base_offset + next_last, segment.is_exact)
+        base = batch_header.entry_base(data, base_offset + next_last, segment.trust.is_exact)
         if 0 <= base <= offset:
             return next_position, base, data
     elif gap > 0 and chunk == POINT_READ:
@@ -107,31 +106,31 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
     if last < 0:
         # Without an entry it is the start of the file. An entry below the base is damaged, wherever it points.
         return (0, base_offset, data) if position == 0 else None
-    base = batch_header.entry_base(data, base_offset + last, segment.is_exact)
+    base = batch_header.entry_base(data, base_offset + last, segment.trust.is_exact)
     return (position, base, data) if base >= 0 else None
 
 
 def was_overtaken(view: View) -> bool:
-    """Tell whether another process has replaced files under a reader's view, so that what looks like damage is none.
+    """Tell whether another process has replaced files under a reader's view, so that what looks like damage is not.
 
     A broker that runs on the directory compacts, merges and deletes segments, and says so nowhere but in the names.
     Only the names are looked at: to look at the files again, and meet real damage there, would end the log before it.
     """
     shared = view.segments[0].shared
-    if shared.renew is None or shared.writable:
+    if not shared.is_beside_writer:
         return False
     _, segments = list_beside_writer(shared)
-    files_now = {segment.base_offset: segment for segment in segments}
+    files_now = {segment.base_offset: segment.listed for segment in segments}
     return any(not segment.is_same_file(files_now.get(segment.base_offset)) for segment in view.segments)
 
 
 def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
-    """Return the segments as they are by now, in which compaction may have replaced some, or raise the error.
+    """Return the current segments, in which compaction may have replaced some.
 
-    It is raised where nothing was replaced, or where what holds the offset is really gone.
+    Raises the error where nothing was replaced, or where what holds the offset is really gone.
     """
     renew = view.segments[0].shared.renew
-    for _ in range(RENEWALS_MOST):
+    for _ in range(MAX_RENEWALS):
         fresh = renew() if renew is not None else None
         if fresh is None or fresh is view or offset < fresh.bases[0]:
             raise error
@@ -150,8 +149,10 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
             if offset == end:
                 return fresh
             raise OffsetOutOfRange(offset, log_start_offset=fresh.bases[0], log_end_offset=end)
-        before = {one.base_offset: one for one in view.segments}.get(segment.base_offset)
-        if not segment.contiguous and (before is None or not before.is_same_file(segment)):
+        is_known = any(
+            old.base_offset == segment.base_offset and old.is_same_file(segment.listed) for old in view.segments
+        )
+        if not segment.contiguous and not is_known:
             return fresh  # a broker rewrote it, whose compaction keeps no such header, and seeklog sealed it since
         break
     raise error
@@ -187,7 +188,7 @@ class Cursor:
         self.chunk = chunk
         self._renewals = self._looks = 0
         self.resumed_at = 0
-        """Where it went on in a newer view. The batch there may begin before: what was cut off was written anew."""
+        """Where it went on in a newer view. The batch there may begin before: what was cut off was written again."""
         self.view = view
         try:
             self._go_to(view, offset)
@@ -209,29 +210,34 @@ class Cursor:
     def look_again(self, offset: int, error: CorruptionError) -> None:
         """Go on at an offset in a newer view if files were replaced under this one; else raise the damage."""
         self._looks += 1
-        if self._looks > LOOKS_MOST or not was_overtaken(self.view):
-            raise located(error, self.segment) from error
+        if self._looks > MAX_LOOKS or not was_overtaken(self.view):
+            raise self.segment.located(error) from error
         self._resume(self.view, offset, SegmentReplaced(self.segment.path))
 
     def _resume(self, view: View, offset: int, error: FileNotFoundError) -> None:
         """Go to the batch that holds an offset, or the next one, in the newest view."""
         self._renewals += 1
-        if self._renewals > RENEWALS_MOST:
+        if self._renewals > MAX_RENEWALS:
             raise error
         view = renewed(view, offset, error)
         self.resumed_at = offset
         try:
             self._go_to(view, offset)
             while True:
-                self.at, self.next_offset, _ = batch_header.skip_batches(
-                    self.data, self.at, self.origin, self.next_offset, offset, self.segment.contiguous
-                )
+                self.skip_to(offset)
                 if self.has_batch() or not self._fill():
                     return
         except FileNotFoundError as again:
             self._resume(view, offset, again)
         except CorruptionError as damage:
             self.look_again(offset, damage)
+
+    def skip_to(self, offset: int) -> int:
+        """Move past the batches in `data` that end below an offset; return how many they are."""
+        self.at, self.next_offset, walked = batch_header.skip_batches(
+            self.data, self.at, self.origin, self.next_offset, offset, self.segment.contiguous
+        )
+        return walked
 
     @property
     def position(self) -> int:
@@ -269,7 +275,8 @@ class Cursor:
             self._enter(self.place + 1)
             segment, position = self.segment, 0
             before = self.view.segments[self.place - 1]
-            is_declared = before.precedes_gap and ended_at == before.next_offset
+            # A segment that does not end where the next begins does so because an archive declares a gap.
+            is_declared = before.is_bounded and ended_at == before.next_offset
             if ended_at != segment.base_offset and before.contiguous and not is_declared:
                 raise LostRecords(
                     f"offsets {ended_at} to {segment.base_offset - 1} are missing before this segment",
@@ -286,17 +293,10 @@ class Cursor:
         self.origin, self.data = segment.read_on(wanted, position)
         self.at = position - self.origin
         found = len(self.data) - self.at
-        if found < HEADER_SIZE or found < min(wanted, size - position):
-            return self._cut_short(position, found)
-        return True
-
-    def _cut_short(self, position: int, found: int) -> bool:
-        """The file is shorter than the segment: it was truncated under the reader, or it lost its tail."""
-        segment = self.segment
-        if position + found >= segment.size and found >= HEADER_SIZE:
+        if found >= HEADER_SIZE and (found >= min(wanted, size - position) or position + found >= segment.size):
             return True
         if position >= segment.size:
-            return False
+            return False  # it was truncated under the reader
         raise cut_short(segment, position + found)
 
     def _enter(self, place: int) -> None:
@@ -317,7 +317,7 @@ class Cursor:
         limit: int,
         out: list[Record],
     ) -> int:
-        """Decode the whole batches ahead that lie in [start, stop) into `out`, and move behind them.
+        """Decode the whole batches ahead that lie in [start, stop) into `out`, and move on.
 
         Returns the bytes of the batches that were decoded.
         """
@@ -349,11 +349,6 @@ class Cursor:
         return taken
 
 
-def located(error: CorruptionError, segment: Segment) -> CorruptionError:
-    """Return the error with the segment's file and what to do next."""
-    return type(error)(error.reason, path=segment.path, position=error.position, advice=error.advice or ADVICE)
-
-
 def read_records(view: View, start: int, stop: int, max_records: int, max_bytes: int, limit: int) -> list[Record]:
     """Return records from `start` on, below `stop`: at most `max_records`, from about `max_bytes` of log.
 
@@ -364,6 +359,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
     segment = view.segments[view.find(start)]
     if start < segment.base_offset:
         raise SegmentReplaced(segment.path)  # it was deleted since the caller looked where the log starts
+    contiguous = segment.trust.contiguous
     position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
     try:
         _, next_offset, taken = decode.read_records(
@@ -371,7 +367,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
             0,
             position,
             base,
-            segment.contiguous,
+            contiguous,
             start,
             stop,
             max_records,
@@ -382,8 +378,8 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
             segment.shared.source,
         )
     except CorruptionError as error:
-        raise located(error, segment) from error
-    if not segment.contiguous:
+        raise segment.located(error) from error
+    if not contiguous:
         segment.check_bound(next_offset, position)
     max_bytes -= taken
     if len(out) >= max_records or next_offset >= stop or (out and max_bytes <= 0):
@@ -469,21 +465,11 @@ def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[Fi
     for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes, verify=False):
         last = ranges[-1] if ranges else None
         if last is not None and last.path == cursor.segment.path and last.position + last.size == cursor.position:
-            ranges[-1] = FileRange(
-                last.handle, last.path, last.position, last.size + size, last.base_offset, cursor.next_offset
-            )
+            ranges[-1] = replace(last, size=last.size + size, next_offset=cursor.next_offset)
         else:
             base = batch_header.read_header(cursor.data, cursor.at, cursor.origin)[0]
-            ranges.append(
-                FileRange(
-                    cursor.segment.handle(),
-                    cursor.segment.path,
-                    cursor.position,
-                    size,
-                    base,
-                    cursor.next_offset,
-                )
-            )
+            handle, path = cursor.segment.handle(), cursor.segment.path
+            ranges.append(FileRange(handle, path, cursor.position, size, base, cursor.next_offset))
     return ranges
 
 
@@ -492,7 +478,7 @@ def _whole_batches(
 ) -> Iterator[tuple[Cursor, int]]:
     """Yield (cursor, size): runs of whole batches ahead of the cursor, until `stop` or `max_bytes`.
 
-    While the consumer runs, the cursor stands at the run and its `next_offset` is the one behind it.
+    While the consumer runs, the cursor stands at the run and its `next_offset` is the one after it.
     """
     if start >= stop:
         return
@@ -501,23 +487,16 @@ def _whole_batches(
     first = True
     while budget > 0:
         try:
+            data, origin, contiguous = cursor.data, cursor.origin, cursor.segment.contiguous
             begin, next_offset, _ = batch_header.skip_batches(
-                cursor.data, cursor.at, cursor.origin, cursor.next_offset, start, cursor.segment.contiguous
+                data, cursor.at, origin, cursor.next_offset, start, contiguous
             )
             end, next_offset, took = batch_header.take_batches(
-                cursor.data,
-                begin,
-                cursor.origin,
-                next_offset,
-                cursor.segment.contiguous,
-                stop,
-                budget,
-                first,
-                verify,
+                data, begin, origin, next_offset, contiguous, stop, budget, first, verify
             )
-            if took and not cursor.segment.contiguous:
-                ahead = read_header(cursor.data[end : end + HEADER_SIZE])
-                cursor.segment.check_bound(ahead.next_offset, cursor.origin + end)
+            if took and not contiguous:
+                ahead = read_header(data[end : end + HEADER_SIZE])
+                cursor.segment.check_bound(ahead.next_offset, origin + end)
         except CorruptionError as error:
             cursor.look_again(max(start, cursor.next_offset), error)
             continue
@@ -539,13 +518,10 @@ def seek(view: View, offset: int) -> Seek:
     scanned = 0
     while True:
         try:
-            cursor.at, cursor.next_offset, walked = batch_header.skip_batches(
-                cursor.data, cursor.at, cursor.origin, cursor.next_offset, offset, cursor.segment.contiguous
-            )
+            scanned += cursor.skip_to(offset)
         except CorruptionError as error:
             cursor.look_again(offset, error)
             continue
-        scanned += walked
         # The walk also stops before a batch that is not all in `data`, which may lie far below the offset.
         ahead = cursor.data[cursor.at : cursor.at + HEADER_SIZE]
         if len(ahead) == HEADER_SIZE and read_header(ahead).last_offset >= offset:
@@ -613,7 +589,7 @@ def _time_entry(segment: Segment, timestamp_ms: int) -> int:
             return segment.base_offset
         if segment.base_offset <= entry.offset < segment.next_offset:
             data = segment.read(HEADER_SIZE, seek(View([segment]), entry.offset).position)
-            # Nothing is there where the entry names an offset behind the last batch, in a gap before the next segment.
+            # Nothing is there where the entry names an offset after the last batch, in a gap before the next segment.
             header = read_header(data) if data else None
             if header and header.max_timestamp_ms == entry.timestamp_ms and header.base_offset <= entry.offset:
                 return header.base_offset

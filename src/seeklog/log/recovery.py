@@ -14,26 +14,28 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import pairwise
+from itertools import count, pairwise
 
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
-from seeklog.files import FileStatus, Handle, replace_file
+from seeklog.files import FileStatus, Handle, read_if_there, remove_if_there, replace_file
+from seeklog.log.active import ActiveSegment
 from seeklog.log.clean import swap
-from seeklog.log.segment import ActiveSegment, Segment, Shared, scan_into
-from seeklog.log.side.checkpoint import Checkpoint, SavedState
+from seeklog.log.segment import Segment, Shared, scan_into
+from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.log.side.epochs import Entry as EpochEntry
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import read_seal
 from seeklog.log.side.transaction_index import trim_aborted
 from seeklog.record.batch_header import count_whole_batches, has_producers
+from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# A reader whose looks a compaction spoils so often goes by the last one; what it opens tells it of the rest.
-LOOKS_MOST = 32
+# A reader whose looks a compaction spoils so often goes by the last one, and meets the rest when it opens files.
+MAX_LOOKS = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
     "It can be read with read_only=True up to the damage. Restore the file from a copy, or see what `seeklog repair` "
@@ -77,7 +79,7 @@ class RecoveryReport:
     scanned_batches: int = 0
     scanned_bytes: int = 0
     rebuilt_indexes: int = 0
-    """Segments whose indexes were written anew."""
+    """Segments whose indexes were rebuilt."""
     cut_bytes: int = 0
     """Bytes taken off the log and kept in `torn_files`."""
     cut_reason: str = ""
@@ -109,7 +111,7 @@ class Survey:
 
     segments: list[Segment] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
-    """Files that a crash left behind and that have no meaning any more."""
+    """Files that a crash has left and that have no meaning any more."""
     sealed: list[Segment] = field(default_factory=list)
     """Segments taken as they are."""
     scanned: list[Scanned] = field(default_factory=list)
@@ -118,7 +120,7 @@ class Survey:
 
 
 def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
-    """Return the segments of a listing in order, each as far as its file's size tells."""
+    """Return the segments of a listing in order, each as large as its file."""
     found = {}
     for name in listing:
         if name.endswith(names.LOG):
@@ -191,7 +193,7 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
     and the one not yet listed. So the same must be there when all is known: the same names, for the same files.
     """
     files, directory = shared.files, shared.directory
-    for _ in range(LOOKS_MOST):
+    for _ in range(MAX_LOOKS):
         newest = max(_log_files(files.list(directory)).values(), default=-1)
         parsed_names = ((name, names.parse_segment_name(name)) for name in files.list(directory))
         listing = [name for name, parsed in parsed_names if parsed is None or parsed[0] <= newest]
@@ -215,7 +217,7 @@ def _log_files(listing: Iterable[str]) -> dict[str, int]:
 def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> int:
     """Finish compactions that a crash interrupted: give the segments their names; return how many there were.
 
-    Every one of them is scanned, so that its indexes and its seal are made anew.
+    Every one of them is scanned, so that its indexes and its seal are rebuilt.
     """
     originals = load_segments(shared, listing)
     count = 0
@@ -318,7 +320,7 @@ def _restore(shared: Shared, segment: Segment, saved: SavedState) -> tuple[Segme
             for suffix in (names.OFFSET_INDEX, names.TIME_INDEX)
         ]
         state = shared.new_state(segment.base_offset)
-        if saved.restore(state, offset_table=tables[0], time_table=tables[1]):
+        if state.restore(tuple(saved), *tables):
             return segment, state
     except OSError as error:
         reason = f"an index cannot be read: {error}"
@@ -335,7 +337,7 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
     if segment.size < seal.size:
         lost = f"the file has {segment.size} bytes, its seal says {seal.size}"
     elif seal.contiguous and seal.next_offset != segment.next_offset:
-        lost = f"offsets {seal.next_offset} to {segment.next_offset - 1} are missing behind this segment"
+        lost = f"offsets {seal.next_offset} to {segment.next_offset - 1} are missing after this segment"
     if lost:
         raise LostRecords(lost, path=segment.path, position=min(segment.size, seal.size), advice=REFUSED)
     if segment.size > seal.size:
@@ -405,8 +407,7 @@ def mend(
         files.sync_directory(directory)
     report.completed_swaps = complete_swaps(shared, listing, found.segments)
     for name in found.leftovers:
-        with contextlib.suppress(FileNotFoundError):
-            files.remove(f"{directory}/{name}")
+        remove_if_there(files, f"{directory}/{name}")
     if found.scanned and found.scanned[-1].action is Action.CUT:
         _keep_evidence(shared, found, report)
     sealed = list(found.sealed)
@@ -448,9 +449,7 @@ def _open_active(shared: Shared, found: Survey, initial_offset: int) -> ActiveSe
         last = found.scanned[-1]
         active = ActiveSegment(shared, last.state, Handle(shared.files, last.segment.path, write=True))
         active.replace_indexes()
-        for suffix in (names.SEAL, names.KEY_INDEX):
-            with contextlib.suppress(FileNotFoundError):
-                shared.files.remove(shared.path(last.segment.base_offset, suffix))
+        shared.remove(last.segment.base_offset, names.SEAL, names.KEY_INDEX)
         trim_aborted(shared, last.segment.base_offset, end=last.state.next_offset)
         return active
     return ActiveSegment.create(shared, initial_offset)
@@ -509,9 +508,7 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
         report.torn_files.append(_keep_torn(shared, segment.base_offset, 0, data))
         files.sync_directory(directory)
         # Not its index of aborted transactions: a repair that brings it back takes that over.
-        for suffix in names.SEGMENT_SUFFIXES:
-            with contextlib.suppress(FileNotFoundError):
-                files.remove(shared.path(segment.base_offset, suffix))
+        shared.remove(segment.base_offset, *names.SEGMENT_SUFFIXES)
     files.sync_directory(directory)
     handle = files.open(cut.segment.path, write=True)
     try:
@@ -533,13 +530,11 @@ def _count(report: RecoveryReport, data: bytes) -> None:
 
 def _keep_torn(shared: Shared, base_offset: int, position: int, data: bytes) -> str:
     """Keep bytes as evidence; the same bytes are not kept twice when recovery itself was interrupted."""
-    attempt = 0
-    while True:
+    for attempt in count():
         name = names.torn_name(base_offset, position, attempt)
-        try:
-            if shared.files.read_file(f"{shared.directory}/{name}") == data:
-                return name
-        except FileNotFoundError:
+        kept = read_if_there(shared.files, f"{shared.directory}/{name}")
+        if kept is None:
             replace_file(shared.files, shared.directory, name, data)
-            return name
-        attempt += 1
+        if kept is None or kept == data:
+            break
+    return name

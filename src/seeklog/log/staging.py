@@ -1,7 +1,7 @@
 """Staged files: finished batches that lie in a partition's directory until their transaction is committed.
 
-A staged file is a run of whole v2 batches, each with base offset 0. Those who stage need no lock: every file has a
-name of its own. What is staged is no part of the log until a transaction (`storage.transaction`) names it; what no
+A staged file is a run of whole v2 batches, each with base offset 0. Staging needs no lock: every file has a
+name of its own. What is staged is not part of the log until a transaction (`seeklog.log.transaction`) names it; what no
 transaction ever names is removed when it is a day old.
 """
 
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.errors import CorruptBatch
-from seeklog.files import Files, Handle, translated
+from seeklog.files import Files, Handle, remove_if_there, translated
 from seeklog.record.crc import crc32c
 
 # Long enough for the slowest job between its first task and its commit.
@@ -48,13 +48,15 @@ def _staging(path: str) -> translated:
 class Stager:
     """Writes one staged file. It belongs to the one thread that uses it."""
 
-    def __init__(self, files: Files, directory: str, *, key: str, now_ms: int, piece_bytes: int = PIECE_BYTES) -> None:
+    def __init__(
+        self, files: Files, directory: str, *, key: str, now_ms: int, max_piece_bytes: int = PIECE_BYTES
+    ) -> None:
         self._files = files
         self._name = names.staged_name(key, now_ms=now_ms, unique=uuid.uuid4().hex)
         self._path = f"{directory}/{self._name}"
         with _staging(self._path):
             self._handle: Handle | None = Handle(files, self._path, write=True, create=True)
-        self._piece_bytes = piece_bytes
+        self._piece_bytes = min(PIECE_BYTES, max_piece_bytes)
         self._pending: list[bytes] = []
         self._pending_bytes = 0
         self._ends: list[int] = []
@@ -63,7 +65,7 @@ class Stager:
         self._record_count = 0
 
     def add(self, batch: bytes, *, record_count: int) -> None:
-        """Add a whole batch behind the others."""
+        """Add a whole batch after the others."""
         if self._pending_bytes + len(batch) > self._piece_bytes:
             self._write_out()
         self._pending.append(batch)
@@ -83,7 +85,7 @@ class Stager:
         self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> StagedFile:
-        """Make the file's bytes durable and let it go. Its name is durable once the directory is synced."""
+        """Make the file's bytes durable and release it. Its name is durable once the directory is synced."""
         self._write_out()
         assert self._handle is not None, "a file is finished once"
         with _staging(self._path):
@@ -134,7 +136,6 @@ def is_stale(name: str, *, now_ms: int) -> bool:
 def remove_staged(files: Files, directory: str, staged: list[str]) -> None:
     """Remove staged files, for good; those that are gone already are none."""
     for name in staged:
-        with contextlib.suppress(FileNotFoundError):
-            files.remove(f"{directory}/{name}")
+        remove_if_there(files, f"{directory}/{name}")
     if staged:
         files.sync_directory(directory)

@@ -11,16 +11,15 @@ kept in a file of its own in the root of the store, `seeklog-transaction-<key>`,
 
 (in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
 state "committing" is the moment of the commit: before it nothing is in any log, after it everything will be. It is
-synced before the first batch is appended, and whoever opens a partition for writing appends what is still missing of
-such a part before anything else. The batches found from the base offset on tell what is not missing, each for itself:
-one that was damaged since, and that a repair has taken out, comes back behind the others. A part is finished when its
+synced before the first batch is appended, and the next open of a partition for writing appends what is still missing
+of such a part before anything else. The batches found from the base offset on are not missing, each for itself: one
+that was damaged since, and that a repair has taken out, comes back after the others. A part is finished when its
 staged files are gone; the transaction is "done" when all parts are. That it was done, and with which topics, is kept
 until the next one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os
@@ -32,8 +31,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords
-from seeklog.files import Files, replace_file
+from seeklog.files import Files, read_if_there, remove_if_there, replace_file
 from seeklog.log import reading, staging
+from seeklog.log.segment import ADVICE
 from seeklog.log.staging import StagedFile
 from seeklog.record.batch import BatchHeader, split_batches
 from seeklog.record.encode import stamp_append_time
@@ -153,11 +153,8 @@ def _staged_file(fields: Sequence[Any]) -> StagedFile:
 def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
     """Return the last transaction of the application with this key, or None."""
     path = f"{root}/{names.transaction_name(key)}"
-    try:
-        data = files.read_file(path)
-    except FileNotFoundError:
-        return None
-    return decode_transaction(data, path=path)
+    data = read_if_there(files, path)
+    return None if data is None else decode_transaction(data, path=path)
 
 
 def write_transaction(files: Files, root: str, transaction: Transaction) -> None:
@@ -167,7 +164,7 @@ def write_transaction(files: Files, root: str, transaction: Transaction) -> None
 
 
 def traces(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the last part of each topic, without files: by its id a topic is known that was made anew since."""
+    """Return the last part of each topic, without files: its id shows whether the topic was recreated since."""
     return tuple({part.topic: replace(part, files=()) for part in parts}.values())
 
 
@@ -179,8 +176,7 @@ def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
     if transaction.is_kept:
         write_transaction(files, root, replace(transaction, state="done", parts=traces(transaction.parts)))
         return
-    with contextlib.suppress(FileNotFoundError):
-        files.remove(f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
+    remove_if_there(files, f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
     files.sync_directory(root)
 
 
@@ -202,7 +198,7 @@ def settle(partition: Partition, listing: Sequence[str]) -> None:
             continue
         for part in transaction.parts:
             if part.partition == name:
-                # Whoever wrote it may have been killed before its name was durable: what is appended for it must not
+                # Its writer may have been killed before its name was durable: what is appended for it must not
                 # outlive it.
                 files.sync_directory(root)
                 named.update(file.name for file in part.files)
@@ -224,7 +220,7 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
         raise LostRecords(
             f"the log ends at offset {partition.log_end_offset}, but a transaction was to go on at {part.base_offset}",
             path=partition.directory,
-            advice=reading.ADVICE,
+            advice=ADVICE,
         )
     if len(remaining) == len(part.files):
         # Files are removed only when all of them are appended.
@@ -250,7 +246,7 @@ def append_part(partition: Partition, part: Part) -> None:
 def _found(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
     """Return the batches in the log, from a part's base offset on, that may be the part's own, by their sizes.
 
-    There may be others among them: of who appends without asking for transactions, as a broker does that took over
+    There may be others among them: of a writer that does not ask for transactions, such as a broker that took over
     the directory.
     """
     if partition.log_end_offset == part.base_offset:
@@ -284,7 +280,7 @@ def _headers_in_log(partition: Partition, offset: int) -> Iterator[BatchHeader]:
         end = partition.log_end_offset
         batches = list(reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES))
         if not batches:
-            return  # the end was lost: a repair has left nothing but an empty segment behind it
+            return  # the end was lost: a repair has left nothing but an empty segment after it
         yield from (batch.header for batch in batches)
         offset = batches[-1].next_offset
 

@@ -45,10 +45,9 @@ class View:
 
 
 def mark_gaps(segments: Sequence[Segment], gaps: Iterable[tuple[int, int]]) -> None:
-    """Let segments end where an archive declares that offsets behind them are missing."""
-    first_missing = {behind: first for first, behind in gaps}
+    """Let segments end where an archive declares that offsets after them are missing."""
+    first_missing = {after: first for first, after in gaps}
     for segment, following in pairwise(segments):
         first = first_missing.get(following.base_offset)
         if first is not None:
             segment.end_before(first)
-            segment.precedes_gap = True

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, TypeVar
 
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import LogConfig
-from seeklog.errors import (
-    UsageError,
-)
+from seeklog.errors import UsageError
 from seeklog.files import Files, OsFiles, translated
 from seeklog.log import transaction
+from seeklog.log.background import Maintenance
 from seeklog.log.clean import compaction
 from seeklog.log.clean.compaction import Compacted
 from seeklog.log.directory import directory_of, opening
-from seeklog.log.flusher import Flusher
 from seeklog.log.host import Host
 from seeklog.log.partition import Partition
 from seeklog.log.producers import ProducerSequence
 from seeklog.log.reader import LogReader
 from seeklog.log.side.root_offsets import inherited_by
 from seeklog.record.record import Record
-
-if TYPE_CHECKING:
-    pass
-
-Item = TypeVar("Item")
-FOREVER_S = 3600.0
 
 
 class Log(LogReader):
@@ -39,6 +31,8 @@ class Log(LogReader):
     """
 
     _source: Partition
+    _maintenance: Maintenance | None = None
+    """The thread of a lone log."""
 
     def __init__(
         self,
@@ -53,7 +47,13 @@ class Log(LogReader):
         directory = directory_of(path, files)
         files, clock = files or OsFiles(), clock or SystemClock()
         config = config or LogConfig()
-        syncs = host.background if host is not None else Flusher
+        maintenance = None
+        if background and host is not None:
+            maintenance = host.maintenance
+        elif background:
+            # Its thread waits in real time, whatever clock stamps the records.
+            maintenance = self._maintenance = Maintenance(SystemClock())
+            weakref.finalize(self, maintenance.end)
         with opening(directory):
             inherited = host.inherited if host is not None else inherited_by(files, directory, clock=clock)
             self._partition = Partition(
@@ -61,7 +61,7 @@ class Log(LogReader):
                 config=config,
                 files=files,
                 clock=clock,
-                background=syncs if background else None,
+                maintenance=maintenance,
                 inherited=inherited,
                 host=host,
             )
@@ -82,15 +82,15 @@ class Log(LogReader):
 
     def check_usable(self) -> None:
         """Raise what an append would raise, if the log is closed or has failed."""
-        self._partition.check_usable()
+        self._partition.gate.check()
 
     def check_keys(self, records: Sequence[Record]) -> None:
         """Refuse records without a key if the log is compacted."""
-        self._partition.check_keys(records)
+        self._partition.encoder.check_keys(records)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a write or a sync has failed, so that only opening it anew lets it accept appends again."""
+        """Whether a write or a sync has failed, so that it must be opened again to accept appends."""
         return self._partition.is_over and not self._is_closed
 
     # ------------------------------------------------------------ appending
@@ -156,7 +156,7 @@ class Log(LogReader):
     def borrow(self) -> bool:
         """Write a log again that was given back, after what others have appended; `LogLocked` if another writes it.
 
-        Returns False, and closes the log, if others did more than append: then open it anew.
+        Returns False, and closes the log, if others did more than append: then open it again.
         """
         with translated(f"{self._partition.directory} cannot be written"):
             return self._partition.borrow()
@@ -168,17 +168,17 @@ class Log(LogReader):
         self._partition.advance_high_watermark(offset)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batch that holds `offset` and everything behind it; return the new end of the log."""
+        """Drop the batch that holds `offset` and everything after it; return the new end of the log."""
         with self._naming_unreadable(offset):
-            return self._partition.truncate_to(offset)
+            return self._partition.remover.truncate_to(offset)
 
     def delete_before(self, offset: int) -> int:
         """Raise `log_start_offset` to `offset`; return how many segments that deleted."""
-        return self._partition.delete_before(offset)
+        return self._partition.remover.delete_before(offset)
 
     def retain(self) -> int:
         """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
-        return self._partition.retain()
+        return self._partition.remover.retain()
 
     def roll(self) -> None:
         """Start a new segment. What is in the one before it may be compacted, or deleted, from then on."""
@@ -186,7 +186,7 @@ class Log(LogReader):
 
     def roll_if_due(self) -> bool:
         """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""
-        return self._partition.roll_if_due()
+        return self._partition.remover.roll_if_due()
 
     def make_key_indexes(self) -> int:
         """Make the key indexes that sealed segments lack, if `LogConfig.key_index` asks for it; return how many."""
@@ -220,6 +220,8 @@ class Log(LogReader):
         """Sync everything and release the log. Closing twice is nothing."""
         self._is_closed = True
         self._reader.close()
+        if self._maintenance is not None:
+            self._maintenance.stop()
         self._partition.close()
 
 
@@ -236,7 +238,7 @@ class _SharedReader(LogReader):
 
 def append_part(log: Log, part: transaction.Part) -> None:
     """Append a partition's part of a transaction that is being committed: durable on return, its staging removed."""
-    # While batches are staged and in the log, they must be the same: after a crash nothing else tells them apart.
-    with log._partition.compacting():
+    # While batches are staged and in the log, they must be the same: after a crash nothing else distinguishes them.
+    with log._partition.remover.compacting():
         transaction.append_part(log._partition, part)
         transaction.close_part(log._partition, part)

@@ -198,47 +198,49 @@ class Columns:
 
     @cython.cfunc
     def add_records(self, start: longlong, stop: longlong) -> cython.int:
-        """Add the records of the open batch that lie in [start, stop), a group of them column by column."""
+        """Add the records of the open batch that lie in [start, stop)."""
         cursor: RecordCursor = self._cursor
         p: p_uchar = cursor.p
         places: cython.pointer(Place) = cursor.places
         key: BytesColumn = self._key
         value: BytesColumn = self._value
+        has_key: bint = key is not None
+        has_value: bint = value is not None
+        has_offset: bint = self._offsets is not None
+        has_timestamp: bint = self._timestamps is not None
+        has_type: bint = self._timestamp_types is not None
+        has_headers: bint = self._header_ends is not None
+        offsets: p_uchar = buffer_pointer(self._offsets) if has_offset else p
+        timestamps: p_uchar = buffer_pointer(self._timestamps) if has_timestamp else p
+        timestamp_types: p_uchar = buffer_pointer(self._timestamp_types) if has_type else p
+        header_ends: p_uchar = buffer_pointer(self._header_ends) if has_headers else p
         # Kafka's TimestampType: 0 for CreateTime, 1 for LogAppendTime.
         timestamp_type: cython.int = 1 if cursor.attributes & LOG_APPEND_TIME else 0
         max_timestamp: longlong = INT64_MAX // self._scale
+        row: Py_ssize_t = self.rows
         number: Py_ssize_t
-        out: p_uchar
         while cursor.more:
             filled: Py_ssize_t = cursor.fill(GROUP, start, stop)
-            if key is not None:
-                for number in range(filled):
+            for number in range(filled):
+                if has_key:
                     key.add(p, places[number].key_at, places[number].key_size)
-            if value is not None:
-                for number in range(filled):
+                if has_value:
                     value.add(p, places[number].value_at, places[number].value_size)
-            if self._offsets is not None:
-                out = buffer_pointer(self._offsets)
-                for number in range(filled):
-                    put_i64(out, self.rows + number, places[number].offset)
-            if self._timestamps is not None:
-                out = buffer_pointer(self._timestamps)
-                for number in range(filled):
+                if has_offset:
+                    put_i64(offsets, row, places[number].offset)
+                if has_timestamp:
                     if places[number].timestamp_ms > max_timestamp:
                         what = f"its timestamp {places[number].timestamp_ms} is out of bounds of the column's unit"
                         raise record_error(what, cursor.index - filled + number, cursor.position)
-                    put_i64(out, self.rows + number, places[number].timestamp_ms * self._scale)
-            if self._timestamp_types is not None:
-                out = buffer_pointer(self._timestamp_types)
-                for number in range(filled):
-                    put_i32(out, self.rows + number, timestamp_type)
-            if self._header_ends is not None:
-                out = buffer_pointer(self._header_ends)
-                for number in range(filled):
+                    put_i64(timestamps, row, places[number].timestamp_ms * self._scale)
+                if has_type:
+                    put_i32(timestamp_types, row, timestamp_type)
+                row += 1
+                if has_headers:
                     if places[number].end - places[number].headers_at > 1:
                         self.add_headers(p, places[number].headers_at, places[number].end)
-                    put_i32(out, self.rows + number + 1, self._header_count)
-            self.rows += filled
+                    put_i32(header_ends, row, self._header_count)
+        self.rows = row
         return 0
 
     @cython.cfunc

@@ -10,6 +10,7 @@ from cython.cimports.seeklog.record.primitives import buffer_pointer, load_i32, 
 
 from seeklog.errors import CorruptBatch, CorruptionError
 from seeklog.record.crc import crc32c
+from seeklog.record.saved_state import SavedState
 
 
 @cython.final
@@ -18,7 +19,7 @@ class SegmentState:
     """What is known of a segment's bytes, kept as batches pass: appended, or scanned from the file.
 
     Both ways in share this one place, so an index that is rebuilt from the log is the index that was
-    written beside it. The index tables hold Kafka's entries; `storage/index.py` reads them.
+    written beside it. The index tables hold Kafka's entries; `seeklog.log.index` reads them.
     """
 
     base_offset = cython.declare(longlong, visibility="readonly")
@@ -196,42 +197,45 @@ class SegmentState:
 
     def save(self):
         """Return the numbers that, with the two tables, make this state again."""
-        return (
-            self.base_offset,
-            self.next_offset,
-            self.size,
-            self.crc,
-            self.batch_count,
-            self.record_count,
-            int(self.contiguous),
-            self.first_timestamp,
-            self.max_timestamp,
-            self._bytes_since,
-            self._records_since,
-            self._offset_of_max,
-            self._last_time,
-            self._last_epoch,
-            crc32c(bytes(self.offset_table)),
-            crc32c(bytes(self.time_table)),
+        return SavedState(
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
+            size=self.size,
+            log_crc=self.crc,
+            batch_count=self.batch_count,
+            record_count=self.record_count,
+            is_contiguous=int(self.contiguous),
+            first_timestamp_ms=self.first_timestamp,
+            max_timestamp_ms=self.max_timestamp,
+            bytes_since_entry=self._bytes_since,
+            records_since_entry=self._records_since,
+            offset_of_max_timestamp=self._offset_of_max,
+            last_indexed_timestamp_ms=self._last_time,
+            last_epoch=self._last_epoch,
+            offset_index_crc=crc32c(bytes(self.offset_table)),
+            time_index_crc=crc32c(bytes(self.time_table)),
         )
 
-    def restore(self, saved: tuple, offset_table: bytes, time_table: bytes) -> bint:
-        """Become the state that was saved; tell whether the tables are the ones that it had."""
-        if saved[0] != self.base_offset or saved[14:] != (crc32c(offset_table), crc32c(time_table)):
+    def restore(self, numbers, offset_table: bytes, time_table: bytes) -> bint:
+        """Become the state that was saved as these numbers; tell whether the tables are the ones that it had."""
+        saved = SavedState(*numbers)
+        if saved.base_offset != self.base_offset:
             return False
-        self.next_offset = saved[1]
-        self.size = saved[2]
-        self.crc = saved[3]
-        self.batch_count = saved[4]
-        self.record_count = saved[5]
-        self.contiguous = saved[6] != 0
-        self.first_timestamp = saved[7]
-        self.max_timestamp = saved[8]
-        self._bytes_since = saved[9]
-        self._records_since = saved[10]
-        self._offset_of_max = saved[11]
-        self._last_time = saved[12]
-        self._last_epoch = saved[13]
+        if saved.offset_index_crc != crc32c(offset_table) or saved.time_index_crc != crc32c(time_table):
+            return False
+        self.next_offset = saved.next_offset
+        self.size = saved.size
+        self.crc = saved.log_crc
+        self.batch_count = saved.batch_count
+        self.record_count = saved.record_count
+        self.contiguous = saved.is_contiguous != 0
+        self.first_timestamp = saved.first_timestamp_ms
+        self.max_timestamp = saved.max_timestamp_ms
+        self._bytes_since = saved.bytes_since_entry
+        self._records_since = saved.records_since_entry
+        self._offset_of_max = saved.offset_of_max_timestamp
+        self._last_time = saved.last_indexed_timestamp_ms
+        self._last_epoch = saved.last_epoch
         self.offset_table = bytearray(offset_table)
         self.time_table = bytearray(time_table)
         return True

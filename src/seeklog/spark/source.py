@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from pyspark.sql.datasource import DataSource
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
-    from pyspark.sql.types import StructType
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
 
 
 class SeeklogDataSource(DataSource):
@@ -40,9 +36,9 @@ class SeeklogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         from seeklog.spark import catalog
-        from seeklog.spark.read import stream
+        from seeklog.spark.read.stream import StreamReader
 
-        return stream.stream_reader(catalog.recall(self.options, schema), schema)
+        return StreamReader(catalog.recall(self.options, schema), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from seeklog.spark import catalog
@@ -51,6 +47,7 @@ class SeeklogDataSource(DataSource):
         return sink.batch_writer(catalog.recall_to_write(self.options, schema), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        from seeklog.spark.write import sink
+        from seeklog.spark.write.sink import StreamWriter
 
-        return sink.stream_writer(dict(self.options), schema, overwrite)
+        # In complete mode (`overwrite`) the whole result is appended each time, as Spark's Kafka sink does.
+        return StreamWriter(self.options, schema)

@@ -30,16 +30,15 @@ from seeklog.errors import (
 from seeklog.files import ReadOnlyFiles, local_path, translated
 from seeklog.groups.description import GroupDescription, PartitionLag
 from seeklog.groups.groups import Groups
-from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, take_snapshot
+from seeklog.log import BUFFER_BYTES, Compacted, Log, LogReader, Maintenance, take_snapshot
 from seeklog.names import TopicPartition
 from seeklog.record.key_hash import partition_of
 from seeklog.store.access import archive_source
 from seeklog.store.topic import Topic
 from seeklog.store.upkeep import Upkeep
 from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
-from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.open_logs import OpenLogs
-from seeklog.topics.producer_ids import Identity, ProducerIds
+from seeklog.topics.producer_ids import ProducerIds
 from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
@@ -71,7 +70,7 @@ class Store:
             clock=clock,
             read_only=read_only,
             max_open_files=max_open_files,
-            background=self._syncs.watch if self._syncs is not None else None,
+            maintenance=self._syncs,
         )
         self._groups = Groups(self._topics, self._table, files=files, clock=clock, read_only=read_only)
         self._topics.forget = self._groups.forget_topic
@@ -246,7 +245,8 @@ class Store:
             raise UsageError("only a producer with a name can resume")
         identity = None
         if name is not None:
-            identity = self._claim(name, resume=resume)
+            with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
+                identity = self._producer_ids.claim(name, resume=resume)
         elif idempotence:
             identity = self._producer_ids.new()
         try:
@@ -267,10 +267,6 @@ class Store:
             raise
         self._clients.add(producer)
         return producer
-
-    def _claim(self, name: str, *, resume: bool) -> Identity:
-        with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
-            return self._producer_ids.claim(name, resume=resume)
 
     def consumer(
         self,

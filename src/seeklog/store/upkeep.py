@@ -6,9 +6,9 @@ import logging
 
 from seeklog import names
 from seeklog.errors import LogLocked, SeeklogError
+from seeklog.log import Maintenance
 from seeklog.names import TopicPartition
 from seeklog.topics import catalog
-from seeklog.topics.maintenance import Maintenance
 from seeklog.topics.open_logs import OpenLogs
 from seeklog.topics.topics import Topics
 

@@ -29,7 +29,7 @@ from seeklog.errors import (
     UsageError,
 )
 from seeklog.files import SHORT_WAIT_S, Files, retry_while_locked, translate
-from seeklog.log import BackgroundOf, Host, Log, LogReader, OpenSegments, clean_offset_of, is_same_topic, take_snapshot
+from seeklog.log import Host, Log, LogReader, Maintenance, OpenSegments, is_same_topic, take_snapshot
 from seeklog.log.side import Checkpoint, RootLine, RootWatch
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
@@ -100,14 +100,14 @@ class OpenLogs:
         clock: Clock,
         read_only: bool,
         max_open_files: int,
-        background: BackgroundOf | None,
+        maintenance: Maintenance | None,
     ) -> None:
         self._topics = topics
         self._root = topics.root
         self._files = files
         self._clock = clock
         self._read_only = read_only
-        self._background = background
+        self._maintenance = maintenance
         self._max_writers = max(1, max_open_files // 2 // FILES_PER_WRITER)
         self._max_segments = max(1, max_open_files // 2 // FILES_PER_SEGMENT)
         self._open_segments = OpenSegments(self._max_segments)
@@ -367,14 +367,14 @@ class OpenLogs:
             with self._lock:
                 self._check_open()
 
-    def _open_as_configured(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
+    def _open_as_configured(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
         """Open a log as the catalog has it while it is locked.
 
         Another process may have altered the topic just before, and written: what an older configuration deletes or
         compacts of that is gone for good.
         """
         while True:
-            log = self._open_to_write(partition, background=background)
+            log = self._open_to_write(partition, maintenance=maintenance)
             try:
                 # Whether or not it was this thread that learned of it.
                 self._topics.refresh()
@@ -403,7 +403,7 @@ class OpenLogs:
         log = retry_while_locked(
             self._clock,
             wait_s,
-            lambda: self._open_as_configured(entry.partition, background=self._background),
+            lambda: self._open_as_configured(entry.partition, maintenance=self._maintenance),
         )
         entry.was_locked = False
         entry.writer = log
@@ -418,7 +418,7 @@ class OpenLogs:
         if self._is_closed:
             raise LogClosed(f"the store at {self._root} is closed")
 
-    def _open_to_write(self, partition: TopicPartition, *, background: BackgroundOf | None = None) -> Log:
+    def _open_to_write(self, partition: TopicPartition, *, maintenance: Maintenance | None = None) -> Log:
         if self._read_only:
             raise UsageError(f"the store at {self._root} is open read-only")
         path, config = self._path_of(partition), self._topics.config_of(self._topics.check(partition))
@@ -428,8 +428,8 @@ class OpenLogs:
                 config=config,
                 clock=self._clock,
                 files=self._files,
-                background=background is not None,
-                host=self._host_of(partition, background=background),
+                background=maintenance is not None,
+                host=self._host_of(partition, maintenance=maintenance),
             )
 
     def _open_to_read(self, partition: TopicPartition) -> LogReader:
@@ -440,7 +440,7 @@ class OpenLogs:
                 config=config,
                 clock=self._clock,
                 files=self._files,
-                host=self._host_of(partition, background=None),
+                host=self._host_of(partition, maintenance=None),
             )
 
     def _path_of(self, partition: TopicPartition) -> str:
@@ -454,14 +454,14 @@ class OpenLogs:
             raise translate(error, f"{path} cannot be opened") from error
         return path
 
-    def _host_of(self, partition: TopicPartition, *, background: BackgroundOf | None) -> Host:
+    def _host_of(self, partition: TopicPartition, *, maintenance: Maintenance | None) -> Host:
         return Host(
             source=partition,
             open_segments=self._open_segments,
             inherited=partial(self.inherited, partition),
             has_topic=partial(self._has_topic, partition.topic),
             cleaned=self._root_watch.offsets().cleaned.get(partition, 0),
-            background=background,
+            maintenance=maintenance,
         )
 
     @contextlib.contextmanager
@@ -577,5 +577,5 @@ class OpenLogs:
 
 
 def _offsets_of(log: Log) -> RootLine:
-    cleaned = clean_offset_of(take_snapshot(log).view) if log.config.compacts else None
+    cleaned = take_snapshot(log).clean_offset if log.config.compacts else None
     return RootLine(log.recovery_point, log.log_start_offset, log.high_watermark, cleaned)

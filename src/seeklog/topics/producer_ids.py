@@ -23,7 +23,7 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.errors import CorruptionError, UsageError
 from seeklog.files import SHORT_WAIT_S, Files, Lock, replace_file, retry_while_locked, take_lock
-from seeklog.log import EPOCH_MOST, ProducerSequence
+from seeklog.log import MAX_EPOCH, ProducerSequence
 from seeklog.record.framed import decode_framed, encode_framed, parse_json, whole_number
 
 _FIRST_LINE = "seeklog-producer 1"
@@ -61,7 +61,7 @@ def decode_identity(data: bytes, *, path: str) -> Identity:
     lines = decode_framed(data, _FIRST_LINE, what="the producer's file", path=path, advice=_DAMAGED)
     try:
         fields = parse_json("".join(lines))
-        epoch = whole_number(fields["epoch"], most=EPOCH_MOST)
+        epoch = whole_number(fields["epoch"], most=MAX_EPOCH)
         return Identity(whole_number(fields["id"]), epoch, str(fields["name"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"the producer's file does not parse: {error}", path=path, advice=_DAMAGED) from error
@@ -89,7 +89,7 @@ class ProducerIds:
         )
         try:
             last = self._read(path)
-            if last is None or (not resume and last.epoch + 1 > EPOCH_MOST):
+            if last is None or (not resume and last.epoch + 1 > MAX_EPOCH):
                 identity = replace(self.new(), name=name)
             else:
                 identity = last if resume else replace(last, epoch=last.epoch + 1)

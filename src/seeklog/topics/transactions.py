@@ -25,7 +25,6 @@ from seeklog.errors import (
 )
 from seeklog.files import Files, retry_while_locked, take_lock, translated
 from seeklog.log import (
-    PIECE_BYTES,
     Log,
     Part,
     StagedFile,
@@ -100,7 +99,7 @@ class Transactions:
             partition_path(self._root, partition),
             key=names.app_key(app),
             now_ms=self._clock.now_ms(),
-            piece_bytes=min(PIECE_BYTES, config.segment_bytes),
+            max_piece_bytes=config.segment_bytes,
         )
 
     def last_version(self, app: str) -> int | None:

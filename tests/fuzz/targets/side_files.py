@@ -60,7 +60,6 @@ def read_offset_index(data: bytes) -> None:
         if floor >= entries or (floor >= 0 and found.offset > number):
             raise Broken(f"offset {number} is found at {found}")
     entries_around(data, 57)
-    index.last()
     list(index)
 
 
@@ -70,7 +69,6 @@ def read_time_index(data: bytes) -> None:
         found = index.lookup(number)
         if found is not None and found.timestamp_ms > number:
             raise Broken(f"time {number} is found at {found}")
-    index.last()
     list(index)
 
 

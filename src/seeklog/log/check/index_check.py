@@ -25,9 +25,9 @@ from seeklog.log.check.index_entries import (
 from seeklog.log.check.salvage import Salvage
 from seeklog.log.check.subject import Subject
 from seeklog.log.index import read_entries
-from seeklog.log.side.checkpoint import SavedState
 from seeklog.log.side.seal import Seal
 from seeklog.record.crc import crc32c
+from seeklog.record.saved_state import SavedState
 
 # More wrong entries of one index are not reported one by one.
 MAX_ENTRIES = 100

@@ -18,10 +18,10 @@ from seeklog.files import read_if_there
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import ANOTHERS, collect_keys, encode_key_index, open_key_index
 from seeklog.log.segment import Segment, seal_of
-from seeklog.log.side.checkpoint import SavedState
 from seeklog.record.batch import read_header
 from seeklog.record.index_lookup import floor_entry
 from seeklog.record.layout import HEADER_SIZE
+from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
 
@@ -84,7 +84,7 @@ def state_of_every_batch(base_offset: int) -> SegmentState:
         segment_ms=INT64_MAX,
         segment_index_bytes=INT32_MAX,
     )
-    SavedState.of(state)._replace(bytes_since_entry=1).restore(state, offset_table=b"", time_table=b"")
+    state.restore(tuple(SavedState(*state.save())._replace(bytes_since_entry=1)), b"", b"")
     return state
 
 

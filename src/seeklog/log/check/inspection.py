@@ -117,7 +117,7 @@ def plan_inspection(
             path=segment.path,
             size=segment.size,
             next_base_offset=following.base_offset if following is not None else None,
-            gap_from=segment.next_offset if segment.precedes_gap else None,
+            gap_from=segment.next_offset if following and segment.next_offset < following.base_offset else None,
             recovery_point=recovery_point,
             contiguous_from=checkpoint.contiguous_from if checkpoint is not None else INT64_MAX,
             is_ours=is_ours,

@@ -18,12 +18,13 @@ from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import UsageError
 from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, remove_if_there, replace_file, translated
+from seeklog.log.active import ActiveSegment
 from seeklog.log.check.repair_plan import Range, RepairPlan, check_is_there, plan_repair
 from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.recovery import complete_swaps, list_segments
-from seeklog.log.segment import SCAN_CHUNK, ActiveSegment, Segment, Shared, seal_of
+from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, seal_of
 from seeklog.log.side.checkpoint import Checkpoint, write_checkpoint
 from seeklog.log.side.losses import add_losses
 from seeklog.log.side.pages import PageSums

@@ -14,11 +14,11 @@ from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.log.check.finding import Kind
 from seeklog.log.segment import SCAN_CHUNK, Segment, scan_into
-from seeklog.log.side.checkpoint import SavedState
 from seeklog.log.side.pages import PageSums
 from seeklog.record.batch import Batch, BatchHeader, read_header
 from seeklog.record.crc import crc32c
 from seeklog.record.layout import ATTRIBUTES, HEADER_SIZE, MAGIC
+from seeklog.record.saved_state import SavedState
 from seeklog.record.segment_state import SegmentState
 
 # More damages of one segment are not reported one by one: whoever has a hundred knows what to do.
@@ -95,9 +95,9 @@ class Salvage:
 
     def _resumed(self, position: int, next_offset: int) -> SegmentState:
         """Return the state with which the scan goes on at another place; counts and tables go on, too."""
-        saved = SavedState.of(self.state)._replace(next_offset=next_offset, size=position)
+        saved = SavedState(*self.state.save())._replace(next_offset=next_offset, size=position)
         resumed = self._new_state(saved.base_offset)
-        saved.restore(resumed, offset_table=bytes(self.state.offset_table), time_table=bytes(self.state.time_table))
+        resumed.restore(tuple(saved), bytes(self.state.offset_table), bytes(self.state.time_table))
         return resumed
 
     # ------------------------------------------------------------ what is wrong

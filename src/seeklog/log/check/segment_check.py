@@ -8,7 +8,7 @@ from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_check import IndexCheck
 from seeklog.log.check.salvage import MAX_DAMAGES, Damage, Salvage
 from seeklog.log.check.subject import Subject
-from seeklog.log.segment import Shared, seal_of
+from seeklog.log.segment import Shared, Trust, seal_of
 from seeklog.log.side.pages import PageSums, first_difference
 from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
 from seeklog.log.side.seal import SIZE as SEAL_SIZE
@@ -27,7 +27,7 @@ class SegmentCheck:
         self._finding = subject.finding
         self._files = shared.files
         self.segment = segment = subject.segment_in(shared)
-        segment.is_exact = subject.is_ours and subject.contiguous_from <= subject.base_offset
+        segment.trust = Trust(is_exact=subject.is_ours and subject.contiguous_from <= subject.base_offset)
         self.seal = self._read_seal()
         if self.seal is not None:
             segment.attach(self.seal)

@@ -9,7 +9,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.files import FileStatus
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.segment import Segment, Shared
-from seeklog.log.side.checkpoint import SavedState
+from seeklog.record.saved_state import SavedState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Compaction: of each key the latest record stays, with its offset; what older ones there are goes. Kafka's rules.
 
-The log has a clean part, in which no key comes twice, and a dirty one behind it, appended since. A round reads the
+The log has a clean part, in which no key comes twice, and a dirty one after it, appended since. A round reads the
 dirty part and notes the last offset of each key in a map of bounded size; then it copies every segment up to where
 the map reaches, without the records that the map has later ones of. When the map was full before the end of the dirty
 part, another round goes on from there. `BatchFilter` says what stays of a batch.
@@ -30,9 +30,10 @@ from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
 from seeklog.files import is_full
 from seeklog.log.clean import swap
-from seeklog.log.partition import Partition, Truncated
-from seeklog.log.reading import ADVICE, locate, located
-from seeklog.log.segment import Segment, check_fits, seal_of
+from seeklog.log.clean.removing import Truncated
+from seeklog.log.partition import Partition
+from seeklog.log.reading import locate
+from seeklog.log.segment import ADVICE, Segment, check_fits, seal_of
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
@@ -130,7 +131,7 @@ def assess(sealed: Sequence[SegmentFacts], *, stop_offset: int, now_ms: int, con
 
 
 def can_join(state: SegmentState, facts: SegmentFacts, config: LogConfig) -> bool:
-    """Tell whether a segment still fits behind what was copied into a new one, were nothing of it to go."""
+    """Tell whether a segment still fits after what was copied into a new one, were nothing of it to go."""
     return (
         state.size + facts.size <= config.segment_bytes
         and len(state.offset_table) + facts.offset_index_size <= config.segment_index_bytes
@@ -183,7 +184,7 @@ def clean_offset_of(view: View) -> int | None:
 def _advised(sealed: Sequence[SegmentFacts], clean_offset: int) -> list[SegmentFacts]:
     """Return the facts as they are if a broker's cleaner has come to an offset, where no seal says anything.
 
-    An offset that lies behind the segments speaks of another log.
+    An offset after the segments is that of another log.
     """
     if not sealed or clean_offset > sealed[-1].next_offset:
         return list(sealed)
@@ -200,7 +201,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
     """
     if buffer_bytes < 2 * SLOT_SIZE:
         raise UsageError(f"buffer_bytes must be at least {2 * SLOT_SIZE}, not {buffer_bytes}")
-    with partition.compacting():
+    with partition.remover.compacting():
         partition.flush()
         before = _facts(partition)
         run = _Run(partition, buffer_bytes)
@@ -224,7 +225,7 @@ def compact(partition: Partition, *, buffer_bytes: int = BUFFER_BYTES, only_if_d
                 run.goal = min(run.goal, todo.first_uncleanable_offset)
                 continue
             except FileNotFoundError as error:
-                # Retention may have been quicker; what is left is begun anew.
+                # Retention may have been quicker; what is left is begun again.
                 if not run.is_void and error.filename in {segment.path for segment in partition.view.segments}:
                     raise
             except (CorruptionError, Truncated):
@@ -280,7 +281,7 @@ def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
             size=segment.size,
             record_count=seal.record_count,
             clean_offset=max(segment.base_offset, seal.clean_offset),
-            # Only where a record may be overdue anybody must know how old the first one is.
+            # The age of the first record matters only where one may be overdue.
             first_timestamp_ms=_first_timestamp(segment) if partition.config.max_compaction_lag_ms < INT64_MAX else -1,
             max_timestamp_ms=seal.max_timestamp_ms,
             offset_index_size=_size_of(segment, names.OFFSET_INDEX),
@@ -291,7 +292,7 @@ def _facts(partition: Partition | Observer) -> list[SegmentFacts]:
 
 
 def _size_of(segment: Segment, suffix: str) -> int:
-    """Return the size of an index file; one that is missing is made anew when it is needed."""
+    """Return the size of an index file; one that is missing is rebuilt when it is needed."""
     try:
         return segment.shared.files.file_size(segment.shared.path(segment.base_offset, suffix))
     except FileNotFoundError:
@@ -304,7 +305,7 @@ def _first_timestamp(segment: Segment) -> int:
 
 
 class _Unstable(Exception):
-    """The batches themselves tell of a transaction that has not ended, in what was to be compacted."""
+    """The batches show a transaction that has not ended, in what was to be compacted."""
 
 
 class _Run:
@@ -314,8 +315,8 @@ class _Run:
         self._partition = partition
         self._shared = partition.shared
         self._limit = partition.config.max_decompressed_bytes
-        self._slots_most = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
-        # Nobody who writes keys can know it, so nobody can make two of one hash.
+        self._max_slots = min(buffer_bytes // SLOT_SIZE, INT32_MAX)
+        # A writer of keys cannot know it, and so cannot make two of one hash.
         self._secret = os.urandom(SECRET_SIZE)
         self.goal = 0
         """What is dirty when the compaction begins, and no more, is done in the end: appends do not stop meanwhile."""
@@ -323,34 +324,34 @@ class _Run:
         self.keyless = 0
         self._ended: EndedTransactions | None = None
         self._bound = 0
-        self._truncation_count = partition.count_truncations()
+        self._truncation_count = partition.remover.count_truncations()
 
     @property
     def is_void(self) -> bool:
         """Whether the log was cut since `cleanable`: the map, and how transactions ended, speak of other records."""
-        return self._partition.count_truncations() != self._truncation_count
+        return self._partition.remover.count_truncations() != self._truncation_count
 
     def cleanable(self) -> Cleanable:
         """Return how much there is still to do, as far as is known by now; a round that follows begins with it."""
         partition = self._partition
         if self.is_void:
             self._ended = None
-            self._truncation_count = partition.count_truncations()
+            self._truncation_count = partition.remover.count_truncations()
         stop = partition.last_stable_offset
         if self._ended is not None:
             stop = min(stop, self._ended.first_unstable_offset)
         return _assess(partition, _facts(partition), stop_offset=stop)
 
     def _find_ended(self) -> EndedTransactions:
-        """Return how transactions ended, up to behind all that is compacted in this round.
+        """Return how transactions ended, for all that is compacted in this round.
 
-        What is known of producers would tell of those that have not; but much hangs on it, and the log is the truth.
+        What is known of producers would show those that have not; but much hangs on it, and the log is the truth.
         """
         if self._ended is None or self._ended.stop_offset < self._bound:
             ended = EndedTransactions(self._partition.high_watermark)
 
             def note(data: bytes, position: int) -> tuple[int, bool]:
-                self._partition.check_not_closing()
+                self._partition.remover.check_not_closing()
                 return note_transactions(data, 0, position, ended.stop_offset, self._limit, ended.note)
 
             for segment in self._partition.view.segments:
@@ -365,12 +366,12 @@ class _Run:
         """Map as much of the dirty part as there is room for, and copy all segments up to there."""
         self._bound = todo.first_uncleanable_offset
         offset_map = self._map(todo)
-        self._partition.check_not_truncated(self._truncation_count)
+        self._partition.remover.check_not_truncated(self._truncation_count)
         end = offset_map.latest_offset + 1
         if end <= todo.first_dirty_offset < todo.first_uncleanable_offset:
             raise UsageError(
                 f"{self._partition.directory}: the batch at offset {todo.first_dirty_offset} has more keys than fit in "
-                f"a buffer of {self._slots_most * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
+                f"a buffer of {self._max_slots * SLOT_SIZE:,} bytes; give a larger buffer_bytes; nothing was changed"
             )
         verdicts = Verdicts(self._find_ended)
         last_offsets, last_epochs = self._partition.last_of_producers()
@@ -407,12 +408,12 @@ class _Run:
             if segment.next_offset > start and segment.base_offset < stop
         ]
         records = sum(segment.seal.record_count for segment in dirty if segment.seal is not None)
-        slots = min(self._slots_most, int(records * _SLOTS_PER_RECORD) + 2)
+        slots = min(self._max_slots, int(records * _SLOTS_PER_RECORD) + 2)
         offset_map = OffsetMap(slots, base_offset=start, secret=self._secret)
         verdicts = Verdicts(self._find_ended)
 
         def note(data: bytes, position: int) -> tuple[int, bool]:
-            self._partition.check_not_closing()
+            self._partition.remover.check_not_closing()
             return offset_map.add_batches(data, 0, position, start, self._limit, verdicts.judge)
 
         for segment in dirty:
@@ -446,7 +447,7 @@ class _Run:
                 sums.add(kept)
 
         def copy(data: bytes, position: int) -> tuple[int, bool]:
-            self._partition.check_not_closing()
+            self._partition.remover.check_not_closing()
             taken = filters.add_batches(data, 0, position)
             write()
             return taken, False
@@ -483,7 +484,7 @@ class _Run:
         if seal.clean_offset < clean_offset:
             is_proved = not seal.contiguous and (state.size, state.crc) == (seal.size, seal.log_crc)
             new = replace(seal, clean_offset=clean_offset, pages=sums.pages if is_proved else seal.pages)
-            self._partition.renew_seal(
+            self._partition.remover.renew_seal(
                 segment, seal, new, truncation_count=self._truncation_count, page_table=sums.table
             )
 
@@ -509,7 +510,9 @@ class _Run:
             swap.commit(shared, base_offset)
             swap.complete(shared, base_offset, [segment.base_offset for segment in old], has_sides=True)
 
-        if not self._partition.replace_segments(old, new, truncation_count=self._truncation_count, install=install):
+        if not self._partition.remover.replace_segments(
+            old, new, truncation_count=self._truncation_count, install=install
+        ):
             swap.drop_cleaned(shared)
             return
         logger.info(
@@ -544,7 +547,7 @@ def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[in
         except CorruptionError as error:
             if error.path:
                 raise  # another segment's, which was read to judge over a batch of this one
-            raise located(error, segment) from error
+            raise segment.located(error) from error
         position += taken
         wanted = READ_CHUNK
     return False

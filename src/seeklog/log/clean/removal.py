@@ -1,7 +1,7 @@
 """What retention, `delete_before` and `truncate_to` take away: decided here, and carried out by `Partition`.
 
-Everything is a function of the segments of one moment, be the log open to write or not, and changes nothing. So a user
-can be told what would go by the same code that decides it when it goes.
+Everything is a function of the segments of one moment, be the log open to write or not, and changes nothing. So the
+code that decides what goes can also report what would go.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from itertools import pairwise
 
 from seeklog.config import LogConfig
 from seeklog.log import reading
+from seeklog.log.active import ActiveSegment
 from seeklog.log.clean.retention import SegmentFacts, expired_count, is_roll_due
-from seeklog.log.segment import ActiveSegment, Segment
+from seeklog.log.segment import Segment
 from seeklog.log.view import View
 from seeklog.record.segment_state import SegmentState
 

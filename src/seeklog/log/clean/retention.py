@@ -4,7 +4,7 @@ Kafka's rules: by size, whole segments go while what is left still holds `retent
 goes when its newest record is older than `retention_ms`. The active segment, and anything at or above the
 high watermark, never goes. One thing is ours: a record stamped in the future would keep its segment for ever,
 so no segment counts as newer than the moment at which it was sealed. If that moment is in the future itself, the
-clock has been set back since: then it counts as no newer than the segment behind it.
+clock has been set back since: then it counts as no newer than the segment after it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:
         if sealed_at_ms > now_ms and following_ms is not None:
             sealed_at_ms = following_ms
         following_ms = sealed_at_ms
-        # The seal speaks for what claims to come from the future. Of the rest it is no witness: the clock may have
+        # The seal speaks for what claims to come from the future. It does not speak for the rest: the clock may have
         # stood in the past when it was made.
         newest.append(facts.newest_ms if facts.newest_ms <= now_ms else min(facts.newest_ms, sealed_at_ms))
     newest.reverse()
@@ -66,7 +66,7 @@ def _newest_ms(sealed: Sequence[SegmentFacts], now_ms: int) -> list[int]:
 
 
 def is_roll_due(state: SegmentState, *, now_ms: int, config: LogConfig) -> bool:
-    """Tell whether a segment that nobody may append to any more rolls: it spans `segment_ms`, or is all too old."""
+    """Tell whether a segment that may see no more appends rolls: it spans `segment_ms`, or is all too old."""
     if not state.size or state.max_timestamp < 0:
         return False  # it has no record, or none with a time
     has_expired = config.deletes and 0 <= config.retention_ms < now_ms - state.max_timestamp

@@ -8,8 +8,8 @@ The files go through three names, in this order, each step durable before the ne
 
 The rename of the last `.cleaned` to `.swap` is the commit: Kafka's rule, which `recovery` follows, is that a `.swap`
 counts unless a `.cleaned` of the same base or a lower one is there. Therefore none may be left from before. The other
-segments that the swap stands for are gone for good before it gets its name, because nothing would tell them apart then;
-the one that has its number is replaced by the rename. The old seal must be gone before, too: it speaks of another file.
+segments that the swap stands for are gone for good before it gets its name, because nothing would distinguish them
+then; the one that has its number is replaced by the rename. The old seal must be gone before, too.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from seeklog import names
+from seeklog.files import remove_if_there
 from seeklog.log.segment import Shared
 from seeklog.log.side.seal import Seal, encode_seal
 from seeklog.record.segment_state import SegmentState
 
-# The seal goes first: who sees an index of the new segment sees that the seal is another, too.
+# The seal goes first: a reader of an index of the new segment finds that the seal is another, too.
 _IN_PLACE: Final = (names.SEAL, *(suffix for suffix in names.BESIDE_LOG if suffix != names.SEAL))
 SIDES: Final = (names.OFFSET_INDEX, names.TIME_INDEX, names.SEAL, names.TRANSACTION_INDEX)
 
@@ -35,8 +36,8 @@ def write_sides(
 
     The last segment of a log has no seal, and none of a broker's has one.
 
-    Where there was such an index an empty one is written, too: after a crash nothing else tells the old from the new,
-    and an entry without its marker would have consumers skip what is committed later.
+    Where there was such an index an empty one is written, too: after a crash nothing else distinguishes the old from
+    the new, and an entry without its marker would have consumers skip what is committed later.
     """
     tables = {
         names.OFFSET_INDEX: bytes(state.offset_table),
@@ -65,8 +66,7 @@ def drop_cleaned(shared: Shared) -> None:
     """Remove every `.cleaned` file. Durable with the next sync of the directory."""
     for name in shared.files.list(shared.directory):
         if name.endswith(names.CLEANED) and names.is_known(name):
-            with contextlib.suppress(FileNotFoundError):
-                shared.files.remove(f"{shared.directory}/{name}")
+            remove_if_there(shared.files, f"{shared.directory}/{name}")
 
 
 def commit(shared: Shared, base_offset: int) -> None:
@@ -84,14 +84,12 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
     """Give a committed swap its name, and remove the segments, by their bases, that it stands for.
 
     With `has_sides` what was written beside it takes the place of the old; otherwise, as after a crash, nothing is
-    known of what is there, so it goes and is made anew from the log.
+    known of what is there, so it goes and is rebuilt from the log.
     """
     files = shared.files
     for base in replaced:
         if base != base_offset:
-            _remove(shared, base, names.LOG)
-            for suffix in names.BESIDE_LOG:
-                _remove(shared, base, suffix)
+            shared.remove(base, names.LOG, *names.BESIDE_LOG)
     for suffix in _IN_PLACE:
         path = shared.path(base_offset, suffix)
         is_moved = False
@@ -100,7 +98,7 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
                 files.rename(path + names.SWAP, path)
                 is_moved = True
         if not is_moved and (has_sides or suffix != names.TRANSACTION_INDEX):
-            _remove(shared, base_offset, suffix)
+            shared.remove(base_offset, suffix)
     files.sync_directory(shared.directory)
     path = shared.path(base_offset, names.LOG)
     files.rename(path + names.SWAP, path)
@@ -109,8 +107,3 @@ def complete(shared: Shared, base_offset: int, replaced: Iterable[int], *, has_s
     with contextlib.suppress(FileNotFoundError):
         if not files.file_size(path):
             files.remove(path)
-
-
-def _remove(shared: Shared, base_offset: int, suffix: str) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        shared.files.remove(shared.path(base_offset, suffix))

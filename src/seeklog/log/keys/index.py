@@ -14,10 +14,10 @@
 A hash is the first half of SipHash-2-4 with 128 bits under a fixed secret; the filter is Parquet's split block Bloom
 filter of the hashes. Keys that have one hash have an entry each, the newer first.
 
-The page CRCs prove parts of the file to whoever does not read all of it (`key_ranges`).
+The page CRCs prove parts of the file to a reader that does not read all of it (`keys.ranges`).
 
 The index is advice. It belongs to the `.log` file whose seal has the same offsets, size and CRC, and one that is
-missing, damaged or another's is made anew from the log. An entry is a hint: who follows it compares the key.
+missing, damaged or another's is rebuilt from the log. An entry is a hint: a lookup compares the key of the record.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError
 from seeklog.files import Buffer
-from seeklog.log.reading import located
 from seeklog.log.segment import SCAN_CHUNK, Segment, check_fits
-from seeklog.log.side.seal import Seal
+from seeklog.log.side.seal import Content, Seal
 from seeklog.record.crc import crc32c
 from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries, KeyTable, filter_block_count
 
@@ -79,17 +78,7 @@ class Layout(NamedTuple):
 
 def encode_key_index(table: KeyTable, seal: Seal) -> bytes:
     """Return the bytes of the key index of a sealed segment whose keys `table` holds."""
-    head = _HEAD.pack(
-        MAGIC,
-        VERSION,
-        0,
-        seal.base_offset,
-        seal.next_offset,
-        seal.size,
-        seal.log_crc,
-        filter_block_count(table.count),
-        table.count,
-    )
+    head = _HEAD.pack(MAGIC, VERSION, 0, *seal.content, filter_block_count(table.count), table.count)
     return with_crcs(bytes(table.encode(head)))
 
 
@@ -108,7 +97,7 @@ def read_head(data: Buffer, size: int, seal: Seal) -> Layout | str:
     magic, version, _, *belongs_to, block_count, key_count = _HEAD.unpack_from(data)
     if magic != MAGIC or version != VERSION:
         return "it does not begin as a key index of this version"
-    if belongs_to != [seal.base_offset, seal.next_offset, seal.size, seal.log_crc]:
+    if Content(*belongs_to) != seal.content:
         return ANOTHERS
     layout = Layout(block_count, key_count)
     return layout if key_count >= 0 and block_count >= 1 and layout.size == size else "its size is not what it says"
@@ -160,7 +149,7 @@ def add_keys(table: KeyTable, segment: Segment, position: int, *, stop: int, lim
         try:
             taken = table.add(data, position, segment.contiguous, stop, limit)
         except CorruptionError as error:
-            raise located(error, segment) from error
+            raise segment.located(error) from error
         if taken or len(data) < 12 or len(data) >= (size := check_fits(data, position=position, segment=segment)):
             return taken
         wanted = size

@@ -1,11 +1,11 @@
 """Finding the newest record of a key: from the newest segment to the oldest, through their key indexes.
 
 A sealed segment that readers see all of has its side file, which is mapped, or read by ranges where it lies at a URL;
-one that is missing, damaged or another's is made anew, and kept on disk by a log that is open for writing. Of the
+one that is missing, damaged or another's is rebuilt, and kept on disk by a log that is open for writing. Of the
 others, the active one above all, a table in memory is brought up to date at each lookup with what was appended since;
 appends themselves do nothing for it.
 
-A hash never decides. An entry is followed to its record, and where the record has another key, or lies behind the
+A hash never decides. An entry is followed to its record, and where the record has another key, or lies after the
 end of what was asked for, the segment itself is searched backwards.
 """
 
@@ -23,10 +23,11 @@ from seeklog.errors import CorruptionError
 from seeklog.files import ReadOnlyFiles
 from seeklog.files.remote import is_remote
 from seeklog.log import reading
+from seeklog.log.active import ActiveSegment
 from seeklog.log.keys.index import add_keys, collect_keys, encode_key_index, key_index_name, open_key_index
-from seeklog.log.keys.ranges import PageDamaged, open_ranged
-from seeklog.log.segment import ActiveSegment, FindsKeys, Segment, SegmentReplaced
-from seeklog.log.side.seal import Seal
+from seeklog.log.keys.ranges import PageDamaged, RangedKeys, open_ranged
+from seeklog.log.segment import FindsKeys, Segment, SegmentReplaced
+from seeklog.log.side.seal import Content, Seal
 from seeklog.log.view import View
 from seeklog.record.key_hash import hash_key
 from seeklog.record.key_table import KeyEntries, KeyTable
@@ -36,8 +37,7 @@ from seeklog.record.segment_state import SegmentState
 logger = logging.getLogger("seeklog")
 
 # What a log that may not write keeps of the indexes it had to make: those of some 18 million keys.
-MEMORY_MOST_BYTES = 256 << 20
-_Identity = tuple[int, int, int, int]
+MAX_MEMORY_BYTES = 256 << 20
 
 _lookups: weakref.WeakSet[KeyLookup] = weakref.WeakSet()
 
@@ -46,7 +46,7 @@ class KeepsIndexes(Protocol):
     """A log that is open for writing."""
 
     def keep_key_index(self, segment: Segment, data: bytes) -> bool:
-        """Write a segment's key index beside it, unless the segment has gone; tell whether it is there."""
+        """Write a segment's key index beside it, unless the segment has gone; return whether it is there."""
         ...
 
 
@@ -68,10 +68,6 @@ def _state_of(segment: Segment) -> SegmentState | None:
     return segment.state if isinstance(segment, ActiveSegment) else None
 
 
-def _identity(seal: Seal) -> _Identity:
-    return seal.base_offset, seal.next_offset, seal.size, seal.log_crc
-
-
 class KeyLookup:
     """The key indexes of one log. Any thread may call anything; only making an index and catching up take the lock."""
 
@@ -80,11 +76,11 @@ class KeyLookup:
         self._writer = writer if config.key_index != "none" else None
         self._lock = threading.Lock()
         self._tails: dict[Segment, _Tail] = {}
-        self._in_memory: dict[_Identity, KeyEntries] = {}
+        self._in_memory: dict[Content, KeyEntries] = {}
         self._memory_bytes = 0
-        self._proved: set[_Identity] = set()
+        self._proved: set[Content] = set()
         """Whose files were seen to hold their CRC."""
-        self._present: set[_Identity] = set()
+        self._present: set[Content] = set()
         """Whose files need not be made, or cannot be."""
         self._view: View | None = None
         _lookups.add(self)
@@ -94,9 +90,9 @@ class KeyLookup:
         self._lock = threading.Lock()
 
     def clear(self) -> None:
-        """Let go of everything, and of the files of segments with it.
+        """Release everything, and the files of segments with it.
 
-        The lock is not taken: who holds it may be waiting for the lock that a log holds while it is closed.
+        The lock is not taken: its holder may be waiting for the lock that a log holds while it is closed.
         """
         self._tails = {}
         self._in_memory = {}
@@ -123,7 +119,7 @@ class KeyLookup:
                 return None
             if segment.seal is not None and segment is not last and segment.next_offset <= high_watermark:
                 try:
-                    found = (segment.keys or self._load(segment, segment.seal)).offsets_of(first)
+                    found = (segment.loaded.keys or self._load(segment, segment.seal)).offsets_of(first)
                 except PageDamaged as error:
                     found = self._made_for(segment, segment.seal, error).offsets_of(first)
                 if not found:
@@ -131,10 +127,10 @@ class KeyLookup:
                 offsets = [segment.base_offset + relative for relative in found]
             else:
                 table = self._caught_up(segment, high_watermark)
-                behind = min(stop, segment.next_offset)
-                if table.next_offset < behind:
+                end = min(stop, segment.next_offset)
+                if table.next_offset < end:
                     # A batch that the watermark cuts in two is not in the table.
-                    record = _search_back(view, key, max(start, table.next_offset), behind, limit=self._limit)
+                    record = _search_back(view, key, max(start, table.next_offset), end, limit=self._limit)
                     if record is not None:
                         return record
                 offsets = [offset] if (offset := table.offset_of(first, second)) >= 0 else []
@@ -150,7 +146,7 @@ class KeyLookup:
         is_certain = True
         for offset in offsets:
             if offset < start:
-                continue  # the last of its key, so none lies behind it
+                continue  # the last of its key, so none comes after it
             if offset < stop:
                 found = reading.read_records(view, offset, offset + 1, 1, 1, self._limit)
                 if found and found[0].key == key:
@@ -160,86 +156,63 @@ class KeyLookup:
             is_certain = False
         if is_certain:
             return None
-        # The newest record of the key may lie behind the end that was asked for; else two keys have one hash, or the
-        # index does not tell the truth: then only the log does.
-        first, behind = max(start, segment.base_offset), min(stop, segment.next_offset)
-        return _search_back(view, key, first, behind, limit=self._limit)
+        # The newest record of the key may lie after the end that was asked for; else two keys have one hash, or the
+        # index is wrong: then only the log knows.
+        first, end = max(start, segment.base_offset), min(stop, segment.next_offset)
+        return _search_back(view, key, first, end, limit=self._limit)
 
     # ------------------------------------------------------------ sealed segments
 
-    def _made_for(self, segment: Segment, seal: Seal, error: PageDamaged) -> KeyEntries:
-        """Return a sealed segment's entries, made anew because its file turned out to be damaged."""
-        logger.warning("%s: making the key index anew: %s", _path(segment), error)
+    def _made_for(self, segment: Segment, seal: Seal, error: PageDamaged) -> FindsKeys:
+        """Return a sealed segment's entries, rebuilt because its file turned out to be damaged."""
+        logger.warning("%s: rebuilding the key index: %s", _path(segment), error)
         with self._lock:
-            segment.keys = None
-            identity = _identity(seal)
-            return self._in_memory.get(identity) or self._made(segment, seal, identity)
+            segment.loaded.keys = None
+            return self._in_memory.get(seal.content) or self._made(segment, seal)
 
     def _load(self, segment: Segment, seal: Seal) -> FindsKeys:
-        """Return a sealed segment's entries: mapped, or from memory, or made anew."""
+        """Return a sealed segment's entries: mapped, or from memory, or rebuilt."""
         with self._lock:
-            if segment.keys is not None:
-                return segment.keys
-            identity = _identity(seal)
-            entries: FindsKeys | None = self._in_memory.get(identity) or self._opened(segment, seal, identity)
-            if entries is None:
-                entries = self._made(segment, seal, identity)
+            if segment.loaded.keys is not None:
+                return segment.loaded.keys
+            entries = self._in_memory.get(seal.content) or self._opened(segment, seal) or self._made(segment, seal)
             self._drop_table(segment)
             return entries
 
-    def _opened(self, segment: Segment, seal: Seal, identity: _Identity) -> FindsKeys | None:
+    def _opened(self, segment: Segment, seal: Seal) -> FindsKeys | None:
         """Return the entries of a file that is there: by ranges where it lies at a URL and is large, else mapped."""
-        if not is_remote(segment.shared.files):
-            return self._mapped(segment, seal, identity)
-        path = _path(segment)
+        files, path = segment.shared.files, _path(segment)
+        found: KeyEntries | RangedKeys | str | None = None
         try:
-            ranged = open_ranged(segment.shared.files, path, seal)
+            if is_remote(files):
+                found = open_ranged(files, path, seal)
+            if found is None:
+                found = open_key_index(files.map(path), seal, is_proved=seal.content in self._proved)
         except FileNotFoundError:
             return None
         except OSError as error:
-            logger.warning("%s: making the key index anew: it cannot be read: %s", path, error)
+            found = f"it cannot be read: {error}"
+        if isinstance(found, str):
+            logger.warning("%s: rebuilding the key index: %s", path, found)
             return None
-        if ranged is None:
-            return self._mapped(segment, seal, identity)
-        if isinstance(ranged, str):
-            logger.warning("%s: making the key index anew: %s", path, ranged)
-            return None
-        segment.keys = ranged
+        if isinstance(found, KeyEntries):
+            self._proved.add(seal.content)
+        segment.loaded.keys = found
         segment.shared.opened(segment)
-        return ranged
+        return found
 
-    def _mapped(self, segment: Segment, seal: Seal, identity: _Identity) -> KeyEntries | None:
-        path = _path(segment)
-        try:
-            data = segment.shared.files.map(path)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            logger.warning("%s: making the key index anew: it cannot be read: %s", path, error)
-            return None
-        entries = open_key_index(data, seal, is_proved=identity in self._proved)
-        if isinstance(entries, str):
-            logger.warning("%s: making the key index anew: %s", path, entries)
-            return None
-        self._proved.add(identity)
-        segment.keys = entries
-        segment.shared.opened(segment)
-        return entries
-
-    def _made(
-        self, segment: Segment, seal: Seal, identity: _Identity, between: Callable[[], None] | None = None
-    ) -> KeyEntries:
+    def _made(self, segment: Segment, seal: Seal, between: Callable[[], None] | None = None) -> FindsKeys:
         logger.debug("%s: making the key index", segment.path)
         table = self._complete_table(seal) or collect_keys(segment, limit=self._limit, between=between)
         data = encode_key_index(table, seal)
         if self._writer is not None and self._writer.keep_key_index(segment, data):
-            entries = self._mapped(segment, seal, identity)
+            entries = self._opened(segment, seal)
             if entries is not None:
                 return entries
         made = open_key_index(data, seal)
         assert isinstance(made, KeyEntries)
-        if self._memory_bytes + len(data) <= MEMORY_MOST_BYTES:
-            self._in_memory[identity] = made
+        if self._memory_bytes + len(data) <= MAX_MEMORY_BYTES:
+            self._in_memory[seal.content] = made
             self._memory_bytes += len(data)
         return made
 
@@ -262,19 +235,19 @@ class KeyLookup:
     def make_missing(self, view: View, between: Callable[[], None]) -> int:
         """Make the key indexes that sealed segments lack; return how many. `between` is called every few ms.
 
-        A segment that is damaged, or too large to be read, is passed over and told once: who syncs or rolls has nothing
-        to do with it, and who asks for a key is told.
+        A segment that is damaged, or too large to be read, is passed over and reported once: it is no concern of a sync
+        or a roll, and a lookup of a key raises.
         """
         made = 0
         for segment in view.segments[:-1]:
             seal = segment.seal
-            if seal is None or segment.keys is not None or _identity(seal) in self._present:
+            if seal is None or segment.loaded.keys is not None or seal.content in self._present:
                 continue
             with self._lock:
                 # One that is there is proved when it is first used: here that would read all of them at every open.
                 if not self._is_there(segment):
                     try:
-                        self._made(segment, seal, _identity(seal), between)
+                        self._made(segment, seal, between)
                     except OSError as error:
                         logger.warning("%s: the key index waits for the disk: %s", segment.path, error)
                         continue
@@ -283,7 +256,7 @@ class KeyLookup:
                     else:
                         self._drop_table(segment)
                         made += 1
-                self._present.add(_identity(seal))
+                self._present.add(seal.content)
         return made
 
     def _is_there(self, segment: Segment) -> bool:
@@ -314,10 +287,10 @@ class KeyLookup:
             return tail.table
 
     def _forget_all_but(self, view: View) -> None:
-        """Let go of what was kept of segments that the view no longer has."""
+        """Release what was kept of segments that the view no longer has."""
         with self._lock:
-            kept = {_identity(segment.seal) for segment in view.segments if segment.seal is not None}
-            self._in_memory = {identity: self._in_memory[identity] for identity in kept & self._in_memory.keys()}
+            kept = {segment.seal.content for segment in view.segments if segment.seal is not None}
+            self._in_memory = {content: self._in_memory[content] for content in kept & self._in_memory.keys()}
             self._memory_bytes = sum(entries.size_bytes for entries in self._in_memory.values())
             self._proved &= kept
             self._present &= kept

@@ -8,7 +8,7 @@ is there but for one time in ten thousand; and for the offset. Every page is pro
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from math import isqrt
 
 from seeklog.files import Files, Handle
@@ -18,7 +18,7 @@ from seeklog.record.crc import crc32c
 from seeklog.record.key_table import FILTER_BLOCK_SIZE, KeyEntries
 
 # A smaller one is fetched whole: one request that is longer costs less than five.
-WHOLE_MOST = 256 << 10
+MAX_WHOLE_BYTES = 256 << 10
 
 
 class PageDamaged(Exception):
@@ -65,19 +65,17 @@ class RangedKeys:
             at = self._layout.hashes_at
             hashes = struct.unpack(f">{high - low}Q", self._read(at + HASH_SIZE * low, at + HASH_SIZE * high))
             place = bisect_left(hashes, first)
-            behind = place
-            while behind < len(hashes) and hashes[behind] == first:
-                behind += 1
-            if (place > 0 or low == 0) and (behind < len(hashes) or high == count):
-                return low + place, behind - place
+            end = bisect_right(hashes, first, place)
+            if (place > 0 or low == 0) and (end < len(hashes) or high == count):
+                return low + place, end - place
             radius *= 4
 
     def _read(self, start: int, stop: int) -> bytes:
         """Return bytes of the index, from pages whose CRCs hold."""
-        page, behind = start // PAGE_SIZE, -(-stop // PAGE_SIZE)
-        begin, end = page * PAGE_SIZE, min(behind * PAGE_SIZE, self._layout.page_crcs_at)
+        page, next_page = start // PAGE_SIZE, -(-stop // PAGE_SIZE)
+        begin, end = page * PAGE_SIZE, min(next_page * PAGE_SIZE, self._layout.page_crcs_at)
         data = self._files.read(self._handle.number, end - begin, begin)
-        for number in range(page, behind):
+        for number in range(page, next_page):
             self._check_page(number, data[(number - page) * PAGE_SIZE : (number - page + 1) * PAGE_SIZE])
         return data[start - begin : stop - begin]
 
@@ -93,7 +91,7 @@ def open_ranged(files: Files, path: str, seal: Seal) -> RangedKeys | str | None:
     Raises `OSError`, that it is not there among them.
     """
     size = files.file_size(path)
-    if size <= WHOLE_MOST:
+    if size <= MAX_WHOLE_BYTES:
         return None
     handle = Handle(files, path)
     layout = read_head(files.read(handle.number, HEAD_SIZE, 0), size, seal)

@@ -2,7 +2,6 @@
 
 from seeklog.log.side.checkpoint import (
     Checkpoint,
-    SavedState,
     decode_checkpoint,
     encode_checkpoint,
     read_checkpoint,
@@ -25,7 +24,6 @@ __all__ = [
     "RootLine",
     "RootOffsets",
     "RootWatch",
-    "SavedState",
     "Seal",
     "decode_checkpoint",
     "decode_epochs",

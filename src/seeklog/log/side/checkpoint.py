@@ -23,14 +23,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, replace_file
+from seeklog.files import Files, read_if_there, replace_file
 from seeklog.record.framed import decode_framed, encode_framed, whole_number
-from seeklog.record.segment_state import SegmentState
+from seeklog.record.saved_state import SavedState
 
 VERSION = 1
 _FIRST_LINE = f"seeklog-checkpoint {VERSION}"
@@ -39,39 +38,6 @@ _DAMAGED = (
     "If the log is whole, remove the checkpoint and open the log again: every batch is then checked, and "
     "records that `delete_before` removed inside the first segment may come back."
 )
-
-
-class SavedState(NamedTuple):
-    """The state of the last segment at a clean close, as the kernel saves it: the numbers of the `active` line."""
-
-    base_offset: int
-    next_offset: int
-    size: int
-    log_crc: int
-    batch_count: int
-    record_count: int
-    is_contiguous: int
-    first_timestamp_ms: int
-    max_timestamp_ms: int
-    bytes_since_entry: int
-    records_since_entry: int
-    offset_of_max_timestamp: int
-    last_indexed_timestamp_ms: int
-    last_epoch: int
-    offset_index_crc: int
-    time_index_crc: int
-
-    @classmethod
-    def of(cls, state: SegmentState) -> SavedState:
-        return cls(*state.save())
-
-    def is_of(self, base_offset: int, *, size: int) -> bool:
-        """Tell whether it is of a segment as it is now."""
-        return (self.base_offset, self.size) == (base_offset, size)
-
-    def restore(self, state: SegmentState, *, offset_table: bytes, time_table: bytes) -> bool:
-        """Make an empty state this one; tell whether the tables are those that it had."""
-        return state.restore(tuple(self), offset_table, time_table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +54,9 @@ class Checkpoint:
     has_producers: bool | None = None
     """Whether any producer was known at the recovery point; None: a checkpoint that does not say."""
     gaps: tuple[tuple[int, int], ...] = ()
-    """Offsets between segments that an archive declares to be missing: the first one, and the first behind them."""
+    """Offsets between segments that an archive declares to be missing: the first one, and the first after them."""
     foreign: bool = False
-    """Made of what a broker's own checkpoints say: gaps are lawful, epochs and the end are told by the files."""
+    """Made of what a broker's own checkpoints say: gaps are lawful, and the files say where the log ends."""
     is_visited: bool = False
     """A broker has written since our own checkpoint, so that none of our side files counts: `broker_visit`."""
 
@@ -107,7 +73,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
         lines.append(f"producers {checkpoint.has_producers:d}")
     lines.append(f"epochs {' '.join(f'{epoch} {start}' for epoch, start in checkpoint.epochs)}".rstrip())
     if checkpoint.gaps:
-        lines.append(f"gaps {' '.join(f'{first} {behind}' for first, behind in checkpoint.gaps)}")
+        lines.append(f"gaps {' '.join(f'{first} {after}' for first, after in checkpoint.gaps)}")
     if checkpoint.active is not None:
         lines.append(f"active {' '.join(map(str, checkpoint.active))}")
     return encode_framed(_FIRST_LINE, lines)
@@ -155,11 +121,8 @@ def _pairs(words: str) -> tuple[tuple[int, int], ...]:
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
     """Return the directory's checkpoint, or None if there is none: a broker's directory, or a new one."""
     path = f"{directory}/{names.CHECKPOINT}"
-    try:
-        data = files.read_file(path)
-    except FileNotFoundError:
-        return None
-    return decode_checkpoint(data, path=path)
+    data = read_if_there(files, path)
+    return None if data is None else decode_checkpoint(data, path=path)
 
 
 def write_checkpoint(files: Files, directory: str, checkpoint: Checkpoint) -> None:

@@ -8,29 +8,39 @@ checkpoint and writes this file from there; it reads it only where it has no che
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.files import Files, publish_file, stage_file
+from seeklog.files import Files, publish_file, read_if_there, stage_file
 
 Entry = tuple[int, int]
 
 
-def encode_epochs(entries: Iterable[Entry]) -> bytes:
-    """Return the bytes of the file."""
-    lines = [f"{epoch} {start_offset}\n" for epoch, start_offset in entries]
+def encode_rows(rows: Iterable[Sequence[object]]) -> bytes:
+    """Return the bytes of a checkpoint file of Kafka's: a version line `0`, how many rows there are, and the rows."""
+    lines = [" ".join(map(str, row)) + "\n" for row in rows]
     return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
 
 
+def decode_rows(data: bytes) -> list[list[str]]:
+    """Return the rows of such a file. Raises `ValueError`."""
+    version, count, *lines = data.decode("ascii").splitlines()
+    if int(version) != 0 or int(count) != len(lines):
+        raise ValueError(f"version {version}, {len(lines)} rows instead of {count}")
+    return [line.split() for line in lines]
+
+
+def encode_epochs(entries: Iterable[Entry]) -> bytes:
+    """Return the bytes of the file."""
+    return encode_rows(entries)
+
+
 def decode_epochs(data: bytes) -> list[Entry] | None:
-    """Return the entries, or None if the bytes are no such file; batches tell the epochs then."""
+    """Return the entries, or None if the bytes are not such a file; the batches have the epochs, too."""
     try:
-        version, count, *lines = data.decode("ascii").splitlines()
-        entries = [(int(epoch), int(start)) for epoch, start in (line.split() for line in lines)]
-        if int(version) != 0 or int(count) != len(entries):
-            return None
+        entries = [(int(epoch), int(start)) for epoch, start in decode_rows(data)]
     except ValueError:
         return None
     if not all(0 <= epoch <= INT32_MAX and 0 <= start <= INT64_MAX for epoch, start in entries):
@@ -50,11 +60,8 @@ class LeaderEpochs:
     @classmethod
     def read(cls, files: Files, directory: str) -> LeaderEpochs:
         """Return what Kafka's file says; nothing if it is missing or does not parse."""
-        try:
-            data = files.read_file(f"{directory}/{names.LEADER_EPOCHS}")
-        except FileNotFoundError:
-            return cls()
-        epochs = cls(decode_epochs(data) or ())
+        data = read_if_there(files, f"{directory}/{names.LEADER_EPOCHS}")
+        epochs = cls(decode_epochs(data or b"") or ())
         epochs.written = data
         return epochs
 
@@ -92,7 +99,7 @@ class LeaderEpochs:
         self.entries.append((epoch, start_offset))
 
     def truncate(self, log_end_offset: int) -> None:
-        """Forget the epochs that began behind the new end; the newest, whose leader goes on, begins there."""
+        """Forget the epochs that began after the new end; the newest, whose leader goes on, begins there."""
         kept = [entry for entry in self.entries if entry[1] <= log_end_offset]
         if len(kept) == len(self.entries):
             return

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from seeklog import names
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, is_full, replace_file
+from seeklog.files import Files, is_full, read_if_there, replace_file
 from seeklog.record.framed import decode_framed, encode_framed
 
 logger = logging.getLogger("seeklog")
@@ -31,11 +30,9 @@ class Loss:
 
 def add_losses(files: Files, directory: str, losses: Iterable[Loss], *, now_ms: int) -> None:
     """Add what is not on the list yet. The caller syncs the directory."""
-    known: list[str] = []
-    with contextlib.suppress(FileNotFoundError):
-        # One that is damaged is kept as far as it goes: a repair must not end here.
-        told = files.read_file(f"{directory}/{names.LOSSES}").decode("ascii", "replace").replace("\ufffd", "?")
-        known = [line for line in told.splitlines() if _LOST.match(line)]
+    # A list that is damaged is kept as far as it goes: a repair must not end here.
+    data = read_if_there(files, f"{directory}/{names.LOSSES}") or b""
+    known = [line for line in data.decode("ascii", "replace").replace("\ufffd", "?").splitlines() if _LOST.match(line)]
     ranges = {tuple(line.split()[1:3]) for line in known}
     for loss in losses:
         if (str(loss.first_offset), str(loss.next_offset)) not in ranges:
@@ -45,14 +42,14 @@ def add_losses(files: Files, directory: str, losses: Iterable[Loss], *, now_ms: 
 
 
 def trim_losses(files: Files, directory: str, *, end: int) -> None:
-    """Take off the list what lies behind the end of a log that was cut: others get these offsets.
+    """Take off the list what lies after the end of a log that was cut: other records get these offsets.
 
-    One that is damaged, or for which there is no room, stays as it is: it says too much, and never too little.
+    A damaged list, or one for which there is no room, stays as it is: it says too much, and never too little.
     """
     path = f"{directory}/{names.LOSSES}"
     try:
-        lines = decode_framed(files.read_file(path), _FIRST_LINE, what="the list of lost offsets", path=path, advice="")
-    except (FileNotFoundError, CorruptionError):
+        lines = _read_lines(files, path, advice="")
+    except CorruptionError:
         return
     kept = [shortened for line in lines if (shortened := _shortened(line, end))]
     if kept == lines:
@@ -65,6 +62,15 @@ def trim_losses(files: Files, directory: str, *, end: int) -> None:
         logger.warning("%s: no room for a shorter list of lost offsets: %s", directory, error)
 
 
+def _read_lines(files: Files, path: str, *, advice: str) -> Sequence[str]:
+    data = read_if_there(files, path)
+    return (
+        []
+        if data is None
+        else decode_framed(data, _FIRST_LINE, what="the list of lost offsets", path=path, advice=advice)
+    )
+
+
 def _shortened(line: str, end: int) -> str:
     """Return what a line says of offsets below `end`; nothing, if it says nothing of them."""
     match = _LOST.match(line)
@@ -74,16 +80,12 @@ def _shortened(line: str, end: int) -> str:
 
 
 def read_losses(files: Files, directory: str, *, advice: str) -> list[tuple[int, int]]:
-    """Return what was given up: first offsets, and those behind the last ones. Raises `CorruptionError` with advice."""
+    """Return what was given up: first offsets, and those after the last ones. Raises `CorruptionError` with advice."""
     path = f"{directory}/{names.LOSSES}"
-    try:
-        data = files.read_file(path)
-    except FileNotFoundError:
-        return []
     losses = []
-    for line in decode_framed(data, _FIRST_LINE, what="the list of lost offsets", path=path, advice=advice):
+    for line in _read_lines(files, path, advice=advice):
         match = _LOST.match(line)
         if match is None:
-            raise CorruptionError(f"{line!r} tells no lost offsets", path=path, advice=advice)
+            raise CorruptionError(f"{line!r} names no lost offsets", path=path, advice=advice)
         losses.append((int(match[1]), int(match[2])))
     return losses

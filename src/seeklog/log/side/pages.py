@@ -1,7 +1,7 @@
 """Checksums of a segment's log, page by page: the proof of what no batch's own CRC covers, wherever a reader begins.
 
-Kafka's CRC leaves out where a batch says that it stands. In a segment without gaps its neighbours tell; where gaps are
-lawful nothing does but the bytes as they were when the segment was sealed. So the seal of such a segment ends with a
+Kafka's CRC leaves out where a batch says that it stands. In a segment without gaps its neighbours prove it; where gaps
+are lawful nothing does but the bytes as they were when it was sealed. So the seal of such a segment ends with a
 table: the CRC-32C of each page of the `.log` file, a uint32, big-endian; the last page may be short. The head of the
 seal has the size of a page, and the CRC-32C of the table.
 """
@@ -18,7 +18,7 @@ from seeklog.record.crc import crc32c
 # A point read takes one or two pages. The table is a four-thousandth of the log: 256 KiB for a segment of 1 GiB.
 PAGE_SIZE: Final = 16 << 10
 # What a seal may say; a reader takes whole pages, and should not take much more than it wants.
-PAGE_SIZE_MOST: Final = 1 << 20
+MAX_PAGE_SIZE: Final = 1 << 20
 SUM_SIZE: Final = 4
 _SUM: Final = struct.Struct(">I")
 

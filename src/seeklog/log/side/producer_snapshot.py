@@ -16,19 +16,18 @@
         transaction_start  int64   first offset of the transaction that is open; -1: none
 
 A snapshot spares reading the log below its offset, and says nothing that the log does not, unless retention took it:
-one that fails its CRC is ignored, and an older one, or the log itself, tells the same.
+one that fails its CRC is ignored, and an older one, or the log itself, says the same.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import struct
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from seeklog import names
-from seeklog.files import Files, replace_file
+from seeklog.files import Files, read_if_there, remove_if_there, replace_file
 from seeklog.log.producers import ProducerEntry, WrittenBatch
 from seeklog.record.crc import crc32c
 
@@ -59,7 +58,7 @@ def encode_snapshot(entries: Sequence[ProducerEntry]) -> bytes:
 
 
 def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
-    """Return the producers that the bytes tell of, or None if they are no whole snapshot."""
+    """Return the producers in a snapshot, or None if the bytes are not a whole one."""
     if len(data) < _HEAD.size + _COUNT.size:
         return None
     version, crc = _HEAD.unpack_from(data)
@@ -80,7 +79,7 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry] | None:
 class Snapshots:
     """The snapshot files of one partition. The caller syncs the directory.
 
-    A thread that syncs may write one while another, which rolls, writes another; whoever drops any is alone.
+    A thread that syncs may write one while another, which rolls, writes another; a thread that drops any is alone.
     """
 
     def __init__(self, files: Files, directory: str, listing: Iterable[str]) -> None:
@@ -102,10 +101,7 @@ class Snapshots:
         One that is not whole does not count any more, and is removed with the next that goes.
         """
         for offset in reversed([offset for offset in self.offsets if above < offset <= at_most]):
-            try:
-                entries = decode_snapshot(self._files.read_file(self._path(offset)))
-            except FileNotFoundError:
-                entries = None
+            entries = decode_snapshot(read_if_there(self._files, self._path(offset)) or b"")
             if entries is not None:
                 return offset, entries
             logger.warning("%s: no whole snapshot of producers; the log is read instead", self._path(offset))
@@ -120,18 +116,17 @@ class Snapshots:
         self._unusable.discard(offset)
 
     def drop_beyond(self, end: int) -> bool:
-        """Remove what speaks of a log that went on beyond `end`; tell whether there was anything."""
+        """Remove what describes a log that went on beyond `end`; return whether there was anything."""
         return self._drop([offset for offset in self.offsets if offset > end])
 
     def keep(self, bases: Collection[int]) -> bool:
-        """Remove all but the snapshots at the segments' bases, and the newest; tell whether there was anything."""
+        """Remove all but the snapshots at the segments' bases, and the newest; return whether there was anything."""
         return self._drop([offset for offset in self.offsets[:-1] if offset not in bases])
 
     def _drop(self, offsets: Sequence[int]) -> bool:
         dropped = {*offsets, *self._unusable}
         for offset in dropped:
-            with contextlib.suppress(FileNotFoundError):
-                self._files.remove(self._path(offset))
+            remove_if_there(self._files, self._path(offset))
         self._offsets -= dropped
         self._unusable.clear()
         return bool(dropped)

@@ -21,9 +21,10 @@ from typing import Final, NamedTuple
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.files import Files, replace_file
+from seeklog.files import Files, read_if_there, replace_file
 from seeklog.log.directory import is_root
 from seeklog.log.side.checkpoint import Checkpoint
+from seeklog.log.side.epochs import decode_rows, encode_rows
 from seeklog.names import TopicPartition
 
 Offsets = dict[TopicPartition, int]
@@ -42,23 +43,18 @@ class RootLine(NamedTuple):
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
     """Return the bytes of a checkpoint file."""
-    lines = [f"{topic} {partition} {offset}\n" for (topic, partition), offset in sorted(offsets.items())]
-    return f"0\n{len(lines)}\n{''.join(lines)}".encode("ascii")
+    return encode_rows((topic, partition, offset) for (topic, partition), offset in sorted(offsets.items()))
 
 
 def decode_offsets(data: bytes) -> Offsets | None:
     """Return the offsets, or None if the bytes are no such file."""
     try:
-        version, count, *lines = data.decode("ascii").splitlines()
-        rows = [line.split() for line in lines]
+        rows = decode_rows(data)
         offsets = {TopicPartition(topic, int(number)): int(offset) for topic, number, offset in rows}
-        if int(version) != 0 or int(count) != len(rows):
-            return None
-        if not all(0 <= at.partition <= INT32_MAX and abs(offset) <= INT64_MAX for at, offset in offsets.items()):
-            return None
     except ValueError:
         return None
-    return offsets
+    are_sound = all(0 <= at.partition <= INT32_MAX and abs(offset) <= INT64_MAX for at, offset in offsets.items())
+    return offsets if are_sound else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ class RootOffsets:
         )
 
     def update(self, known: Mapping[TopicPartition, RootLine], there: Collection[TopicPartition]) -> bool:
-        """Take in what is known of partitions, and keep only those there; tell whether that changed anything."""
+        """Take in what is known of partitions, and keep only those there; return whether that changed anything."""
         before = [dict(table) for table in self._tables]
         for place, table in enumerate(self._tables):
             gone = set()
@@ -151,7 +147,7 @@ class RootWatch:
 
 
 def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], Checkpoint | None]:
-    """Return what tells what the root says of a partition that is opened by itself; nothing where it lies alone."""
+    """Return a function for what the root says of a partition that is opened by itself: nothing where it lies alone."""
     partition = names.parse_partition_name(os.path.basename(directory))
     root = os.path.dirname(directory)
     if partition is None or not is_root(files, root):
@@ -161,11 +157,4 @@ def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], 
 
 
 def _read_all(files: Files, root: str) -> tuple[bytes, ...]:
-    return tuple(_read(files, root, name) for name in _NAMES)
-
-
-def _read(files: Files, root: str, name: str) -> bytes:
-    try:
-        return files.read_file(f"{root}/{name}")
-    except FileNotFoundError:
-        return b""
+    return tuple(read_if_there(files, f"{root}/{name}") or b"" for name in _NAMES)

@@ -16,22 +16,23 @@ the CRC of all before it at byte 84. Version 3 is that of a segment with gaps; i
     84  page_size      int32                   92  crc               uint32  of the 92 bytes before it
     88  table_crc      uint32  of the table
 
-and then comes the table, the checksums of the log's pages (`pages`). Whoever opens a log reads no more than heads.
+and then comes the table, the checksums of the log's pages (`pages`). An open reads no more than heads.
 
 The seal proves the other files: an index whose CRC is not the one in the seal is rebuilt, a log that is
 shorter than its seal lost records. `contiguous` says that no offset is missing between its batches, so
 that a reader may take a gap for damage. A seal whose head fails its own CRC counts as missing; a table that fails
-is made anew from the log, as an index is.
+is rebuilt from the log, as an index is.
 """
 
 from __future__ import annotations
 
 import struct
 from dataclasses import astuple, dataclass
+from typing import NamedTuple
 
 from seeklog import names
 from seeklog.files import Files, Handle, ReadOnlyFiles, replace_file
-from seeklog.log.side.pages import PAGE_SIZE_MOST, Pages
+from seeklog.log.side.pages import MAX_PAGE_SIZE, Pages
 from seeklog.record.crc import crc32c
 
 MAGIC = b"SLSL"
@@ -47,6 +48,15 @@ SIZE = _BODY.size + _CRC.size
 COMPACTED_SIZE = SIZE + _CLEAN.size
 HEAD_SIZE = COMPACTED_SIZE + _PAGES.size
 _SIZES = {VERSION: SIZE, COMPACTED_VERSION: COMPACTED_SIZE, PAGED_VERSION: HEAD_SIZE}
+
+
+class Content(NamedTuple):
+    """What identifies a sealed segment on disk."""
+
+    base_offset: int
+    next_offset: int
+    size: int
+    log_crc: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +77,15 @@ class Seal:
     clean_offset: int = 0
     """Compaction has seen every record of the segment below this offset; 0: none."""
     pages: Pages | None = None
-    """What proves the table of page checksums behind the head; None: there is none."""
+    """What proves the table of page checksums after the head; None: there is none."""
+
+    @property
+    def content(self) -> Content:
+        return Content(self.base_offset, self.next_offset, self.size, self.log_crc)
 
 
 def encode_seal(seal: Seal, table: bytes = b"") -> bytes:
-    """Return the bytes of a seal file: the head, and the table of page checksums behind it."""
+    """Return the bytes of a seal file: the head, and the table of page checksums after it."""
     return encode_head(seal) + (table if seal.pages is not None else b"")
 
 
@@ -88,7 +102,7 @@ def encode_head(seal: Seal) -> bytes:
 
 
 def decode_seal(data: bytes) -> Seal | None:
-    """Return the seal that the bytes hold, or None if they are no whole seal. A table is not looked at."""
+    """Return the seal that the bytes hold, or None if they are not a whole seal. A table is not looked at."""
     if len(data) < SIZE:
         return None
     magic, version, flags, *fields = _BODY.unpack_from(data)
@@ -100,7 +114,7 @@ def decode_seal(data: bytes) -> Seal | None:
     pages = None
     if version == PAGED_VERSION:
         pages = Pages(*_PAGES.unpack_from(data, _BODY.size + _CLEAN.size))
-        if not 0 < pages.page_size <= PAGE_SIZE_MOST:
+        if not 0 < pages.page_size <= MAX_PAGE_SIZE:
             return None
     fields = [*fields, bool(flags & CONTIGUOUS), clean_offset, pages]
     return Seal(*fields)

@@ -1,6 +1,6 @@
 """How the transactions of a partition ended, and what compaction may therefore drop. Kafka's rules.
 
-A coordinator ends a producer's transaction with a marker: a control batch, behind the records, that says commit or
+A coordinator ends a producer's transaction with a marker: a control batch, after the records, that says commit or
 abort. Then
 
     records of an aborted transaction   go, and no key is known by them
@@ -8,14 +8,14 @@ abort. Then
                                         horizon, which it gets when that is first seen, has passed
     a transaction that has not ended    bounds compaction: nothing from its first offset on is touched
 
-An abort marker whose transaction had a batch below it has an entry in the `.txnindex` of its segment, by which a broker
-tells consumers whom to skip; 34 bytes each, big-endian, in the order of the markers:
+An abort marker whose transaction had a batch below it has an entry in the `.txnindex` of its segment, from which a
+consumer learns what to skip; 34 bytes each, big-endian, in the order of the markers:
 
     version             int16   0
     producer_id         int64
     first_offset        int64   of the transaction
     last_offset         int64   of the marker
-    last_stable_offset  int64   where the oldest transaction began that was open then, or the offset behind the marker
+    last_stable_offset  int64   where the oldest transaction began that was open then, or the offset after the marker
 
 That file has no checksum, and one that is missing looks like one that was never needed. The markers say the same, under
 a CRC, and are there for as long as it matters: so they are what is read here, and the index is only written, and cut
@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.files import replace_file
+from seeklog.files import read_if_there, replace_file
 from seeklog.log.segment import Shared
 from seeklog.record.control import ABORT, COMMIT
 from seeklog.record.layout import CONTROL
@@ -58,13 +58,12 @@ def encode_aborted(entries: Iterable[AbortedTransaction]) -> bytes:
 def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
     """Take the entries out of a segment's `.txnindex` whose markers were cut. The caller syncs the directory.
 
-    Who is told by them whom to skip would skip what is appended, and committed, in the place of what was cut.
+    A consumer that goes by them would skip what is appended, and committed, in the place of what was cut.
     """
     name = names.segment_name(base_offset, names.TRANSACTION_INDEX)
     path = f"{shared.directory}/{name}"
-    try:
-        data = shared.files.read_file(path)
-    except FileNotFoundError:
+    data = read_if_there(shared.files, path)
+    if data is None:
         return
     whole = data[: len(data) - len(data) % ENTRY.size]
     entries = [AbortedTransaction(*fields) for _, *fields in ENTRY.iter_unpack(whole)]

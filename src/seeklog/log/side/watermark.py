@@ -2,7 +2,7 @@
 
 `seeklog-watermark` is 16 bytes, big-endian, written in place with one write:
 
-    0  crc              uint32   CRC-32C of the 12 bytes behind it
+    0  crc              uint32   CRC-32C of the 12 bytes after it
     4  mode             int32    0: the watermark follows the write; read to the last whole batch
                                  1: `high_watermark` is the first offset that must not be read
     8  high_watermark   int64
@@ -14,13 +14,16 @@ torn value looks again, then falls back to the checkpoint, and says so.
 
 from __future__ import annotations
 
+import logging
 import struct
 from collections.abc import Callable
 from typing import Final
 
 from seeklog import names
-from seeklog.files import Files, Handle
+from seeklog.files import Files, Handle, read_if_there
 from seeklog.record.crc import crc32c
+
+logger = logging.getLogger("seeklog")
 
 _BODY = struct.Struct(">iq")
 _CRC = struct.Struct(">I")
@@ -48,37 +51,44 @@ def decode_watermark(data: bytes) -> tuple[int, int] | None:
 class Publisher:
     """The writer's side."""
 
-    def __init__(self, files: Files, directory: str) -> None:
+    def __init__(self, files: Files, directory: str, *, follows_write: bool) -> None:
         self._files = files
         self._path = f"{directory}/{names.WATERMARK}"
+        self._mode = FOLLOWS_WRITE if follows_write else EXPLICIT
         self._handle: Handle | None = None
 
-    def publish(self, mode: int, high_watermark: int, *, durable: bool = False) -> None:
-        """Tell other processes how far they may read."""
+    def publish(self, high_watermark: int, *, durable: bool = False) -> None:
+        """Let other processes know how far they may read."""
         handle = self._handle or Handle(self._files, self._path, write=True, create=True)
-        self._files.write(handle.number, encode_watermark(mode, high_watermark), 0)
+        self._files.write(handle.number, encode_watermark(self._mode, high_watermark), 0)
         if durable:
             self._files.sync(handle.number)
         # One that follows the write is published once; the others with every sync, so their file stays open.
-        self._handle = handle if mode == EXPLICIT else None
+        self._handle = handle if self._mode == EXPLICIT else None
+
+    def try_publish(self, high_watermark: int) -> None:
+        """Publish; where that fails, readers in other processes see less."""
+        try:
+            self.publish(high_watermark)
+        except OSError as error:
+            logger.warning("%s: the watermark was not published: %s", self._path, error)
 
     def close(self) -> None:
         self._handle = None
 
 
-def read_watermark(files: Files, directory: str, *, tell: Callable[[str], None]) -> tuple[int, int] | None:
+def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None]) -> tuple[int, int] | None:
     """Return what the writer published as (mode, high watermark), or None if nothing whole is there.
 
-    `tell` is called where something is there and damaged: readers then see less than was published.
+    `warn` is called where something is there and damaged: readers then see less than was published.
     """
     path = f"{directory}/{names.WATERMARK}"
     for _ in range(_ATTEMPTS):
-        try:
-            data = files.read_file(path)
-        except FileNotFoundError:
+        data = read_if_there(files, path)
+        if data is None:
             return None
         found = decode_watermark(data)
         if found is not None:
             return found
-    tell(f"{path} fails its CRC: the high watermark of the checkpoint counts until a writer publishes it anew")
+    warn(f"{path} fails its CRC: the high watermark of the checkpoint counts until a writer publishes one again")
     return None

@@ -1,10 +1,10 @@
 """Jobs over the files of a whole store, or of a broker's data directory.
 
-`verify` checks them, `reindex` makes their indexes anew, `compact` keeps the latest record of each key, `stats` counts,
+`verify` checks them, `reindex` rebuilds their indexes, `compact` keeps the latest record of each key, `stats` counts,
 `archive` copies sealed segments as they are, `to_lake` copies them to Parquet and `read_lake` reads those and the log
-as one; `load_into` brings other data into a topic. But for that one they carry the bytes of segments into tasks; no
-record goes through the JVM. All work in a
-classic session and in Spark Connect, where the files must lie on a file system that driver and executors share.
+as one; `load_into` brings other data into a topic. All but the last carry the bytes of segments into tasks; no record
+goes through the JVM. All work in a classic session and in Spark Connect, where the files must lie on a file system that
+driver and executors share.
 """
 
 from __future__ import annotations

@@ -6,11 +6,12 @@ all of it has arrived. What `Store.archive` promises holds here, too.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.sql import SparkSession
 
 from seeklog.archive.archiving import archive as archive_to
 from seeklog.archive.copying import copy_segment
@@ -18,19 +19,13 @@ from seeklog.archive.manifest import SegmentEntry
 from seeklog.archive.planning import Copy, Plan, Rules, Verify
 from seeklog.archive.reading import Origin
 from seeklog.archive.source import SourceChanged
-from seeklog.errors import SeeklogError
-from seeklog.files import translate
+from seeklog.files import translated
 from seeklog.files.depot import open_depot
 from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import pack, run_tasks
 from seeklog.spark.option_map import readable_path
 from seeklog.store import archive_source, open_store, origin_of
 from seeklog.topics.description import Archived
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-logger = logging.getLogger("seeklog")
 
 
 class _Target(NamedTuple):
@@ -61,39 +56,36 @@ def archive(
     depot = open_depot(to.location, storage_options=to.storage_options)
     source = readable_path("path", os.fsdecode(path))
     with open_store(source, read_only=True, background=False) as store:
-        copy_all = partial(_copied, spark, origin_of(store), to, is_shown=progress)
+        copy_all = partial(_copied, spark, origin_of(store), to, source, is_shown=progress)
         return archive_to(archive_source(store, topics), depot, to.rules, copy_all)
 
 
-def _copied(spark: SparkSession, source: Origin, to: _Target, plan: Plan, *, is_shown: bool) -> list[SegmentEntry]:
+def _copied(
+    spark: SparkSession, source: Origin, to: _Target, path: str, plan: Plan, *, is_shown: bool
+) -> list[SegmentEntry]:
     """Copy what a plan says, and return the entries in its order."""
     packs = pack(list(enumerate(plan.copies)), _size)
-    shown = Progress(
-        "archive",
-        counts=[len(each) for each in packs],
-        sizes=[sum(map(_size, each)) for each in packs],
-        is_shown=is_shown,
-    )
+    shown = Progress.of("archive", packs, _size, is_shown=is_shown)
     results = dict(run_tasks(spark, packs, partial(_copy, source, to), progress=shown))
-    failures = [result for result in results.values() if isinstance(result, Exception)]
-    if failures:
-        # A source that has only changed is looked at again: first what is wrong.
-        raise min(failures, key=lambda failure: isinstance(failure, SourceChanged))
+    entries = []
+    for _, result in sorted(results.items()):
+        if isinstance(result, SourceChanged):
+            raise result
+        entries.append(result)
     size = sum(copy.size for copy in plan.copies)
-    shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s")
-    return [entry for _, entry in sorted(results.items()) if isinstance(entry, SegmentEntry)]
+    shown.finish(f"{len(results):,} segments, {readable(size)} in {shown.seconds:.1f} s", path=path)
+    return entries
 
 
-def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, SegmentEntry | Exception]:
-    """What a task does. Errors of ours come back as they are: Spark would try again and wrap them in its own."""
+def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, SegmentEntry | SourceChanged]:
+    """What a task does. A source that has changed is returned: the driver plans again."""
     number, copy = item
-    try:
-        depot = open_depot(to.location, storage_options=to.storage_options)
-        return number, copy_segment(copy, source.files(), depot, to.rules)
-    except (SeeklogError, SourceChanged) as error:
-        return number, error
-    except OSError as error:
-        return number, translate(error, f"{copy.partition} cannot be archived to {to.location}")
+    with translated(f"{copy.partition} cannot be archived to {to.location}"):
+        try:
+            depot = open_depot(to.location, storage_options=to.storage_options)
+            return number, copy_segment(copy, source.files(), depot, to.rules)
+        except SourceChanged as error:
+            return number, error
 
 
 def _size(item: tuple[int, Copy]) -> int:

@@ -1,14 +1,17 @@
-"""`import`, which is called `load_into` because Python keeps that word: anything that Spark reads, into a topic.
+"""`load_into`, the import of the command line: anything that Spark reads, into a topic.
 
-Rows become records by an expression for each part of a record. What is not asked for goes into the value, as JSON. The
-writing is the data source's: tasks stage finished batches, and all of them are appended as one transaction.
+Rows become records by an expression for each part of a record. Columns that no part takes go into the value, as JSON.
+The data source writes: tasks stage finished batches, and all of them are appended as one transaction.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, NamedTuple
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, functions
 
 from seeklog import names
 from seeklog.errors import TopicNotFound, UsageError
@@ -20,16 +23,9 @@ from seeklog.spark.write.options import parse_write_options
 from seeklog.spark.write.sink import app_name
 from seeklog.store import open_store
 
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.types import DataType
-
-# Spark's names of what is written as it is.
-_BYTES: Final = ("binary", "string")
-
 
 class Imported(NamedTuple):
-    """What has come of an import."""
+    """The outcome of an import."""
 
     topic: str
     records: int
@@ -63,21 +59,22 @@ def load_into(
     `value` it is the JSON of all columns that nothing else takes. `headers` are columns that become headers of their
     own names. Rows keep their order within a task of Spark's; a key keeps its partition as with every producer.
 
-    With `create_partitions` a topic that is not there is made, with so many and `config`. With an `import_id` the same
-    import, however often it is tried, is appended once. Types that do not fit raise `UsageError`.
+    With `create_partitions` a missing topic is created, with that many partitions and `config`. With an `import_id` the
+    same import, however often it is tried, is appended once. Types that do not fit raise `UsageError`.
     """
     check_topic_name(topic)
     if import_id is not None and not import_id.strip():
         raise UsageError("import_id is blank; give a name that this import, and no other, has")
     frame = _frame(rows, source, location, options)
-    records = _records(frame, key=key, value=value, timestamp=timestamp, partition=partition, headers=headers)
+    expressions = {"key": key, "value": value, "timestamp": timestamp, "partition": partition}
+    records = _records(frame, expressions, headers)
     root = os.path.abspath(local_path("path", os.fsdecode(path)))
     written: dict[str, str] = {"path": root, "topic": topic}
     if compression is not None:
         written["compression"] = compression
     if import_id is not None:
         written |= {"txnAppId": f"import {import_id}", "txnVersion": "0"}
-    # What is wrong with them is told before a topic is made.
+    # What is wrong with them is raised before a topic is created.
     parsed = parse_write_options(written, streaming=False)
     _provide(root, topic, create_partitions, config)
     if import_id is not None and _is_there(root, app_name(parsed), topic):
@@ -86,8 +83,6 @@ def load_into(
 
 
 def _write(records: DataFrame, written: Mapping[str, str]) -> int:
-    from pyspark.sql import Observation, functions
-
     observation = Observation("import")
     observed = records.observe(observation, functions.count(functions.lit(1)).alias("records"))
     observed.write.format("seeklog").mode("append").options(**written).save()
@@ -100,8 +95,6 @@ def _frame(
     location: str | Sequence[str] | None,
     options: Mapping[str, str] | None,
 ) -> DataFrame:
-    from pyspark.sql import DataFrame
-
     if isinstance(rows, DataFrame):
         if source is not None or location is not None or options:
             raise UsageError("source, location and options are for a session; a DataFrame has its rows already")
@@ -109,42 +102,23 @@ def _frame(
     if source is None:
         raise UsageError('say what to read: a DataFrame, or a session with source="parquet" and location')
     reader = rows.read.format(source).options(**dict(options or {}))
-    if location is None:
-        return reader.load()
-    return reader.load(location if isinstance(location, str) else list(location))
+    return reader.load(location if location is None or isinstance(location, str) else list(location))
 
 
-def _records(
-    frame: DataFrame,
-    *,
-    key: str | None,
-    value: str | None,
-    timestamp: str | None,
-    partition: str | None,
-    headers: Sequence[str],
-) -> DataFrame:
-    from pyspark.sql import functions
-
+def _records(frame: DataFrame, expressions: Mapping[str, str | None], headers: Sequence[str]) -> DataFrame:
+    """Return the columns of records: expressions by their names, and columns that become headers."""
     if isinstance(headers, str):
         raise UsageError(f"headers is a list of columns: [{headers!r}]")
     for name in headers:
         if name not in frame.columns:
             raise UsageError(f"there is no column {name} for a header; there are {', '.join(frame.columns)}")
-    taken = {*headers, *(one for one in (key, timestamp, partition) if one in frame.columns)}
-    left = [name for name in frame.columns if name not in taken]
-    chosen: dict[str, Column] = {}
-    if key is not None:
-        chosen["key"] = _as_bytes(frame, "key", key)
-    if value is not None:
-        chosen["value"] = _as_bytes(frame, "value", value)
-    elif left:
-        chosen["value"] = functions.to_json(functions.struct(*(functions.col(_quoted(name)) for name in left)))
-    else:
-        raise UsageError("key, headers and the others take all columns, and none is left for the value: give value")
-    if timestamp is not None:
-        chosen["timestamp"] = _as_timestamp(frame, timestamp)
-    if partition is not None:
-        chosen["partition"] = _as_partition(frame, partition)
+    chosen = {name: _column(frame, name, each) for name, each in expressions.items() if each is not None}
+    if "value" not in chosen:
+        taken = {*headers, *expressions.values()}
+        left = [functions.col(_quoted(name)) for name in frame.columns if name not in taken]
+        if not left:
+            raise UsageError("key, headers and the others take all columns, and none is left for the value: give value")
+        chosen["value"] = functions.to_json(functions.struct(*left))
     if headers:
         pairs = [
             functions.struct(
@@ -157,52 +131,33 @@ def _records(
     return frame.select(*(column.alias(name) for name, column in chosen.items()))
 
 
-def _as_bytes(frame: DataFrame, word: str, expression: str) -> Column:
-    """Return text and bytes as they are, numbers and times as text, what has parts as JSON."""
-    from pyspark.sql import functions
-
-    kind = _kind_of(frame, word, expression).typeName()
-    column = functions.expr(expression)
-    if kind in _BYTES:
-        return column
-    return functions.to_json(column) if kind in ("struct", "map", "array") else column.cast("string")
-
-
-def _as_timestamp(frame: DataFrame, expression: str) -> Column:
-    """Return a timestamp; whole numbers are milliseconds, as Kafka has them."""
-    from pyspark.sql import functions
-
-    kind = _kind_of(frame, "timestamp", expression).simpleString()
-    if kind in ("bigint", "int"):
-        return functions.timestamp_millis(functions.expr(expression).cast("bigint"))
-    if kind in ("timestamp", "timestamp_ntz", "date"):
-        return functions.expr(expression).cast("timestamp")
-    raise UsageError(
-        f"timestamp is {expression}, which is {kind}; it can be a timestamp, a date, or milliseconds since 1970: "
-        f"to_timestamp({expression}), perhaps"
-    )
-
-
-def _as_partition(frame: DataFrame, expression: str) -> Column:
-    from pyspark.sql import functions
-
-    kind = _kind_of(frame, "partition", expression).simpleString()
-    if kind not in ("tinyint", "smallint", "int"):
-        raise UsageError(f"partition is {expression}, which is {kind}; it must be int: cast({expression} as int)")
-    return functions.expr(expression).cast("int")
-
-
-def _kind_of(frame: DataFrame, word: str, expression: str) -> DataType:
-    from pyspark.errors import PySparkException
-    from pyspark.sql import functions
-
+def _column(frame: DataFrame, name: str, expression: str) -> Column:
+    """Return an expression as the type that this part of a record has."""
     try:
-        return frame.select(functions.expr(expression)).schema.fields[0].dataType
+        column = functions.expr(expression)
+        kind = frame.select(column).schema.fields[0].dataType.simpleString()
     except PySparkException as error:
-        told = " ".join(str(error).splitlines()[0].split())
+        reason = " ".join(str(error).splitlines()[0].split())
         raise UsageError(
-            f"{word} is {expression!r}, no expression over the columns {', '.join(frame.columns)}: {told}"
+            f"{name} is {expression!r}, no expression over the columns {', '.join(frame.columns)}: {reason}"
         ) from error
+    if name == "partition":
+        if kind not in ("tinyint", "smallint", "int"):
+            raise UsageError(f"partition is {expression}, which is {kind}; it must be int: cast({expression} as int)")
+        return column.cast("int")
+    if name == "timestamp":
+        if kind in ("bigint", "int"):
+            # Milliseconds, as Kafka has them.
+            return functions.timestamp_millis(column.cast("bigint"))
+        if kind not in ("timestamp", "timestamp_ntz", "date"):
+            raise UsageError(
+                f"timestamp is {expression}, which is {kind}; it can be a timestamp, a date, or milliseconds since "
+                f"1970: to_timestamp({expression}), perhaps"
+            )
+        return column.cast("timestamp")
+    if kind in ("binary", "string"):
+        return column
+    return functions.to_json(column) if kind.startswith(("struct", "map", "array")) else column.cast("string")
 
 
 def _quoted(name: str) -> str:
@@ -210,14 +165,14 @@ def _quoted(name: str) -> str:
 
 
 def _provide(path: str, topic: str, create_partitions: int | None, config: Mapping[str, Any] | None) -> None:
-    """See that the topic is there."""
+    """Create the topic if it is missing and may be created."""
     if create_partitions is None:
         if config:
-            raise UsageError("config is for a topic that is made here: give create_partitions, too")
+            raise UsageError("config is for a topic that is created here: give create_partitions, too")
         with open_store(path, read_only=True, background=False) as store:
             if topic not in store.topics():
                 raise TopicNotFound(
-                    f"there is no topic {topic!r} in {path}; give create_partitions to make it, or store.create_topic"
+                    f"there is no topic {topic!r} in {path}; give create_partitions to create it, or store.create_topic"
                 )
         return
     with open_store(path, background=False) as store:
@@ -226,7 +181,7 @@ def _provide(path: str, topic: str, create_partitions: int | None, config: Mappi
 
 
 def _is_there(path: str, app: str, topic: str) -> bool:
-    """Tell whether this import was committed before, and to this very topic: one made anew since has lost it.
+    """Tell whether this import was committed before, and to this very topic: a topic recreated since has lost it.
 
     Opening the store finishes an import that a kill interrupted.
     """

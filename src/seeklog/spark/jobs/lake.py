@@ -5,43 +5,46 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.clock import SystemClock
-from seeklog.errors import DataLoss, UsageError
-from seeklog.files import OsFiles
-from seeklog.names import TopicPartition, check_topic_name
-from seeklog.spark.jobs.frame import frame_of
+from seeklog.config import INT64_MAX
+from seeklog.errors import ArchiveMismatch, DataLoss, SeeklogError, UsageError
+from seeklog.files import OsFiles, ReadOnlyFiles
+from seeklog.log import LogReader, take_snapshot
+from seeklog.names import TopicPartition
+from seeklog.spark.jobs.partitions import choose_topics
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import run_tasks
-from seeklog.spark.lake.directory import LakeDirectory
+from seeklog.spark.jobs.tasks import frame_of, run_tasks
+from seeklog.spark.lake.directory import LakeDirectory, writing_to
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
-from seeklog.spark.lake.parquet import Order, Written, refusal, write_piece
-from seeklog.spark.lake.planning import Share, plan_shares
+from seeklog.spark.lake.parquet import Order, write_piece
 from seeklog.spark.option_map import local_path
+from seeklog.spark.read.offsets import Bounds, Range, bounds_of
 from seeklog.spark.read.plan import Piece, plan_splits
+from seeklog.spark.read.schema import parse_schema
 from seeklog.store import Store, open_store, origin_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger("seeklog")
 
-COPIED: Final = {
-    "topic": "string",
-    "partition": "int",
-    "start": "bigint",
-    "next_offset": "bigint",
-    "records": "bigint",
-    "files": "int",
-    "bytes": "bigint",
-    "log_bytes": "bigint",
-    "lost_offsets": "bigint",
-}
+COPIED: Final = parse_schema(
+    "topic string, partition int, start bigint, next_offset bigint, records bigint, files int, bytes bigint, "
+    "log_bytes bigint, lost_offsets bigint"
+)
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
 # Of log, before it is decompressed: files of some 100 MB, and a task that does not last long.
 FILE_BYTES: Final = 128 << 20
+
+
+class Share(NamedTuple):
+    """What of one partition is copied by one job."""
+
+    range: Range
+    lost: int
+    """Offsets after what the lake has that were deleted before they could be copied."""
 
 
 def to_lake(
@@ -54,7 +57,7 @@ def to_lake(
     file_bytes: int = FILE_BYTES,
     progress: bool = True,
 ) -> DataFrame:
-    """Copy sealed segments that the lake has not yet to Parquet files; return a row for each partition.
+    """Copy sealed segments that the lake does not have yet to Parquet files; return a row for each partition.
 
     The work is done when this returns. Files are `topic=<topic>/date=<day in UTC>/part-….parquet` below `lake`, a
     directory that driver and executors share, and count from the moment that the manifest names them, which is one
@@ -70,71 +73,109 @@ def to_lake(
     if file_bytes < 1:
         raise UsageError(f"file_bytes is {file_bytes}; a file has at least 1")
     directory = LakeDirectory(lake, files=OsFiles())
-    root = local_path("path", os.fsdecode(path))
-    _check_apart(root, directory.path)
+    root = os.path.abspath(local_path("path", os.fsdecode(path)))
+    if os.path.commonpath([root, directory.path]) == root:
+        raise UsageError(
+            f"the lake {directory.path} lies in the store {root}; give it a directory of its own, beside the store"
+        )
     with open_store(root, read_only=True, background=False) as store:
-        chosen = chosen_topics(topics, store.topics())
+        chosen = choose_topics(topics, store.topics())
         # Before anything is made: what is wrong from the start leaves no trace.
         plan_shares(store, directory.read_manifest() or Manifest(), chosen)
         with directory.locked():
-            with _told(directory):
-                manifest = _settled(directory)
+            manifest = _settled(directory)
             shares = plan_shares(store, manifest, chosen)
             orders = _orders(store, directory, shares, compression=compression, file_bytes=file_bytes)
-            shown = Progress(
+            shown = Progress.of(
                 "to_lake",
-                counts=[sum(len(order.piece.pin.segments) for order in pack) for pack in orders],
-                sizes=[sum(order.log_bytes for order in pack) for pack in orders],
+                orders,
+                lambda order: order.log_bytes,
+                count_of=lambda order: len(order.piece.pin.segments),
                 is_shown=progress,
             )
-            written = run_tasks(spark, orders, write_piece, progress=shown)
-            with _told(directory):
-                files = _finished(directory, written)
+            try:
+                written = run_tasks(spark, orders, write_piece, progress=shown)
+            except SeeklogError:
+                # What the other tasks have written.
+                with contextlib.suppress(OSError):
+                    directory.sweep(manifest)
+                raise
+            files: dict[TopicPartition, list[LakeFile]] = {share.range.partition: [] for share in shares}
+            with writing_to(directory.path):
+                for piece, hidden in sorted(written, key=lambda each: each[0][:3]):
+                    files[piece.at] += directory.show(hidden)
                 if orders:
                     directory.commit(_grown(manifest, shares, files))
-    rows = [_row(share, files.get(share.at, []), orders) for share in shares]
-    summary = _summary(rows, shown.seconds)
-    logger.info("to_lake %s: %s", directory.path, summary)
-    shown.finish(summary)
+    log_bytes = dict.fromkeys(files, 0)
+    for order in (order for pack in orders for order in pack):
+        log_bytes[order.piece.at] += order.log_bytes
+    rows = [_row(share, files[share.range.partition], log_bytes[share.range.partition]) for share in shares]
+    shown.finish(_summary(rows, shown.seconds), path=directory.path)
     return frame_of(spark, COPIED, rows)
 
 
-def _check_apart(store: str, lake: str) -> None:
-    store = os.path.abspath(store)
-    if os.path.commonpath([store, lake]) == store:
-        raise UsageError(f"the lake {lake} lies in the store {store}; give it a directory of its own, beside the store")
+def plan_shares(store: Store, manifest: Manifest, topics: Sequence[str]) -> list[Share]:
+    """Return what is to be copied, a share for each partition, also where that is nothing.
+
+    A topic that is not the one the lake has, or whose log ends before what the lake has, raises `ArchiveMismatch`.
+    """
+    shares = []
+    bounds = bounds_of(store, topics)
+    check_against(manifest.partitions, bounds)
+    for at, here in bounds.items():
+        known = manifest.partitions.get(at)
+        end = _sealed_end(store.log(at.topic, at.partition), here)
+        begin = here.log_start_offset if known is None else known.next_offset
+        start = max(begin, here.log_start_offset)
+        # Nothing is lost as long as nothing after it is copied: the next job would count it again.
+        lost = start - begin if start < end else 0
+        shares.append(Share(Range(at, start, max(start, end), here.topic_id), lost))
+    return shares
 
 
-@contextlib.contextmanager
-def _told(directory: LakeDirectory) -> Iterator[None]:
-    """Tell what the operating system says in our own words."""
-    try:
-        yield
-    except OSError as error:
-        raise refusal(directory.path, error) from error
+def check_against(known: Mapping[TopicPartition, LakePartition], bounds: Mapping[TopicPartition, Bounds]) -> None:
+    """Raise `ArchiveMismatch` where a partition of the store cannot be the one that the lake was written from."""
+    for at in sorted(known.keys() & bounds.keys()):
+        copied, here = known[at], bounds[at]
+        if here.topic_id != copied.topic_id:
+            raise ArchiveMismatch(
+                f"topic {at.topic} was deleted and recreated: the lake has topic id {copied.topic_id}, the store "
+                f"{here.topic_id}; write it to another lake, or name it otherwise"
+            )
+        if here.high_watermark < copied.next_offset:
+            raise ArchiveMismatch(
+                f"{at} ends at offset {here.high_watermark}, and the lake has it up to {copied.next_offset}: the log "
+                "was cut, or it is another store; write it to another lake"
+            )
 
 
-def chosen_topics(topics: Iterable[str] | None, all_topics: Sequence[str]) -> list[str]:
-    """Return the topics that a job is asked for, each once; all of them if nobody has said which."""
-    if isinstance(topics, str):
-        raise UsageError(f"topics is a list of names: [{topics!r}]")
-    if topics is None:
-        return sorted(all_topics)
-    chosen = sorted(set(topics))
-    for topic in chosen:
-        check_topic_name(topic)
-    return chosen
+def _sealed_end(log: LogReader, bounds: Bounds) -> int:
+    """Return the offset after the last record that lies in a sealed segment: synced, and never to grow again."""
+    seen = take_snapshot(log)
+    # A broker leaves no seals; what it has rolled it has flushed, too.
+    is_brokers = seen.contiguous_from == INT64_MAX
+    end = bounds.log_start_offset
+    # An archive has sealed segments alone, and its last one is never written to.
+    is_archive = isinstance(seen.view.last.shared.files, ReadOnlyFiles)
+    for segment in seen.view.segments if is_archive else seen.view.segments[:-1]:
+        segment.fetch_seal()
+        is_durable = is_brokers or segment.seal is not None or segment.next_offset <= seen.recovery_point
+        if not is_durable or segment.next_offset > bounds.high_watermark:
+            break
+        end = max(end, segment.next_offset)
+    return end
 
 
 def _settled(directory: LakeDirectory) -> Manifest:
     """Return the manifest of a lake that is whole; what a kill has left is removed."""
-    manifest = directory.read_manifest()
-    if manifest is None:
-        # From now on a lake without a manifest is one that has lost it.
-        manifest = Manifest(written_at_ms=SystemClock().now_ms())
-        directory.commit(manifest)
-    directory.check_files(manifest.files())
-    removed = directory.sweep(manifest)
+    with writing_to(directory.path):
+        manifest = directory.read_manifest()
+        if manifest is None:
+            # From now on a lake without a manifest is one that has lost it.
+            manifest = Manifest(written_at_ms=SystemClock().now_ms())
+            directory.commit(manifest)
+        directory.check_files(manifest.files())
+        removed = directory.sweep(manifest)
     if removed:
         logger.warning("%s: removed %d files of a job that did not come to its end", directory.path, removed)
     return manifest
@@ -144,77 +185,54 @@ def _orders(
     store: Store, directory: LakeDirectory, shares: Sequence[Share], *, compression: str, file_bytes: int
 ) -> list[list[Order]]:
     try:
-        topic_ids = {share.at.topic: share.topic_id for share in shares}
-        splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes, topic_ids=topic_ids)
+        splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes)
     except DataLoss as error:
-        told = "segments were deleted while the job was planned; run to_lake again for what is left"
-        raise DataLoss(error.condition, told) from error
+        advice = "segments were deleted while the job was planned; run to_lake again for what is left"
+        raise DataLoss(error.condition, advice) from error
+
+    origin = origin_of(store)
 
     def order(piece: Piece) -> Order:
-        size = sum(segment.size for segment in piece.pin.segments)
         span = sum(segment.next_offset - segment.base_offset for segment in piece.pin.segments)
-        return Order(
-            origin=origin_of(store),
-            lake=directory.path,
-            piece=piece,
-            compression=compression,
-            log_bytes=size * (piece.stop - piece.start) // max(1, span),
-        )
+        log_bytes = piece.segment_bytes * (piece.stop - piece.start) // max(1, span)
+        return Order(origin, directory.path, piece, compression, log_bytes)
 
     return [[order(piece) for piece in split.pieces] for split in splits]
 
 
-def _finished(directory: LakeDirectory, written: Sequence[Written]) -> dict[TopicPartition, list[LakeFile]]:
-    """Make the files visible that all tasks have written, or raise the first error and leave none."""
-    failed = next((each.error for each in written if each.error is not None), None)
-    if failed is not None:
-        directory.discard(path for each in written for path, _ in each.files)
-        raise failed
-    files: dict[TopicPartition, list[LakeFile]] = {}
-    for each in sorted(written, key=lambda one: one.piece[:3]):
-        at = TopicPartition(each.piece.topic, each.piece.partition)
-        files.setdefault(at, []).extend(directory.show(each.files))
-    return files
-
-
 def _grown(manifest: Manifest, shares: Iterable[Share], files: Mapping[TopicPartition, Sequence[LakeFile]]) -> Manifest:
     partitions = dict(manifest.partitions)
-    for share in shares:
-        if share.start == share.next_offset:
-            continue
-        known = partitions.get(share.at)
-        added = files.get(share.at, ())
-        if known is None:
-            ranges = ((share.start, share.next_offset),)
-            partitions[share.at] = LakePartition(topic_id=share.topic_id, ranges=ranges, files=tuple(added))
-        else:
-            partitions[share.at] = known.with_copied(share.start, share.next_offset, added)
+    for (at, start, stop, topic_id), _ in shares:
+        if start < stop:
+            known = partitions.get(at) or LakePartition(topic_id=topic_id, ranges=(), files=())
+            partitions[at] = known.with_copied(start, stop, files[at])
     return Manifest(commit=manifest.commit + 1, written_at_ms=SystemClock().now_ms(), partitions=partitions)
 
 
-def _row(share: Share, files: Sequence[LakeFile], orders: Sequence[Sequence[Order]]) -> tuple[object, ...]:
-    mine = (order for pack in orders for order in pack if (order.piece.topic, order.piece.partition) == share.at)
+def _row(share: Share, files: Sequence[LakeFile], log_bytes: int) -> dict[str, Any]:
+    at, start, stop, _ = share.range
     if share.lost:
-        logger.warning("%s: %d offsets were deleted before they were copied to the lake", share.at, share.lost)
-    return (
-        share.at.topic,
-        share.at.partition,
-        share.start,
-        share.next_offset,
-        sum(file.rows for file in files),
-        len(files),
-        sum(file.size for file in files),
-        sum(order.log_bytes for order in mine),
-        share.lost,
-    )
+        logger.warning("%s: %d offsets were deleted before they were copied to the lake", at, share.lost)
+    return {
+        "topic": at.topic,
+        "partition": at.partition,
+        "start": start,
+        "next_offset": stop,
+        "records": sum(file.rows for file in files),
+        "files": len(files),
+        "bytes": sum(file.size for file in files),
+        "log_bytes": log_bytes,
+        "lost_offsets": share.lost,
+    }
 
 
-def _summary(rows: Sequence[Sequence[object]], seconds: float) -> str:
-    records, files, size, log_bytes, lost = (sum(int(str(row[place])) for row in rows) for place in range(4, 9))
+def _summary(rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
+    names = ("records", "files", "bytes", "log_bytes", "lost_offsets")
+    records, files, size, log_bytes, lost = (sum(row[name] for row in rows) for name in names)
     if not records:
         return "nothing to do: all sealed segments are there"
-    told = f", {lost:,} offsets LOST before" if lost else ""
+    missing = f", {lost:,} offsets LOST before" if lost else ""
     return (
         f"{records:,} records of {readable(log_bytes)} in {files:,} files of {readable(size)} in {seconds:.1f} s "
-        f"({log_bytes / seconds / 1e6:,.0f} MB/s){told}"
+        f"({log_bytes / seconds / 1e6:,.0f} MB/s){missing}"
     )

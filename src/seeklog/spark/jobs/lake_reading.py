@@ -10,24 +10,24 @@ import json
 import logging
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from datetime import datetime
+
+from pyspark.sql import DataFrame, SparkSession, functions
+from pyspark.sql.types import DateType, StructField, StructType
 
 from seeklog.errors import DataLoss, TopicNotFound, UsageError
 from seeklog.files import OsFiles
 from seeklog.names import TopicPartition
-from seeklog.spark.jobs.lake import chosen_topics
+from seeklog.spark.jobs.lake import check_against
+from seeklog.spark.jobs.partitions import choose_topics
 from seeklog.spark.lake.directory import LakeDirectory
 from seeklog.spark.lake.manifest import LakeFile, LakePartition, Manifest
-from seeklog.spark.lake.planning import check_against
-from seeklog.spark.option_map import local_path
-from seeklog.spark.read.offsets import Bounds, encode_offsets, find_bounds
-from seeklog.spark.read.options import COLUMNS, Choice
+from seeklog.spark.option_map import local_path, milliseconds_of
+from seeklog.spark.read.offsets import Bounds, bounds_of
+from seeklog.spark.read.options import parse_columns
+from seeklog.spark.read.position import encode_offsets
+from seeklog.spark.read.schema import RECORD_SCHEMA, pick
 from seeklog.store import open_store
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 logger = logging.getLogger("seeklog")
 
@@ -44,30 +44,33 @@ def read_lake(
     until: datetime | None = None,
     fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """Return what a lake has and what the store has behind it, every record once, as one DataFrame.
+    """Return what a lake has and what the store has after it, every record once, as one DataFrame.
 
     It has the columns of `format("seeklog")`, and holds what there is at the moment of this call, whatever is appended,
     copied or deleted by retention in the lake's part afterwards. `since` and `until` (exclusive) leave out files by the
     times in the manifest, and records by their timestamps. Filters on a column reach Spark's Parquet reader as usual.
     With a `path` of None it is the lake alone.
 
-    Raises `DataLoss` if offsets lie between the lake and the log, or in a gap of the lake, that nobody has any more;
-    without `fail_on_data_loss` that is a warning with a count.
+    Raises `DataLoss` if offsets between the lake and the log, or in a gap of the lake, are gone for good.
+    Without `fail_on_data_loss` that is a warning with a count.
     """
     directory = LakeDirectory(lake, files=OsFiles())
     # The manifest before the store: what a job moves meanwhile is then in the log's part, and not in between.
     manifest = directory.read_manifest() or Manifest()
-    names = _columns(columns, include_headers=include_headers)
+    asked = {"includeHeaders": str(include_headers)}
+    if columns is not None:
+        asked = {"columns": ",".join([columns] if isinstance(columns, str) else columns)}
+    names = parse_columns(asked)
     for moment in (since, until):
         if moment is not None and moment.tzinfo is None:
             raise UsageError(f"{moment} has no time zone: give it as datetime(…, tzinfo=UTC)")
     path = None if path is None else os.path.abspath(local_path("path", os.fsdecode(path)))
     bounds = _live_bounds(path, manifest, topics)
-    chosen = chosen_topics(topics, sorted({*manifest.topics, *(at.topic for at in bounds)}))
-    known = manifest.of_topics(chosen)
+    chosen = choose_topics(topics, sorted({*manifest.topics, *(at.topic for at in bounds)}))
+    known = {at: copied for at, copied in manifest.partitions.items() if at.topic in chosen}
     check_against(known, bounds)
     _check_loss(known, bounds, fail=fail_on_data_loss)
-    files = [file for one in known.values() for file in one.files if _is_within(file, since, until)]
+    files = [file for copied in known.values() for file in copied.files if _is_within(file, since, until)]
     directory.check_files(files)
     needed = names if since is until is None or "timestamp" in names else (*names, "timestamp")
     parts = [_parquet(spark, directory.path, files).select(*needed)] if files else []
@@ -77,71 +80,50 @@ def read_lake(
     return _within(frame, since, until).select(*names)
 
 
-def _columns(columns: Sequence[str] | None, *, include_headers: bool) -> tuple[str, ...]:
-    if columns is None:
-        return COLUMNS if include_headers else COLUMNS[:-1]
-    if isinstance(columns, str) or not columns:
-        raise UsageError(f"columns is a list of names out of {', '.join(COLUMNS)}")
-    for name in columns:
-        if name not in COLUMNS:
-            raise UsageError(f"no column {name!r}; there are {', '.join(COLUMNS)}")
-    if len(set(columns)) != len(columns):
-        raise UsageError("name each column once")
-    return tuple(columns)
-
-
 def _live_bounds(path: str | None, manifest: Manifest, topics: Iterable[str] | None) -> dict[TopicPartition, Bounds]:
     """Return what can be read of the store, of the topics that are asked for."""
     if path is None:
-        for topic in chosen_topics(topics, ()):
+        for topic in choose_topics(topics, ()):
             if topic not in manifest.topics:
                 raise TopicNotFound(f"the lake has no topic {topic!r}; it has {', '.join(manifest.topics) or 'none'}")
         return {}
     with open_store(path, read_only=True, background=False) as store:
-        chosen = chosen_topics(topics, sorted({*store.topics(), *manifest.topics}))
+        chosen = choose_topics(topics, sorted({*store.topics(), *manifest.topics}))
         for topic in chosen:
             if topic in manifest.topics and topic not in store.topics():
                 raise TopicNotFound(
                     f"topic {topic!r} is in the lake and not in the store at {path}; read it with path=None, "
                     "which is the lake alone"
                 )
-        return find_bounds(store, Choice(topics=tuple(chosen))) if chosen else {}
+        return bounds_of(store, chosen)
 
 
 def _check_loss(
     known: Mapping[TopicPartition, LakePartition], bounds: Mapping[TopicPartition, Bounds], *, fail: bool
 ) -> None:
-    for at, one in known.items():
-        here = bounds.get(at)
-        gaps = one.gaps
-        if here is not None and here.log_start_offset > one.next_offset:
-            gaps = [*gaps, (one.next_offset, here.log_start_offset)]
+    for at, copied in known.items():
+        here, gaps = bounds.get(at), copied.gaps
+        if here is not None and here.log_start_offset > copied.next_offset:
+            gaps = [*gaps, (copied.next_offset, here.log_start_offset)]
         if not gaps:
             continue
-        count = sum(behind - first for first, behind in gaps)
-        told = (
+        count = sum(end - start for start, end in gaps)
+        fact = (
             f"{at}: {count} offsets, {gaps[0][0]} to {gaps[0][1] - 1}{' and others' if len(gaps) > 1 else ''}, were "
             "deleted from the log before they were copied to the lake"
         )
         if fail:
-            raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", f"{told}; give fail_on_data_loss=False to read the others")
-        logger.warning("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s, and are left out", told)
+            raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", f"{fact}; give fail_on_data_loss=False to read the others")
+        logger.warning("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s, and are left out", fact)
 
 
 def _is_within(file: LakeFile, since: datetime | None, until: datetime | None) -> bool:
-    return (since is None or file.max_timestamp_ms >= _floor_ms(since)) and (
-        until is None or file.min_timestamp_ms <= _floor_ms(until)
+    return (since is None or file.max_timestamp_ms >= milliseconds_of(since)) and (
+        until is None or file.min_timestamp_ms <= milliseconds_of(until)
     )
 
 
-def _floor_ms(moment: datetime) -> int:
-    span = moment - datetime(1970, 1, 1, tzinfo=UTC)
-    return (span.days * 86_400_000) + span.seconds * 1000 + span.microseconds // 1000
-
-
 def _within(frame: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:
-    from pyspark.sql import functions
-
     if since is not None:
         frame = frame.where(functions.col("timestamp") >= functions.lit(since))
     if until is not None:
@@ -149,19 +131,12 @@ def _within(frame: DataFrame, since: datetime | None, until: datetime | None) ->
     return frame
 
 
-def _lake_types() -> StructType:
-    from pyspark.sql.types import DateType, StructField, StructType
-
-    from seeklog.spark.read.schema import RECORD_SCHEMA
-
-    return StructType([*RECORD_SCHEMA.fields, StructField("date", DateType())])
-
-
 def _parquet(spark: SparkSession, lake: str, files: Iterable[LakeFile]) -> DataFrame:
     """Return just these files. The schema is given, so that none is opened to find it."""
+    schema = StructType([*RECORD_SCHEMA.fields, StructField("date", DateType())])
     root = f"file://{lake}"
     # Times before 1582 and 1900 are what they are: no calendar of an older Spark was in use when they were written.
-    reader = spark.read.schema(_lake_types()).option("basePath", root).option("datetimeRebaseMode", "CORRECTED")
+    reader = spark.read.schema(schema).option("basePath", root).option("datetimeRebaseMode", "CORRECTED")
     return reader.option("__globPaths__", "false").parquet(*(f"{root}/{file.path}" for file in files))
 
 
@@ -174,26 +149,21 @@ def _tail(
     *,
     fail: bool,
 ) -> DataFrame:
-    """Return what the store has behind the lake, up to what could be read when its bounds were taken."""
-    from seeklog.spark.read.schema import RECORD_SCHEMA, pick
-
-    starts = {
-        at: max(here.log_start_offset, known[at].next_offset if at in known else 0) for at, here in bounds.items()
+    """Return what the store has after the lake, up to what could be read when its bounds were taken."""
+    ranges = {
+        at: (max(here.log_start_offset, known[at].next_offset if at in known else 0), here.high_watermark)
+        for at, here in bounds.items()
     }
-    ahead = {at: start for at, start in starts.items() if start < bounds[at].high_watermark}
-    if path is None or not ahead:
+    starts = encode_offsets({at: start for at, (start, end) in ranges.items() if start < end})
+    ends = encode_offsets({at: end for at, (start, end) in ranges.items() if start < end})
+    if path is None or not starts:
         return spark.createDataFrame([], pick(RECORD_SCHEMA, columns))
-    ends = {at: bounds[at].high_watermark for at in ahead}
-    assigned: dict[str, list[int]] = {}
-    for at in ahead:
-        assigned.setdefault(at.topic, []).append(at.partition)
-    return (
-        spark.read.format("seeklog")
-        .option("path", path)
-        .option("assign", json.dumps(assigned))
-        .option("startingOffsets", json.dumps(encode_offsets(ahead)))
-        .option("endingOffsets", json.dumps(encode_offsets(ends)))
-        .option("columns", ",".join(columns))
-        .option("failOnDataLoss", str(fail).lower())
-        .load()
-    )
+    options = {
+        "path": path,
+        "assign": json.dumps({topic: list(map(int, inner)) for topic, inner in starts.items()}),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "columns": ",".join(columns),
+        "failOnDataLoss": str(fail),
+    }
+    return spark.read.format("seeklog").options(**options).load()

@@ -1,6 +1,6 @@
-"""Work done by Spark's tasks on things that are named in the driver: one row a task, results back as they are.
+"""Work done by Spark's tasks on items of the driver, and its outcome as a DataFrame.
 
-The things travel inside the function, and a range of numbers says which task does which. That needs no RDD, so that it
+The items travel inside the function, and a range of numbers says which task gets which. That needs no RDD, so that it
 works in Spark Connect, too.
 """
 
@@ -10,16 +10,19 @@ import contextlib
 import pickle
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-from seeklog.spark.jobs.frame import is_remote, no_word_of_pandas
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from seeklog.errors import SeeklogError
 from seeklog.spark.jobs.progress import Progress
-from seeklog.spark.local.active import make_active
-
-if TYPE_CHECKING:
-    import pyarrow
-    from pyspark.sql import SparkSession
+from seeklog.spark.local.session import make_active
+from seeklog.spark.read import plan
+from seeklog.spark.read.schema import arrow_schema
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -33,64 +36,59 @@ ITEM_BYTES = 1 << 20
 POLL_S = 0.25
 
 
-def pack(items: Sequence[Item], size_of: Callable[[Item], int]) -> list[list[Item]]:
-    """Put small items together, so that each task has enough to do; the largest come first, to leave no late rest."""
-    packs: list[list[Item]] = []
-    room = 0
-    for item in sorted(items, key=size_of, reverse=True):
-        cost = size_of(item) + ITEM_BYTES
-        if cost > room:
-            packs.append([])
-            room = PACK_BYTES
-        packs[-1].append(item)
-        room -= cost
-    return packs
+def pack(items: Iterable[Item], size_of: Callable[[Item], int]) -> list[list[Item]]:
+    """Put small items together, so that each task has enough to do; the largest come first."""
+    largest_first = sorted(items, key=size_of, reverse=True)
+    return plan.pack(largest_first, lambda item: size_of(item) + ITEM_BYTES, PACK_BYTES)
 
 
 def run_tasks(
     spark: SparkSession, packs: Sequence[Sequence[Item]], work: Callable[[Item], Result], *, progress: Progress
 ) -> list[Result]:
-    """Return what `work`, a function of a module, makes of every item. An error or Ctrl-C ends the Spark job."""
+    """Return what `work`, a function of a module, makes of every item.
+
+    The first error of ours is raised when all tasks are done: Spark would try again, and wrap it in errors of its own.
+    Any other error, and Ctrl-C, ends the Spark job.
+    """
     if not packs:
         return []
 
-    def task(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
-        yield from _work_on(batches, packs, work)
+    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                results = pickle.dumps([_result_of(work, item) for item in packs[number]])
+                yield pa.record_batch({"results": [results]})
 
-    with no_word_of_pandas():
+    with _without_pandas_warning():
         frame = spark.range(0, len(packs), 1, len(packs)).mapInArrow(task, "results binary")
-        with _watched(spark, progress):
+        watched = _watched_remotely if _is_remote(spark) else _watched_here
+        with watched(spark, progress, tag=f"seeklog-{uuid.uuid4().hex}"):
             rows = frame.collect()
-    return [result for row in rows for result in pickle.loads(row["results"])]
+    results = [result for row in rows for result in pickle.loads(row["results"])]
+    failure = next((result for result in results if isinstance(result, SeeklogError)), None)
+    if failure is not None:
+        raise failure
+    return results
 
 
-def _work_on(
-    batches: Iterator[pyarrow.RecordBatch], packs: Sequence[Sequence[Any]], work: Callable[[Any], Any]
-) -> Iterator[pyarrow.RecordBatch]:
-    import pyarrow
-
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            results = [work(item) for item in packs[number]]
-            yield pyarrow.record_batch({"results": pyarrow.array([pickle.dumps(results)], pyarrow.binary())})
-
-
-def _watched(spark: SparkSession, progress: Progress) -> contextlib.AbstractContextManager[None]:
-    return _watched_remotely(spark, progress) if is_remote(spark) else _watched_here(spark, progress)
+def _result_of(work: Callable[[Any], Any], item: Any) -> Any:
+    try:
+        return work(item)
+    except SeeklogError as error:
+        return error
 
 
 @contextlib.contextmanager
-def _watched_here(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    """Watch the jobs that this thread starts in a classic session; end them if anything goes wrong."""
+def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
+    """Show the progress of the jobs that this thread starts in a classic session; end them if anything goes wrong."""
     context = spark.sparkContext
-    tag = _new_tag()
     is_over = threading.Event()
 
     def watch() -> None:
         tracker = context._jsc.sc().statusTracker()
         stages = context.statusTracker()
         while not is_over.wait(POLL_S):
-            # It is only told: whatever goes wrong here must not end a job that goes well.
+            # Whatever goes wrong here must not end a job that goes well.
             with contextlib.suppress(Exception):
                 jobs = [stages.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
                 infos = [stages.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -104,7 +102,7 @@ def _watched_here(spark: SparkSession, progress: Progress) -> Iterator[None]:
     except BaseException:
         with contextlib.suppress(Exception):
             context.cancelJobsWithTag(tag)
-            # Ctrl-C breaks the connection to the JVM's thread. The next one gets another, which knows of no session.
+            # Ctrl-C breaks the connection to the JVM's thread. The next one gets another, which has no session.
             make_active(spark)
         raise
     finally:
@@ -114,9 +112,8 @@ def _watched_here(spark: SparkSession, progress: Progress) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _watched_remotely(spark: SparkSession, progress: Progress) -> Iterator[None]:
-    """The same in Spark Connect, which tells of its progress itself."""
-    tag = _new_tag()
+def _watched_remotely(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
+    """The same in Spark Connect, which reports its progress itself."""
 
     def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         progress.update(sum(stage.num_completed_tasks for stage in stages or ()))
@@ -134,5 +131,26 @@ def _watched_remotely(spark: SparkSession, progress: Progress) -> Iterator[None]
         spark.removeTag(tag)
 
 
-def _new_tag() -> str:
-    return f"seeklog-{uuid.uuid4().hex}"
+def frame_of(spark: SparkSession, schema: StructType, rows: Sequence[Mapping[str, object]]) -> DataFrame:
+    """Return rows as a DataFrame; a column that a row does not have is null.
+
+    Given as Arrow, Spark keeps them with the plan and starts no task.
+    """
+    with _without_pandas_warning():
+        if not rows and _is_remote(spark):
+            # Spark Connect refuses an Arrow table without rows.
+            return spark.createDataFrame([], schema)
+        return spark.createDataFrame(pa.Table.from_pylist(list(rows), schema=arrow_schema(schema)))
+
+
+def _is_remote(spark: SparkSession) -> bool:
+    """Tell whether a session is Spark Connect's."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+@contextlib.contextmanager
+def _without_pandas_warning() -> Iterator[None]:
+    """Keep PySpark from warning of a pandas that is too new for it: pandas is not used here."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
+        yield

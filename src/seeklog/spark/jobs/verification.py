@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
 
 from seeklog.archive.reading import Origin, StoredFiles, open_archive
 from seeklog.config import LogConfig
@@ -23,29 +24,17 @@ from seeklog.log.check import (
     inspect_segment,
     plan_inspection,
 )
-from seeklog.spark.jobs.frame import frame_of
-from seeklog.spark.jobs.partitions import Place, find_partitions
+from seeklog.spark.jobs.partitions import parse_config
 from seeklog.spark.jobs.progress import Progress, readable
-from seeklog.spark.jobs.tasks import pack, run_tasks
+from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
 from seeklog.spark.option_map import readable_path
-from seeklog.topics.scope import still_has
+from seeklog.spark.read.schema import parse_schema
+from seeklog.topics.scope import Place, find_partitions, still_has
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-logger = logging.getLogger("seeklog")
-
-FINDINGS = {
-    "topic": "string",
-    "partition": "int",
-    "segment": "bigint",
-    "file": "string",
-    "position": "bigint",
-    "offset": "bigint",
-    "kind": "string",
-    "severity": "string",
-    "detail": "string",
-}
+FINDINGS = parse_schema(
+    "topic string, partition int, segment bigint, file string, position bigint, offset bigint, kind string, "
+    "severity string, detail string"
+)
 
 
 def verify(
@@ -60,35 +49,28 @@ def verify(
     """Check all files of a store, a broker's data directory, an archive or one partition; return what is wrong.
 
     The work is done when this returns: the DataFrame has a row for each finding, none if all is well. Nothing on disk
-    changes and nothing is locked. A log may be written to meanwhile: what is looked at is what was there when the
-    call was made. `config` holds for topics that say nothing else: with a broker's index interval in it the indexes of
+    changes and nothing is locked. A log may be written to meanwhile: the files are checked as they were when the call
+    was made. `config` holds for topics that say nothing else: with a broker's index interval in it the indexes of
     its topics are checked quicker. `path` may be a URL; `storage_options` are what fsspec needs for it.
     """
     root = absolute(readable_path("path", os.fsdecode(path)))
-    files = Origin(root=root, storage_options=storage_options or {}).files()
     with translated(f"{root} cannot be read"):
-        files = open_archive(files, root)
+        files = open_archive(Origin(root=root, storage_options=storage_options or {}).files(), root)
     stored = files.stored if isinstance(files, StoredFiles) else {}
     origin = Origin(root=root, storage_options=storage_options or {}, stored=stored)
-    config = config if isinstance(config, LogConfig) else LogConfig.from_mapping(config or {})
-    places = find_partitions(root, topics=topics, config=config, files=files).places
+    places = find_partitions(root, topics=topics, config=parse_config(config), files=files).places
     plans = [_plan(root, place, files) for place in places]
     packs = pack([(number, subject) for number, plan in enumerate(plans) for subject in plan.subjects], _size)
-    shown = Progress(
-        "verify",
-        counts=[len(each) for each in packs],
-        sizes=[sum(map(_size, each)) for each in packs],
-        is_shown=progress,
-    )
+    shown = Progress.of("verify", packs, _size, is_shown=progress)
     inspections: list[list[Inspection]] = [[] for _ in plans]
     for number, inspection in run_tasks(spark, packs, partial(_inspect, origin), progress=shown):
         inspections[number].append(inspection)
-    rows = []
-    for place, plan, inspected in zip(places, plans, inspections, strict=True):
-        rows += [_row(place, finding) for finding in conclude(plan, inspected, files=files)]
-    summary = _summary([each for inspected in inspections for each in inspected], rows, shown.seconds)
-    logger.info("verify %s: %s", os.fsdecode(path), summary)
-    shown.finish(summary)
+    rows = [
+        _row(place, finding)
+        for place, plan, inspected in zip(places, plans, inspections, strict=True)
+        for finding in conclude(plan, inspected, files=files)
+    ]
+    shown.finish(_summary([each for inspected in inspections for each in inspected], rows, shown.seconds), path=path)
     return frame_of(spark, FINDINGS, rows)
 
 
@@ -115,23 +97,23 @@ def _size(item: tuple[int, Subject]) -> int:
     return item[1].size
 
 
-def _row(place: Place, finding: Finding) -> tuple[object, ...]:
-    return (
-        place.topic,
-        place.partition,
-        finding.segment,
-        finding.path,
-        finding.position,
-        finding.offset,
-        finding.kind.value,
-        finding.severity.value,
-        finding.detail,
-    )
+def _row(place: Place, finding: Finding) -> dict[str, object]:
+    return {
+        "topic": place.topic,
+        "partition": place.partition,
+        "segment": finding.segment,
+        "file": finding.path,
+        "position": finding.position,
+        "offset": finding.offset,
+        "kind": finding.kind.value,
+        "severity": finding.severity.value,
+        "detail": finding.detail,
+    }
 
 
-def _summary(inspections: list[Inspection], rows: list[tuple[object, ...]], seconds: float) -> str:
+def _summary(inspections: Sequence[Inspection], rows: Sequence[Mapping[str, object]], seconds: float) -> str:
     size = sum(inspection.size for inspection in inspections)
-    severities = Counter(row[-2] for row in rows)
+    severities = Counter(row["severity"] for row in rows)
     found = ", ".join(f"{severities[each.value]} {each.value}s" for each in Severity if severities[each.value])
     return (
         f"{len(inspections):,} segments, {sum(each.batch_count for each in inspections):,} batches, "

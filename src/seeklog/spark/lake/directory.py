@@ -2,7 +2,7 @@
 
 A job's tasks write files under hidden names. When all are done the driver gives them their names, then replaces the
 manifest: that is the commit. A kill before it leaves files that the manifest does not name, and the next job removes
-them. Whoever lists the directories instead of reading the manifest may see those, but never two copies of a record.
+them. A reader that lists the directories instead of reading the manifest may see those, but never a record twice.
 """
 
 from __future__ import annotations
@@ -13,9 +13,14 @@ from collections.abc import Iterable, Iterator
 
 from seeklog import names
 from seeklog.errors import ArchiveMismatch, LogLocked
-from seeklog.files import Files, absolute, replace_file, sync_ancestors, take_lock, translate
+from seeklog.files import Files, absolute, replace_file, sync_ancestors, take_lock, translated
 from seeklog.spark.lake.manifest import LakeFile, Manifest, decode_manifest, encode_manifest
 from seeklog.spark.option_map import local_path
+
+
+def writing_to(lake: str) -> translated:
+    """Translate what the operating system says while a job writes to a lake."""
+    return translated(f"the lake at {lake} cannot be written", when_full="nothing was added; run to_lake again")
 
 
 class LakeDirectory:
@@ -26,8 +31,6 @@ class LakeDirectory:
         self._files = files
         self._own = f"{self.path}/{names.LAKE}"
 
-    # ------------------------------------------------------------ asking
-
     def read_manifest(self) -> Manifest | None:
         """Return the manifest, or None where there is no lake yet.
 
@@ -35,18 +38,12 @@ class LakeDirectory:
         files would be taken for what a kill has left.
         """
         path = f"{self._own}/{names.LAKE_MANIFEST}"
-        try:
-            return decode_manifest(self._files.read_file(path), path=path)
-        except FileNotFoundError:
-            pass
-        except OSError as error:
-            raise translate(error, f"{path} cannot be read") from error
-        try:
-            others = [name for name in self._files.list(self.path) if name != names.LAKE]
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise translate(error, f"{self.path} cannot be read") from error
+        others: list[str] = []
+        with translated(f"the lake at {self.path} cannot be read"):
+            with contextlib.suppress(FileNotFoundError):
+                return decode_manifest(self._files.read_file(path), path=path)
+            with contextlib.suppress(FileNotFoundError):
+                others = [name for name in self._files.list(self.path) if name != names.LAKE]
         if others:
             raise ArchiveMismatch(
                 f"{self.path} holds {others[0]!r} and no manifest at {names.LAKE}/{names.LAKE_MANIFEST}: restore the "
@@ -70,28 +67,23 @@ class LakeDirectory:
                     "write a new lake"
                 )
 
-    # ------------------------------------------------------------ changing, under the lock
-
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only job that changes this lake; another one raises `LogLocked`."""
+        """Be the only job that changes this lake; any other raises `LogLocked`."""
         try:
-            is_new = not self._is_there()
-            self._files.make_directory(self._own)
-            if is_new:
-                sync_ancestors(self._files, self._own)
-            lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", what=self.path)
-            # A killed job may have left a manifest that is seen and not durable; this one goes by it.
-            self._files.sync_directory(self._own)
+            with writing_to(self.path):
+                is_new = not self._is_there()
+                self._files.make_directory(self._own)
+                if is_new:
+                    sync_ancestors(self._files, self._own)
+                lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", what=self.path)
+                # A killed job may have left a manifest that is seen and not durable; this job goes by it.
+                self._files.sync_directory(self._own)
         except LogLocked as error:
             advice = "another to_lake is at work there; run this one when it has ended"
             raise LogLocked(self.path, error.owner_pid, advice=advice) from None
-        except OSError as error:
-            raise translate(error, f"{self.path} cannot be written") from error
-        try:
+        with contextlib.closing(lock):
             yield
-        finally:
-            lock.close()
 
     def _is_there(self) -> bool:
         try:
@@ -105,7 +97,7 @@ class LakeDirectory:
         self._files.sync_directory(self._own)
 
     def sweep(self, manifest: Manifest) -> int:
-        """Remove the files that a job has left which did not come to its commit; return how many."""
+        """Remove the files that jobs without a commit have left; return how many."""
         kept = {file.path for file in manifest.files()}
         removed = 0
         for directory in list(self._date_directories()):
@@ -127,22 +119,13 @@ class LakeDirectory:
     def show(self, hidden: Iterable[tuple[str, LakeFile]]) -> list[LakeFile]:
         """Give files, which tasks have written and synced under hidden names, their own; durable on return."""
         shown = []
-        directories = set()
         for path, file in hidden:
             self._files.rename(f"{self.path}/{path}", f"{self.path}/{file.path}")
-            directories.add(os.path.dirname(file.path))
             shown.append(file)
-        for directory in sorted(directories):
-            self._files.sync_directory(f"{self.path}/{directory}")
-        # The directories of dates and topics may be new themselves.
-        for above in sorted({os.path.dirname(directory) for directory in directories}):
-            self._files.sync_directory(f"{self.path}/{above}")
-        if directories:
-            self._files.sync_directory(self.path)
+        # The directories of dates, then of topics, then of the lake: each may be new itself.
+        directories = {os.path.dirname(f"{self.path}/{file.path}") for file in shown}
+        for _ in range(3):
+            for directory in sorted(directories):
+                self._files.sync_directory(directory)
+            directories = {os.path.dirname(directory) for directory in directories}
         return shown
-
-    def discard(self, hidden: Iterable[str]) -> None:
-        """Remove files that tasks have written and that no commit will name."""
-        for path in hidden:
-            with contextlib.suppress(OSError):
-                self._files.remove(f"{self.path}/{path}")

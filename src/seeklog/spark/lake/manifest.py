@@ -8,8 +8,8 @@ partition, and a last line with the CRC-32C of all before it:
     {"topic": "orders", "id": "…", "partition": 0, "ranges": [[0, 5000]], "files": [{"path": "topic=orders/…", …}]}
     crc32c 1c2d3e4f
 
-`ranges` are the offsets that were copied, each from a first one to one behind the last, in order and apart. What lies
-between two of them was gone before it could be copied. A file counts if the manifest names it, and not otherwise.
+`ranges` are the offsets that were copied, each a first offset and the one after the last, in order and apart. Offsets
+between two of them were deleted before they could be copied. A file counts if the manifest names it, and not otherwise.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LakeFile(NamedTuple):
     start: int
     """The smallest offset in it."""
     next_offset: int
-    """Behind the largest one."""
+    """After the largest one."""
     rows: int
     size: int
     min_timestamp_ms: int
@@ -61,13 +61,14 @@ class LakePartition:
     @property
     def gaps(self) -> list[tuple[int, int]]:
         """The offsets between the ranges."""
-        return [(before[1], behind[0]) for before, behind in pairwise(self.ranges)]
+        return [(before[1], after[0]) for before, after in pairwise(self.ranges)]
 
     def with_copied(self, start: int, next_offset: int, files: Iterable[LakeFile]) -> LakePartition:
         """Return it with one more range of offsets."""
-        *earlier, (first, end) = self.ranges
-        ranges = [*earlier, (first, next_offset)] if end == start else [*self.ranges, (start, next_offset)]
-        return replace(self, ranges=tuple(ranges), files=(*self.files, *files))
+        ranges = list(self.ranges)
+        if ranges and self.next_offset == start:
+            start, _ = ranges.pop()
+        return replace(self, ranges=(*ranges, (start, next_offset)), files=(*self.files, *files))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,35 +83,29 @@ class Manifest:
     def topics(self) -> list[str]:
         return sorted({at.topic for at in self.partitions})
 
-    def of_topics(self, topics: Iterable[str]) -> dict[TopicPartition, LakePartition]:
-        """Return the partitions of some topics."""
-        chosen = set(topics)
-        return {at: one for at, one in self.partitions.items() if at.topic in chosen}
-
     def files(self) -> Iterable[LakeFile]:
         """Yield every file that counts."""
-        for one in self.partitions.values():
-            yield from one.files
+        return (file for copied in self.partitions.values() for file in copied.files)
 
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """Return the bytes of the file."""
-    lines: list[dict[str, Any]] = [{"commit": manifest.commit, "written_at_ms": manifest.written_at_ms}]
-    for at, one in sorted(manifest.partitions.items()):
-        lines.append(
-            {
-                "topic": at.topic,
-                "id": one.topic_id,
-                "partition": at.partition,
-                "ranges": one.ranges,
-                "files": [each._asdict() for each in one.files],
-            }
-        )
-    return encode_framed(_FIRST_LINE, map(json.dumps, lines))
+    about = {"commit": manifest.commit, "written_at_ms": manifest.written_at_ms}
+    lines = (
+        {
+            "topic": at.topic,
+            "id": copied.topic_id,
+            "partition": at.partition,
+            "ranges": copied.ranges,
+            "files": [file._asdict() for file in copied.files],
+        }
+        for at, copied in sorted(manifest.partitions.items())
+    )
+    return encode_framed(_FIRST_LINE, map(json.dumps, (about, *lines)))
 
 
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
-    """Return what the bytes say, or raise `CorruptionError`. Nothing is believed that no job would write."""
+    """Return what the bytes say, or raise `CorruptionError`. Nothing is accepted that a job would not write."""
     framed = decode_framed(data, _FIRST_LINE, what="the manifest of the lake", path=path, advice=_DAMAGED)
     try:
         about, *lines = map(parse_json, framed)
@@ -130,12 +125,12 @@ def _partition(line: Mapping[str, Any]) -> tuple[TopicPartition, LakePartition]:
     at = TopicPartition(line["topic"], whole_number(line["partition"]))
     names.check_topic_name(at.topic)
     ranges = tuple((whole_number(start), whole_number(end)) for start, end in line["ranges"])
-    edges = [edge for one in ranges for edge in one]
-    if not edges or any(before >= behind for before, behind in pairwise(edges)):
+    edges = [edge for pair in ranges for edge in pair]
+    if not edges or any(before >= after for before, after in pairwise(edges)):
         raise ValueError(f"the ranges of {at} are {ranges}")
     files = tuple(LakeFile(**each) for each in line["files"])
-    for each in files:
-        _check_file(at, each, ranges)
+    for file in files:
+        _check_file(at, file, ranges)
     if len({each.path for each in files}) != len(files):
         raise ValueError(f"a file of {at} stands there twice")
     if not isinstance(line["id"], str):
@@ -145,11 +140,11 @@ def _partition(line: Mapping[str, Any]) -> tuple[TopicPartition, LakePartition]:
 
 def _check_file(at: TopicPartition, file: LakeFile, ranges: tuple[tuple[int, int], ...]) -> None:
     if names.parse_lake_file(file.path) != at:
-        raise ValueError(f"{file.path!r} is no file of {at}")
+        raise ValueError(f"{file.path!r} is not a file of {at}")
     for number in (file.start, file.next_offset, file.rows, file.size):
         whole_number(number)
     inside = any(start <= file.start < file.next_offset <= end for start, end in ranges)
     if not inside or not 0 < file.rows <= file.next_offset - file.start:
-        raise ValueError(f"{file.path} is said to hold {file.rows} records of {file.start} to {file.next_offset}")
+        raise ValueError(f"{file.path} claims {file.rows} records of {file.start} to {file.next_offset}")
     for time_ms in (file.min_timestamp_ms, file.max_timestamp_ms):
         whole_number(time_ms, least=-INT64_MAX - 1)

@@ -1,8 +1,8 @@
 """What a task of `to_lake` does: a piece of a partition in, Parquet files out, one for each day that it touches.
 
 The kernel decodes the bytes of segments into Arrow, and Arrow encodes that as Parquet; no record becomes an object.
-A piece whose times are in disorder touches many days: of the files that it writes so many stand open at once, and so
-much is held in memory, however many there are. Timestamps and offsets are encoded as differences.
+A piece whose times are in disorder touches many days: `MAX_OPEN` of its files are open at once at most, and
+`HELD_BYTES` are held in memory. Timestamps and offsets are encoded as differences.
 """
 
 from __future__ import annotations
@@ -10,34 +10,37 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from datetime import timedelta
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from seeklog import names
 from seeklog.archive.reading import Origin
-from seeklog.errors import DataLoss, SeeklogError
-from seeklog.files import Files, OsFiles, translate
-from seeklog.record.arrow import import_pyarrow
+from seeklog.config import INT64_MAX
+from seeklog.errors import DataLoss
+from seeklog.files import Files, OsFiles
+from seeklog.spark.lake.directory import writing_to
 from seeklog.spark.lake.manifest import LakeFile
+from seeklog.spark.option_map import EPOCH
 from seeklog.spark.read.plan import Piece, Split
-from seeklog.spark.read.scan import scan_split
-from seeklog.spark.times import floor_divided
-
-if TYPE_CHECKING:
-    import pyarrow
+from seeklog.spark.read.scan import floor_divided, scan_split
+from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema
 
 # A row group is what a reader of Parquet reads at once, and passes over by its statistics.
 GROUP_BYTES: Final = 64 << 20
 GROUP_ROWS: Final = 1 << 20
 # What all open files of a task hold back together.
 HELD_BYTES: Final = 2 * GROUP_BYTES
-OPEN_MOST: Final = 64
+MAX_OPEN: Final = 64
 WRITE_BYTES: Final = 1 << 20
 DAY_US: Final = 24 * 3600 * 1_000_000
 US_PER_MS: Final = 1000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FIRST_DAY: Final = -719162  # 0001-01-01
 _LAST_DAY: Final = 2932896  # 9999-12-31
 _DELTA: Final = "DELTA_BINARY_PACKED"
@@ -53,66 +56,37 @@ class Order(NamedTuple):
     log_bytes: int
 
 
-class Written(NamedTuple):
-    """What has become of an order."""
-
-    piece: Piece
-    files: tuple[tuple[str, LakeFile], ...]
-    """Each with the hidden path that it has for now."""
-    error: SeeklogError | None = None
-
-
-def lake_schema() -> pyarrow.Schema:
+def lake_schema() -> pa.Schema:
     """Return the columns of a file. The topic is in the name of its directory."""
-    pa = import_pyarrow()
-    header = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
-    return pa.schema(
-        [
-            pa.field("key", pa.binary()),
-            pa.field("value", pa.binary()),
-            pa.field("partition", pa.int32(), nullable=False),
-            pa.field("offset", pa.int64(), nullable=False),
-            pa.field("timestamp", pa.timestamp("us", "UTC"), nullable=False),
-            pa.field("timestampType", pa.int32(), nullable=False),
-            pa.field("headers", pa.list_(pa.field("element", header))),
-        ]
-    )
+    fields = [field for field in arrow_schema(RECORD_SCHEMA) if field.name != "topic"]
+    return pa.schema([field.with_nullable(field.name not in NEVER_NULL) for field in fields])
+
+
+Written: TypeAlias = tuple[Piece, tuple[tuple[str, LakeFile], ...]]
+"""A piece and its files, each with the hidden path that it has for now."""
 
 
 def write_piece(order: Order, *, files: Files | None = None) -> Written:
-    """Write the files of a piece, synced, under hidden names. An error of ours is returned, and leaves no file."""
+    """Write the files of a piece, synced, under hidden names. After an error no file is left."""
     writing = _Writing(order, files or OsFiles())
     try:
-        split = Split(order.origin, [order.piece], fail_on_data_loss=True)
-        for batch in scan_split(split, writing.schema):
-            writing.add(batch)
-        return Written(order.piece, writing.finish())
-    except DataLoss as error:
+        with writing_to(order.lake):
+            for batch in scan_split(Split(order.origin, [order.piece], fail_on_data_loss=True), writing.schema):
+                writing.add(batch)
+            return order.piece, writing.finish()
+    except BaseException as error:
         writing.discard()
-        told = f"{order.piece}: segments were deleted before they were copied; run to_lake again for what is left"
-        return Written(order.piece, (), DataLoss(error.condition, told))
-    except SeeklogError as error:
-        writing.discard()
-        return Written(order.piece, (), error)
-    except OSError as error:
-        writing.discard()
-        return Written(order.piece, (), refusal(order.lake, error))
-    except BaseException:
-        writing.discard()
+        if isinstance(error, DataLoss):
+            advice = "segments were deleted before they were copied; run to_lake again for what is left"
+            raise DataLoss(error.condition, f"{order.piece}: {advice}") from error
         raise
-
-
-def refusal(lake: str, error: OSError) -> SeeklogError:
-    """Return what a job says when the disk of the lake does not take what it writes."""
-    when_full = "nothing was added; run to_lake again with more room"
-    return translate(error, f"the lake at {lake} cannot be written", when_full=when_full)
 
 
 def date_of(day: int) -> str:
     """Return the date of a day since 1970, as the name of its directory has it."""
     if not _FIRST_DAY <= day <= _LAST_DAY:
         return names.NO_DATE
-    return (_EPOCH + timedelta(days=day)).date().isoformat()
+    return (EPOCH + timedelta(days=day)).date().isoformat()
 
 
 class _Sink:
@@ -133,20 +107,15 @@ class _Sink:
         return self._position + len(self._pending)
 
     def write(self, data: Any) -> int:
-        if not self._pending and len(data) >= WRITE_BYTES:
-            self._files.write(self._handle, data, self._position)
-            self._position += len(data)
-        else:
-            self._pending += data
-            if len(self._pending) >= WRITE_BYTES:
-                self.flush()
+        self._pending += data
+        if len(self._pending) >= WRITE_BYTES:
+            self.flush()
         return len(data)
 
     def flush(self) -> None:
-        if self._pending:
-            self._files.write(self._handle, self._pending, self._position)
-            self._position += len(self._pending)
-            self._pending = bytearray()
+        self._files.write(self._handle, self._pending, self._position)
+        self._position += len(self._pending)
+        self._pending = bytearray()
 
     def finish(self) -> int:
         """Make it durable; return its size."""
@@ -165,17 +134,25 @@ class _Sink:
 class _Open:
     """A file of one day that is being written."""
 
-    number: int
     sink: _Sink
     parquet: Any
-    held: list[pyarrow.RecordBatch] = field(default_factory=list)
+    start: int
+    held: list[pa.RecordBatch] = field(default_factory=list)
     held_bytes: int = 0
     held_rows: int = 0
     rows: int = 0
-    start: int = 0
-    last: int = 0
-    least_us: int = 0
-    most_us: int = 0
+    next_offset: int = 0
+    min_us: int = INT64_MAX
+    max_us: int = -INT64_MAX - 1
+
+    def hold(self, rows: pa.RecordBatch, size: int) -> None:
+        min_us, max_us = _min_and_max(rows)
+        self.min_us, self.max_us = min(self.min_us, min_us), max(self.max_us, max_us)
+        self.next_offset = rows.column("offset")[-1].as_py() + 1
+        self.rows += rows.num_rows
+        self.held.append(rows)
+        self.held_rows += rows.num_rows
+        self.held_bytes += size
 
 
 class _Writing:
@@ -186,49 +163,38 @@ class _Writing:
         self._files = files
         self._unique = uuid.uuid4().hex
         self._open: dict[str, _Open] = {}
-        """By date; the one used last stands last."""
-        self._counts: dict[str, int] = {}
+        """By date, in the order of their last use."""
+        self._counts: Counter[str] = Counter()
         self._paths: list[str] = []
         self._done: list[tuple[str, LakeFile]] = []
         self._held_bytes = 0
         self.schema = lake_schema()
 
-    def add(self, batch: pyarrow.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> None:
         """Write rows, each to the file of its day."""
         for date, rows in _by_date(batch):
-            open_file = self._file_of(date)
-            times = _least_and_most(rows)
-            if not open_file.rows:
-                open_file.start, (open_file.least_us, open_file.most_us) = rows.column("offset")[0].as_py(), times
-            open_file.last = rows.column("offset")[-1].as_py()
-            open_file.least_us = min(open_file.least_us, times[0])
-            open_file.most_us = max(open_file.most_us, times[1])
-            open_file.rows += rows.num_rows
-            open_file.held.append(rows)
-            open_file.held_rows += rows.num_rows
+            one = self._file_of(date, first_offset=rows.column("offset")[0].as_py())
             size = rows.get_total_buffer_size() if rows is batch else rows.nbytes
-            open_file.held_bytes += size
+            one.hold(rows, size)
             self._held_bytes += size
-            if open_file.held_bytes >= GROUP_BYTES or open_file.held_rows >= GROUP_ROWS:
-                self._write_group(open_file)
+            if one.held_bytes >= GROUP_BYTES or one.held_rows >= GROUP_ROWS:
+                self._write_group(one)
         while self._held_bytes > HELD_BYTES:
             self._write_group(max(self._open.values(), key=lambda one: one.held_bytes))
 
-    def _file_of(self, date: str) -> _Open:
+    def _file_of(self, date: str, *, first_offset: int) -> _Open:
         found = self._open.pop(date, None)
         if found is None:
-            if len(self._open) >= OPEN_MOST:
+            if len(self._open) >= MAX_OPEN:
                 self._close(next(iter(self._open)))
-            found = self._begin(date)
+            found = self._begin(date, first_offset)
         self._open[date] = found
         return found
 
-    def _begin(self, date: str) -> _Open:
-        import pyarrow.parquet as pq
-
+    def _begin(self, date: str, first_offset: int) -> _Open:
         piece = self._order.piece
-        number = self._counts.get(date, 0)
-        self._counts[date] = number + 1
+        number = self._counts[date]
+        self._counts[date] += 1
         directory = names.lake_directory(piece.topic, date)
         self._files.make_directory(f"{self._order.lake}/{directory}")
         name = names.lake_file_name(piece.partition, start=piece.start, next_offset=piece.stop, number=number)
@@ -245,11 +211,11 @@ class _Writing:
             write_statistics=["key", "partition", "offset", "timestamp"],
             store_schema=False,
         )
-        return _Open(number, sink, parquet)
+        return _Open(sink, parquet, first_offset)
 
     def _write_group(self, one: _Open) -> None:
         if one.held:
-            table = import_pyarrow().Table.from_batches(one.held, schema=self.schema)
+            table = pa.Table.from_batches(one.held, schema=self.schema)
             one.parquet.write_table(table, row_group_size=GROUP_ROWS)
             self._held_bytes -= one.held_bytes
             one.held, one.held_bytes, one.held_rows = [], 0, 0
@@ -262,20 +228,16 @@ class _Writing:
         del self._open[date]
         hidden = os.path.relpath(one.sink.path, self._order.lake)
         directory, name = os.path.split(hidden)
-        self._done.append(
-            (
-                hidden,
-                LakeFile(
-                    path=f"{directory}/{names.shown_lake_file(name)}",
-                    start=one.start,
-                    next_offset=one.last + 1,
-                    rows=one.rows,
-                    size=size,
-                    min_timestamp_ms=one.least_us // US_PER_MS,
-                    max_timestamp_ms=one.most_us // US_PER_MS,
-                ),
-            )
+        file = LakeFile(
+            path=f"{directory}/{names.shown_lake_file(name)}",
+            start=one.start,
+            next_offset=one.next_offset,
+            rows=one.rows,
+            size=size,
+            min_timestamp_ms=one.min_us // US_PER_MS,
+            max_timestamp_ms=one.max_us // US_PER_MS,
         )
+        self._done.append((hidden, file))
 
     def finish(self) -> tuple[tuple[str, LakeFile], ...]:
         """Return the files, all of them durable but for their names."""
@@ -284,7 +246,7 @@ class _Writing:
         return tuple(self._done)
 
     def discard(self) -> None:
-        """Leave nothing."""
+        """Remove all files."""
         for one in self._open.values():
             one.sink.close()
         for path in self._paths:
@@ -292,24 +254,20 @@ class _Writing:
                 self._files.remove(path)
 
 
-def _least_and_most(rows: pyarrow.RecordBatch) -> tuple[int, int]:
-    import pyarrow.compute as pc
-
+def _min_and_max(rows: pa.RecordBatch) -> tuple[int, int]:
     found = pc.min_max(rows.column("timestamp").view("int64"))
     return found["min"].as_py(), found["max"].as_py()
 
 
-def _by_date(batch: pyarrow.RecordBatch) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
+def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """Yield the rows of each date, in their order."""
-    import pyarrow.compute as pc
-
-    least, most = (time // DAY_US for time in _least_and_most(batch))
-    if least == most:
-        yield date_of(least), batch
+    first, last = (time // DAY_US for time in _min_and_max(batch))
+    if first == last:
+        yield date_of(first), batch
         return
     days = floor_divided(batch.column("timestamp").view("int64"), DAY_US)
     by_date: dict[str, list[int]] = {}
     for day in sorted(pc.unique(days).to_pylist()):
         by_date.setdefault(date_of(day), []).append(day)
     for date, found in by_date.items():
-        yield date, batch.filter(pc.is_in(days, value_set=import_pyarrow().array(found, "int64")))
+        yield date, batch.filter(pc.is_in(days, value_set=pa.array(found, "int64")))

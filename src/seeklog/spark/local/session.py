@@ -1,8 +1,8 @@
 """`session()`: a Spark session on this machine that starts quickly and keeps quiet.
 
 Of the seconds that a session takes to its first result, most go into loading the same classes and modules each time.
-So what can be kept is kept in a cache: a class data archive of the JVM, and a SPARK_HOME in which workers find no zip
-of PySpark, which has no compiled modules in it, and import from site-packages instead.
+A cache keeps what can be kept: a class data archive of the JVM, and a SPARK_HOME without the zip of PySpark, which has
+no compiled modules in it, so that workers import from site-packages instead.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from seeklog.errors import UsageError
-from seeklog.spark.local.active import running_session
 from seeklog.spark.local.class_archive import archive_options, keep_recording
-from seeklog.spark.local.java import find_java, home_for_spark, is_virtual_environment
+from seeklog.spark.local.java import find_java, home_for_spark, write_if_changed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,10 +24,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("seeklog")
 
 MEMORY = "2g"
+_JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = """\
 # Errors only, on stderr.
 rootLogger.level = error
-# Why a task has failed comes to the caller as an exception; these tell it five times more, with the JVM's stack.
+# The caller gets an exception that says why a task failed; these log it five times more, with the JVM's stack.
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.scheduler.name = org.apache.spark.scheduler.TaskSetManager
@@ -47,7 +47,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
-# About a tenth of what an Arrow writer costs: checks of Arrow's that a wrong index would be caught by.
+# Without Arrow's own checks of indexes an Arrow writer costs about a tenth less.
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
@@ -61,8 +61,8 @@ def session(
     """Return a tuned local session, or the one that is there already, as it is, made the active one of this thread.
 
     Under `spark-submit`, with a remote server in the environment, or with a `master` that is a cluster, nothing is
-    tuned: that session is the user's own. `config` counts before everything that is set here. Sets JAVA_HOME,
-    SPARK_HOME and PYSPARK_PYTHON of this process where they are not set.
+    tuned: that session is the user's own. `config` overrides everything that is set here. Sets JAVA_HOME, SPARK_HOME
+    and PYSPARK_PYTHON of this process where they are not set.
     """
     from pyspark.sql import SparkSession
 
@@ -78,32 +78,52 @@ def session(
         tuned = {"spark.master": master}
     else:
         tuned = prepare(master, memory)
-    for name, value in _merged(tuned, config or {}).items():
+    merged = {**tuned, **(config or {})}
+    if _JAVA_OPTIONS in tuned:
+        # Options of the JVM add up; of two that are the same the last one counts.
+        merged[_JAVA_OPTIONS] = f"{tuned[_JAVA_OPTIONS]} {(config or {}).get(_JAVA_OPTIONS, '')}".strip()
+    for name, value in merged.items():
         builder = builder.config(name, value)
     running = builder.getOrCreate()
-    keep_recording(running, tuned.get("spark.driver.extraJavaOptions", ""))
+    keep_recording(running, tuned.get(_JAVA_OPTIONS, ""))
     return running
 
 
+def running_session() -> SparkSession | None:
+    """Return the session of this process, made active in this thread, or None if there is none.
+
+    Spark keeps the active session by the thread of its JVM, and every Python thread has one of its own there. A read
+    goes by the session that it is called on. A write looks for its data source in the active session, so that without
+    this the first write of a thread fails with `DATA_SOURCE_NOT_FOUND`, and the second succeeds.
+    """
+    from pyspark.sql import SparkSession
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    other: SparkSession | None = getattr(SparkSession, "_instantiatedSession", None)
+    if other is None or other.sparkContext._jsc is None:
+        return None
+    make_active(other)
+    return other
+
+
+def make_active(spark: SparkSession) -> None:
+    """Make a session the active one of this thread."""
+    # No job runs: it is what PySpark offers that says so to the JVM.
+    spark.createDataFrame([], "nothing int")
+
+
 def is_given() -> bool:
-    """Tell whether somebody else has decided where this program's Spark runs."""
+    """Tell whether the environment has decided where this program's Spark runs."""
     return any(
         os.environ.get(name)
         for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER")
     ) or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
 
 
-def _merged(tuned: Mapping[str, str], config: Mapping[str, str]) -> dict[str, str]:
-    """Return both, the user's in the place of ours, but for options of the JVM, which add up."""
-    merged = {**tuned, **config}
-    java_options = "spark.driver.extraJavaOptions"
-    if java_options in tuned and java_options in config:
-        merged[java_options] = f"{tuned[java_options]} {config[java_options]}"
-    return merged
-
-
 def prepare(master: str, memory: str) -> dict[str, str]:
-    """Make ready what a local session needs outside of itself, and return its configuration."""
+    """Prepare what a local session needs outside of itself, and return its configuration."""
     import pyspark
 
     cache = cache_directory()
@@ -115,19 +135,19 @@ def prepare(master: str, memory: str) -> dict[str, str]:
         if "SPARK_HOME" not in os.environ:
             spark_home = _light_home(spark_home, cache, version=pyspark.__version__)
             os.environ["SPARK_HOME"] = str(spark_home)
-        options.append(f"-Dlog4j2.configurationFile={_written(cache / 'log4j2.properties', _LOGGING).as_uri()}")
+        options.append(f"-Dlog4j2.configurationFile={write_if_changed(cache / 'log4j2.properties', _LOGGING).as_uri()}")
         options.append(archive_options(java, cache=cache, jars=spark_home / "jars", version=pyspark.__version__))
     else:
         os.environ["JAVA_HOME"] = str(java.home)
     for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
         os.environ.setdefault(name, sys.executable)
-    _let_workers_find_us()
+    _add_to_python_path()
     return {
         "spark.master": master,
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": " ".join(filter(None, options)),
+        _JAVA_OPTIONS: " ".join(filter(None, options)),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(_cores(master)),
@@ -151,10 +171,9 @@ def cache_directory() -> Path | None:
 
     SEEKLOG_CACHE says where; else it is inside the virtual environment, if there is one, or the user's cache directory.
     """
-    given = os.environ.get("SEEKLOG_CACHE")
-    if given:
+    if given := os.environ.get("SEEKLOG_CACHE"):
         cache = Path(given)
-    elif is_virtual_environment():
+    elif sys.prefix != sys.base_prefix:
         cache = Path(sys.prefix) / "var" / "seeklog"
     else:
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "seeklog"
@@ -184,21 +203,9 @@ def _light_home(real: Path, cache: Path, *, version: str) -> Path:
     return home
 
 
-def _written(path: Path, text: str) -> Path:
-    if not path.exists() or path.read_text() != text:
-        new = path.with_name(f"{path.name}.{os.getpid()}")
-        new.write_text(text)
-        new.replace(path)
-    return path
-
-
-def _let_workers_find_us() -> None:
-    """Put the directory that seeklog was imported from on the workers' path: a script may have found it otherwise."""
-    import seeklog
-
-    home = str(Path(seeklog.__file__).parents[1])
-    if Path(home).name in ("site-packages", "dist-packages"):
-        return
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    if home not in paths:
-        os.environ["PYTHONPATH"] = os.pathsep.join([*paths, home])
+def _add_to_python_path() -> None:
+    """Put the directory that seeklog was imported from on the workers' path: a script may have found it elsewhere."""
+    home = Path(__file__).parents[3]
+    if home.name not in ("site-packages", "dist-packages"):
+        paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(home)]
+        os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(paths))

@@ -6,59 +6,54 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final, TypeVar
 
 from seeklog.clock import Clock
-from seeklog.names import TopicPartition
 from seeklog.spark.read.offsets import Range
 
 Key = TypeVar("Key", bound=Hashable)
 
-# Looking takes a fifth of an idle stream's time at most, and what comes is seen after a second at the latest.
+# Looks take at most a fifth of an idle stream's time, and new records are seen after a second at the latest.
 IDLE_FACTOR: Final = 4
-IDLE_MOST_S: Final = 1.0
+MAX_IDLE_S: Final = 1.0
 
 
-def shares(sizes: Mapping[Key, int], most: int) -> dict[Key, int]:
-    """Share `most` out in proportion to sizes: one at least to each, so that small ones are not starved."""
+def shares(sizes: Mapping[Key, int], maximum: int) -> dict[Key, int]:
+    """Share an amount out in proportion to sizes: one at least to each, so that small ones are not starved."""
     total = sum(sizes.values())
-    return {key: max(1, most * size // total) if total else size for key, size in sizes.items()}
+    return {key: max(1, maximum * size // total) if total else size for key, size in sizes.items()}
 
 
-def within_offsets(backlog: Sequence[Range], most: int) -> list[Range]:
-    """Return the part of a backlog that is `most` offsets long, shared out over its partitions."""
-    share = shares({one.partition: one.stop - one.start for one in backlog}, most)
-    return [one._replace(stop=min(one.stop, one.start + share[one.partition])) for one in backlog]
-
-
-def within_bytes(
+def within(
     backlog: Sequence[Range],
-    most: int,
+    maximum: int,
     *,
-    size_of: Callable[[Range], int],
-    cut: Callable[[Range, int], int],
+    size_of: Callable[[Range], int] = lambda each: each.length,
+    cut: Callable[[Range, int], int] = lambda each, share: each.start + share,
 ) -> list[Range]:
-    """Return the part of a backlog that takes about `most` bytes of log; of each partition a batch at least."""
-    share = shares({one.partition: size_of(one) for one in backlog}, most)
-    return [one._replace(stop=cut(one, max(1, share[one.partition]))) for one in backlog]
+    """Return the part of a backlog that has about a size, shared out over its partitions; sizes are offsets or bytes.
+
+    `cut` returns where a range ends that has its share.
+    """
+    share = shares({each.partition: size_of(each) for each in backlog}, maximum)
+    return [each._replace(stop=min(each.stop, cut(each, max(1, share[each.partition])))) for each in backlog]
 
 
 def shorter(first: Sequence[Range], second: Sequence[Range]) -> list[Range]:
-    """Return of two parts of one backlog, for each partition, the one that ends earlier."""
-    stops: dict[TopicPartition, int] = {one.partition: one.stop for one in second}
-    return [one._replace(stop=min(one.stop, stops[one.partition])) for one in first]
+    """Return of two parts of one backlog, for each partition, the part that ends earlier."""
+    return [min(pair, key=lambda each: each.stop) for pair in zip(first, second, strict=True)]
 
 
 class Patience:
-    """Lets a backlog wait until it is worth a batch, or has waited long enough. The first one does not wait."""
+    """Lets a backlog wait until it is worth a batch, or has waited long enough. The first batch does not wait."""
 
-    def __init__(self, least: int, *, delay_ms: int, clock: Clock) -> None:
-        self._least = least
+    def __init__(self, minimum: int, *, delay_ms: int, clock: Clock) -> None:
+        self._minimum = minimum
         self._delay_s = delay_ms / 1000
         self._clock = clock
         self._last_s: float | None = None
 
     def is_over(self, count: int) -> bool:
-        """Tell whether a backlog of `count` offsets should be read now; if so, the wait begins anew."""
+        """Tell whether a backlog of `count` offsets should be read now; if so, the next wait begins."""
         now_s = self._clock.monotonic()
-        if self._last_s is not None and count < self._least and now_s - self._last_s < self._delay_s:
+        if self._last_s is not None and count < self._minimum and now_s - self._last_s < self._delay_s:
             return False
         self._last_s = now_s
         return True
@@ -67,8 +62,8 @@ class Patience:
 class Pace:
     """Lets an idle stream look less often the longer a look takes.
 
-    Spark asks a hundred times a second. It must not be answered without a look, or a caller that waits until all
-    is processed would not wait for what it has just written: so the look itself is put off.
+    Spark asks a hundred times a second. An answer without a look would be wrong for a caller that waits until all that
+    it has just written is processed: so the look itself is put off.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -85,4 +80,4 @@ class Pace:
     def end(self, *, is_idle: bool) -> None:
         """Note that the look has ended, and whether there was nothing to read."""
         now_s = self._clock.monotonic()
-        self._next_s = now_s + min(IDLE_MOST_S, IDLE_FACTOR * (now_s - self._began_s)) if is_idle else None
+        self._next_s = now_s + min(MAX_IDLE_S, IDLE_FACTOR * (now_s - self._began_s)) if is_idle else None

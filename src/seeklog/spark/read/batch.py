@@ -9,14 +9,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from seeklog.errors import InvalidConfig
-from seeklog.spark.read.key_plan import key_ranges
-from seeklog.spark.read.offsets import batch_ranges
+from seeklog.spark.read.offsets import batch_ranges, key_ranges
 from seeklog.spark.read.options import ReadOptions, parse_columns, parse_read_options, parse_table_options, wants_table
 from seeklog.spark.read.plan import Split, plan_splits
 from seeklog.spark.read.scan import scan_split
 from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema, check_schema, pick
-from seeklog.spark.read.tables import TableReader, table_schema
-from seeklog.store import open_store
+from seeklog.spark.read.tables import TABLES, TableReader
 
 if TYPE_CHECKING:
     import pyarrow
@@ -25,7 +23,7 @@ if TYPE_CHECKING:
 def schema_of(options: Mapping[str, str]) -> StructType:
     """Return the columns that a read with these options has, of a batch or of a stream: Spark does not say which."""
     if wants_table(options):
-        return table_schema(parse_table_options(options).table)
+        return TABLES[parse_table_options(options).table].schema
     return pick(RECORD_SCHEMA, parse_columns(options))
 
 
@@ -52,22 +50,11 @@ class RecordReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with open_store(
-            options.path, read_only=True, background=False, storage_options=options.storage_options
-        ) as store:
+        with options.open() as store:
             ranges = batch_ranges(store, options)
             if options.keys:
                 ranges = key_ranges(store, ranges, options.keys)
-            return list(
-                plan_splits(
-                    store,
-                    ranges,
-                    split_bytes=options.split_bytes,
-                    min_partitions=options.min_partitions,
-                    max_records=options.max_records_per_partition,
-                    fail_on_data_loss=options.fail_on_data_loss,
-                )
-            )
+            return list(plan_splits(store, ranges, **options.split_limits))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         # Where there is nothing to read Spark makes a partition of its own.

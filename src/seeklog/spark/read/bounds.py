@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
-from seeklog.config import parse_span_ms
+from seeklog.config import INT64_MAX, parse_span_ms
 from seeklog.errors import InvalidConfig
 from seeklog.names import TopicPartition, is_topic_name
-from seeklog.spark.option_map import INT64_MAX, Words, parse_json, timestamp_ms, wrong
+from seeklog.spark.option_map import OptionMap, timestamp_ms, wrong
 
 LATEST_MARK: Final = -1
 EARLIEST_MARK: Final = -2
@@ -31,90 +31,85 @@ _PARTITION: Final = re.compile(r"(0|[1-9]\d{0,9})\Z", re.ASCII)
 Side: TypeAlias = Literal["starting", "ending"]
 
 
-@dataclass(frozen=True, slots=True)
-class Earliest:
+@dataclass(frozen=True)
+class Place:
+    """Where a read begins or ends in its partitions, and the option that says so."""
+
+    option: str = ""
+
+
+class Earliest(Place):
     """The first offset that is kept."""
 
-    option: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class Latest:
+class Latest(Place):
     """The high watermark."""
 
-    option: str = ""
 
-
-@dataclass(frozen=True, slots=True)
-class AtOffsets:
+@dataclass(frozen=True)
+class AtOffsets(Place):
     """An offset for each of these partitions, or one of the two marks; the others have the default."""
 
-    option: str
-    offsets: Mapping[TopicPartition, int] = field(hash=False)
+    offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class LastOffsets:
+@dataclass(frozen=True)
+class LastOffsets(Place):
     """So many offsets before the high watermark of each partition."""
 
-    option: str
-    count: int
+    count: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AtTime:
+@dataclass(frozen=True)
+class AtTime(Place):
     """The first record of each partition that is stamped then or later."""
 
-    option: str
-    timestamp_ms: int
+    timestamp_ms: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class AtTimes:
+@dataclass(frozen=True)
+class AtTimes(Place):
     """The same with a time for each of these partitions; the others have the default."""
 
-    option: str
-    times_ms: Mapping[TopicPartition, int] = field(hash=False)
+    times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Ago:
-    """The first record of each partition that is not older than so long."""
+@dataclass(frozen=True)
+class Ago(Place):
+    """The first record of each partition that is not older than this."""
 
-    option: str
-    span_ms: int
-
-
-Place: TypeAlias = Earliest | Latest | AtOffsets | LastOffsets | AtTime | AtTimes | Ago
+    span_ms: int = 0
 
 
-def parse_place(words: Words, side: Side) -> Place | None:
+def parse_place(options: OptionMap, side: Side) -> Place | None:
     """Return where a read begins or ends, or None if no option says so.
 
     As in Spark's Kafka source the time for all partitions counts before the times of some, and those before offsets.
     """
-    timestamp_word, times_word, offsets_word = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
-    moment = words.text(timestamp_word)
+    option = f"{side}Timestamp"
+    moment = options.text(option)
     if moment is not None:
-        span_ms = _parse_ago(timestamp_word, moment)
-        if span_ms is not None:
-            return Ago(timestamp_word, span_ms)
-        return AtTime(timestamp_word, timestamp_ms(timestamp_word, moment))
-    times = words.json(times_word, shape=TIMES_SHAPE)
+        span_ms = _parse_ago(option, moment)
+        return AtTime(option, timestamp_ms(option, moment)) if span_ms is None else Ago(option, span_ms)
+    option = f"{side}OffsetsByTimestamp"
+    times = options.json(option, shape=TIMES_SHAPE)
     if times is not None:
-        found = _by_partition(times_word, times, shape=TIMES_SHAPE)
-        return AtTimes(times_word, {at: timestamp_ms(f"{times_word} of {at}", value) for at, value in found.items()})
-    value = words.text(offsets_word)
-    return None if value is None else _parse_offsets(offsets_word, value, side)
+        found = _by_partition(option, times, shape=TIMES_SHAPE)
+        return AtTimes(option, {at: timestamp_ms(f"{option} of {at}", value) for at, value in found.items()})
+    return _parse_offsets(options, f"{side}Offsets", side)
 
 
-def _parse_offsets(option: str, value: str, side: Side) -> Place:
+def _parse_offsets(options: OptionMap, option: str, side: Side) -> Place | None:
+    value = options.text(option)
+    if value is None:
+        return None
     if value.lower() == "earliest" and side == "starting":
         return Earliest(option)
     if value.lower() == "latest":
         return Latest(option)
     if value.startswith("{"):
-        return AtOffsets(option, parse_offsets_option(option, value, side))
+        found = _by_partition(option, options.json(option, shape=OFFSETS_SHAPE), shape=OFFSETS_SHAPE)
+        return AtOffsets(option, {at: _offset(f"{option} of {at}", offset, side) for at, offset in found.items()})
     last = _LAST.match(value)
     if last is not None:
         return LastOffsets(option, int(last[1]))
@@ -123,8 +118,8 @@ def _parse_offsets(option: str, value: str, side: Side) -> Place:
         return Ago(option, span_ms)
     if value.lower() == "earliest":
         raise InvalidConfig(f"option {option} is earliest, and a read that ends where the log begins has no record")
-    words = "latest" if side == "ending" else "earliest, latest"
-    raise wrong(option, value, f"{words}, JSON such as {OFFSETS_SHAPE}, -100 (offsets) or -10 minutes")
+    ends = "latest" if side == "ending" else "earliest, latest"
+    raise wrong(option, value, f"{ends}, JSON such as {OFFSETS_SHAPE}, -100 (offsets) or -10 minutes")
 
 
 def _parse_ago(option: str, value: str) -> int | None:
@@ -137,18 +132,13 @@ def _parse_ago(option: str, value: str) -> int | None:
     return span_ms
 
 
-def parse_offsets_option(option: str, value: str, side: Side) -> dict[TopicPartition, int]:
-    """Return the offsets of an option's JSON, its marks as they are."""
-    least = EARLIEST_MARK if side == "starting" else LATEST_MARK
-    offsets: dict[TopicPartition, int] = {}
-    for at, offset in _by_partition(
-        option, parse_json(option, value, shape=OFFSETS_SHAPE), shape=OFFSETS_SHAPE
-    ).items():
-        if not isinstance(offset, int) or isinstance(offset, bool) or not least <= offset <= INT64_MAX:
-            marks = "-2 (earliest) or -1 (latest)" if side == "starting" else "-1 (latest)"
-            raise wrong(f"{option} of {at}", offset, f"an offset, {marks}")
-        offsets[at] = offset
-    return offsets
+def _offset(name: str, offset: object, side: Side) -> int:
+    """Return an offset, or one of the marks, as it is."""
+    minimum = EARLIEST_MARK if side == "starting" else LATEST_MARK
+    if not isinstance(offset, int) or isinstance(offset, bool) or not minimum <= offset <= INT64_MAX:
+        marks = "-2 (earliest) or -1 (latest)" if side == "starting" else "-1 (latest)"
+        raise wrong(name, offset, f"an offset, {marks}")
+    return offset
 
 
 def _by_partition(option: str, value: object, *, shape: str) -> dict[TopicPartition, object]:
@@ -159,14 +149,13 @@ def _by_partition(option: str, value: object, *, shape: str) -> dict[TopicPartit
     for topic, inner in value.items():
         if not isinstance(inner, dict) or not is_topic_name(topic):
             raise wrong(f"{option}, topic {topic}", inner, f"partitions with a value each, as in {shape}")
-        for number, one in inner.items():
-            found[TopicPartition(topic, _partition(option, topic, number))] = one
+        found |= {TopicPartition(topic, _partition(option, topic, number)): each for number, each in inner.items()}
     return found
 
 
-def parse_assign(words: Words) -> tuple[TopicPartition, ...] | None:
+def parse_assign(options: OptionMap) -> tuple[TopicPartition, ...] | None:
     """Return the partitions that `assign` names, in order, or None if it was not given."""
-    value = words.json("assign", shape=ASSIGN_SHAPE)
+    value = options.json("assign", shape=ASSIGN_SHAPE)
     if value is None:
         return None
     found: list[TopicPartition] = []

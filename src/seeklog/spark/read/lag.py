@@ -1,7 +1,6 @@
-"""How far queries are behind what there is to read, as Spark's Kafka source tells of itself in its metrics.
+"""How far queries are behind what there is to read: the metrics of Spark's Kafka source.
 
-Spark lets no Python source add metrics to a query's progress. The progress has the offsets, though, and a listener
-sees it:
+A Python source cannot add metrics to a query's progress. The progress has the offsets, though, and a listener sees it:
 
     listener = LagListener(lambda lag: print(lag.name, lag.metrics))
     spark.streams.addListener(listener)
@@ -16,21 +15,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pyspark.sql.streaming.listener import StreamingQueryListener
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
 
 from seeklog.names import TopicPartition
 from seeklog.spark.read.position import IDS, Position
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.listener import (
-        QueryIdleEvent,
-        QueryProgressEvent,
-        QueryStartedEvent,
-        QueryTerminatedEvent,
-        StreamingQueryProgress,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +37,7 @@ class QueryLag:
     name: str | None
     batch_id: int
     offsets_behind: Mapping[TopicPartition, int]
-    """How many offsets there were behind the batch in each partition; compaction may have left fewer records."""
+    """How many offsets came after the batch in each partition; compaction may have left fewer records."""
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -56,7 +51,7 @@ class QueryLag:
 
 
 class LagListener(StreamingQueryListener):
-    """Tells `callback` of the lag after each batch of each query that reads from seeklog; `last` has the newest.
+    """Calls `callback` with the lag after each batch of each query that reads from seeklog; `last` has the newest.
 
     Spark calls a listener in a thread of its own, some time after the batch.
     """
@@ -76,9 +71,6 @@ class LagListener(StreamingQueryListener):
             if self._callback is not None:
                 self._callback(lag)
 
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        pass
-
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         pass
 
@@ -89,13 +81,15 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag | None:
     is_ours = False
     # The text of the whole, and not its fields: there the offsets are JSON in every version, and with Connect.
     for source in json.loads(progress.json)["sources"]:
-        end, latest = _position(source.get("endOffset")), _position(source.get("latestOffset"))
-        if end is None or latest is None:
+        end, latest = source.get("endOffset"), source.get("latestOffset")
+        # Positions of other sources have no topics' ids.
+        if not all(isinstance(each, dict) and IDS in each for each in (end, latest)):
             continue
         is_ours = True
-        for at, offset in latest.offsets.items():
+        read = Position.decode(end).offsets
+        for at, offset in Position.decode(latest).offsets.items():
             # Of two sources that read one partition the slower one counts.
-            behind[at] = max(behind.get(at, 0), offset - end.offsets.get(at, 0))
+            behind[at] = max(behind.get(at, 0), offset - read.get(at, 0))
     if not is_ours:
         return None
     return QueryLag(
@@ -105,8 +99,3 @@ def lag_of(progress: StreamingQueryProgress) -> QueryLag | None:
         batch_id=progress.batchId,
         offsets_behind=behind,
     )
-
-
-def _position(encoded: object) -> Position | None:
-    """Return the position that a source has written; those of other sources have no topics' ids."""
-    return Position.decode(encoded) if isinstance(encoded, dict) and IDS in encoded else None

@@ -1,19 +1,21 @@
-"""From places to offsets: which partitions a read has, where it begins and ends in each, and Kafka's JSON of that.
+"""From places to offsets: which partitions a read has, and where it begins and ends in each.
 
-Every function works on an open store and answers for the moment it is called. The meaning of errors is that of
-Spark's Kafka source; `DataLoss` has its words.
+Every function works on an open store and answers for the moment it is called. Errors mean what they mean in Spark's
+Kafka source, and `DataLoss` has its conditions.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple, TypeAlias
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.errors import DataLoss, InvalidConfig, TopicNotFound
+from seeklog.errors import DataLoss, InvalidConfig, OffsetOutOfRange, TopicNotFound
 from seeklog.names import TopicPartition
 from seeklog.spark.read.bounds import (
     EARLIEST_MARK,
@@ -27,9 +29,9 @@ from seeklog.spark.read.bounds import (
     Latest,
     Place,
 )
-from seeklog.spark.read.options import Choice, ReadOptions, SourceOptions
+from seeklog.spark.read.options import Choice, ReadOptions, Strategy
 from seeklog.store import Store
-from seeklog.topics.description import TopicDescription
+from seeklog.topics.catalog import NO_TOPIC_ID
 
 logger = logging.getLogger("seeklog")
 
@@ -43,124 +45,75 @@ class Bounds(NamedTuple):
 
 
 class Range(NamedTuple):
-    """Offsets of one partition, from `start` to `stop`, exclusive."""
+    """Offsets of one partition, from `start` to `stop`, exclusive, and the topic that they were found in."""
 
     partition: TopicPartition
     start: int
     stop: int
+    topic_id: str = NO_TOPIC_ID
+
+    @property
+    def length(self) -> int:
+        return self.stop - self.start
 
 
-# ---------------------------------------------------------------- Kafka's JSON
-
-
-def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return Kafka's shape, `{"topic": {"0": 5}}`, its keys in order: Spark compares offsets as text."""
-    encoded: dict[str, dict[str, int]] = {}
-    for at in sorted(offsets):
-        encoded.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
-    return encoded
-
-
-def decode_offsets(encoded: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartition, int]:
-    """Return the offsets that `encode_offsets` made a shape of."""
+def bounds_of(store: Store, topics: Iterable[str]) -> dict[TopicPartition, Bounds]:
+    """Return what can be read of topics, in order; one that is not there raises `TopicNotFound`."""
     return {
-        TopicPartition(topic, int(number)): int(inner[number])
-        for topic, inner in sorted(encoded.items())
-        for number in sorted(inner, key=int)
+        TopicPartition(topic.name, each.partition): Bounds(each.log_start_offset, each.high_watermark, topic.topic_id)
+        for topic in map(store.describe_topic, topics)
+        for each in topic.partitions
     }
-
-
-# ---------------------------------------------------------------- what there is
 
 
 def find_bounds(store: Store, choice: Choice) -> dict[TopicPartition, Bounds]:
-    """Return the chosen partitions, in order, with what can be read of each.
+    """Return what can be read of the chosen partitions, in order.
 
     A topic or a partition that is named and is not there raises `TopicNotFound`; a pattern may match nothing.
     """
+    if choice.topics:
+        return bounds_of(store, choice.topics)
     if choice.partitions:
-        topics = sorted({at.topic for at in choice.partitions})
-    elif choice.topics:
-        topics = list(choice.topics)
-    else:
-        pattern = re.compile(choice.pattern or ".*")
-        topics = [name for name in store.topics() if pattern.fullmatch(name)]
-    found: dict[TopicPartition, Bounds] = {}
-    for topic in topics:
-        try:
-            found.update(_bounds_of(store.describe_topic(topic)))
-        except TopicNotFound:
-            if choice.partitions or choice.topics:
-                raise
-            continue  # deleted since its name was listed
-    if not choice.partitions:
-        return found
-    for at in choice.partitions:
-        if at not in found:
-            numbers = [one.partition for one in found if one.topic == at.topic]
-            raise TopicNotFound(f"topic {at.topic!r} has no partition {at.partition}; it has {_listed(numbers)}")
-    return {at: found[at] for at in choice.partitions}
+        found = bounds_of(store, sorted({at.topic for at in choice.partitions}))
+        for at in choice.partitions:
+            if at not in found:
+                numbers = [str(other.partition) for other in found if other.topic == at.topic]
+                listed = ", ".join(numbers[:10]) + (f" and {len(numbers) - 10} more" if len(numbers) > 10 else "")
+                raise TopicNotFound(f"topic {at.topic!r} has no partition {at.partition}; it has {listed}")
+        return {at: found[at] for at in choice.partitions}
+    pattern = re.compile(choice.pattern or ".*")
+    found = {}
+    for name in store.topics():
+        if pattern.fullmatch(name):
+            with contextlib.suppress(TopicNotFound):  # deleted since its name was listed
+                found |= bounds_of(store, [name])
+    return found
 
 
-def _listed(numbers: list[int]) -> str:
-    shown = ", ".join(map(str, numbers[:10]))
-    return shown if len(numbers) <= 10 else f"{shown} and {len(numbers) - 10} more"
-
-
-def _bounds_of(topic: TopicDescription) -> dict[TopicPartition, Bounds]:
-    return {
-        TopicPartition(topic.name, one.partition): Bounds(one.log_start_offset, one.high_watermark, topic.topic_id)
-        for one in topic.partitions
-    }
-
-
-def latest_offsets(bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
-    """Return the high watermarks."""
-    return {at: one.high_watermark for at, one in bounds.items()}
+def full_ranges(bounds: Mapping[TopicPartition, Bounds]) -> list[Range]:
+    """Return all that can be read."""
+    return [Range(at, here.log_start_offset, here.high_watermark, here.topic_id) for at, here in bounds.items()]
 
 
 # ---------------------------------------------------------------- where to begin and to end
 
 
 def start_offsets(
-    store: Store,
-    bounds: Mapping[TopicPartition, Bounds],
-    options: SourceOptions,
-    *,
-    clock: Clock | None = None,
+    store: Store, bounds: Mapping[TopicPartition, Bounds], options: ReadOptions, *, clock: Clock | None = None
 ) -> dict[TopicPartition, int]:
     """Return where a read begins in each partition. An offset that was given is returned as it is, kept or not."""
-
-    def without_record(place: AtTime | AtTimes | Ago, at: TopicPartition, timestamp_ms: int) -> int:
-        # Nobody who asks for the last minutes means that there must be a record in them.
-        default = "latest" if isinstance(place, Ago) else "error"
-        if (options.time_strategy or default) == "latest":
-            return bounds[at].high_watermark
-        raise InvalidConfig(
-            f"option {place.option}: no record of {at} is stamped at {_moment(timestamp_ms)} or later; give an earlier "
-            "time, or startingOffsetsByTimestampStrategy=latest to begin at the end there"
-        )
-
-    return _resolve(
-        store, bounds, options.start, unnamed=options.unnamed_start, without_record=without_record, clock=clock
-    )
+    # A query for the last minutes does not demand that there is a record in them.
+    strategy = options.time_strategy or ("latest" if isinstance(options.start, Ago) else "error")
+    return _resolve(store, bounds, options.start, unnamed=options.unnamed_start, strategy=strategy, clock=clock)
 
 
 def end_offsets(
-    store: Store,
-    bounds: Mapping[TopicPartition, Bounds],
-    options: SourceOptions,
-    *,
-    clock: Clock | None = None,
+    store: Store, bounds: Mapping[TopicPartition, Bounds], options: ReadOptions, *, clock: Clock | None = None
 ) -> dict[TopicPartition, int]:
-    """Return where a read ends in each partition, exclusive; a stream without an end has none."""
+    """Return where a read ends in each partition, exclusive; nothing for a stream without an end."""
     if options.end is None:
         return {}
-
-    def without_record(place: AtTime | AtTimes | Ago, at: TopicPartition, timestamp_ms: int) -> int:
-        return bounds[at].high_watermark
-
-    return _resolve(store, bounds, options.end, unnamed=Latest(), without_record=without_record, clock=clock)
+    return _resolve(store, bounds, options.end, unnamed=Latest(), strategy="latest", clock=clock)
 
 
 def _resolve(
@@ -169,46 +122,54 @@ def _resolve(
     place: Place,
     *,
     unnamed: Place,
-    without_record: Callable[[AtTime | AtTimes | Ago, TopicPartition, int], int],
+    strategy: Strategy,
     clock: Clock | None,
 ) -> dict[TopicPartition, int]:
-    named = place.offsets if isinstance(place, AtOffsets) else place.times_ms if isinstance(place, AtTimes) else None
-    for at in named or ():
+    if isinstance(place, Ago):
+        place = AtTime(place.option, max(0, (clock or SystemClock()).now_ms() - place.span_ms))
+    named: Iterable[TopicPartition] = bounds
+    if isinstance(place, AtOffsets | AtTimes):
+        named = place.offsets if isinstance(place, AtOffsets) else place.times_ms
+    for at in named:
         if at not in bounds:
             raise InvalidConfig(
                 f"option {place.option} names {at}, which is not among the {len(bounds)} partitions that are read"
             )
-    now_ms = (clock or SystemClock()).now_ms() if isinstance(place, Ago) else 0
-    offsets: dict[TopicPartition, int] = {}
-    for at, one in bounds.items():
-        here = unnamed if named is not None and at not in named else place
-        match here:
-            case Earliest():
-                offsets[at] = one.log_start_offset
-            case Latest():
-                offsets[at] = one.high_watermark
-            case LastOffsets(count=count):
-                offsets[at] = max(one.log_start_offset, one.high_watermark - count)
-            case AtOffsets(offsets=given):
-                marks = {EARLIEST_MARK: one.log_start_offset, LATEST_MARK: one.high_watermark}
-                offsets[at] = marks.get(given[at], given[at])
-            case AtTime() | AtTimes() | Ago():
-                timestamp_ms = _time_of(here, at, now_ms)
-                found = store.log(at.topic, at.partition).offset_at_time(timestamp_ms)
-                # The log may have grown since: what came behind the bounds does not count.
-                is_inside = found is not None and found < one.high_watermark
-                offsets[at] = found if found is not None and is_inside else without_record(here, at, timestamp_ms)
-    return offsets
+    return {at: _offset_of(store, place if at in named else unnamed, at, here, strategy) for at, here in bounds.items()}
 
 
-def _time_of(place: AtTime | AtTimes | Ago, at: TopicPartition, now_ms: int) -> int:
+def _offset_of(store: Store, place: Place, at: TopicPartition, here: Bounds, strategy: Strategy) -> int:
+    match place:
+        case Earliest():
+            return here.log_start_offset
+        case LastOffsets(count=count):
+            return max(here.log_start_offset, here.high_watermark - count)
+        case AtOffsets(offsets=given):
+            return {EARLIEST_MARK: here.log_start_offset, LATEST_MARK: here.high_watermark}.get(given[at], given[at])
+    timestamp_ms = time_of(place, at)
+    found = None if timestamp_ms is None else offset_at_time(store, at, here, timestamp_ms)
+    if found is None and timestamp_ms is not None and strategy == "error":
+        raise InvalidConfig(
+            f"option {place.option}: no record of {at} is stamped at {_moment(timestamp_ms)} or later; give an earlier "
+            "time, or startingOffsetsByTimestampStrategy=latest to begin at the end there"
+        )
+    return here.high_watermark if found is None else found
+
+
+def time_of(place: Place | None, at: TopicPartition) -> int | None:
+    """Return the time that a place has for a partition, if it has one."""
     match place:
         case AtTime(timestamp_ms=timestamp_ms):
             return timestamp_ms
         case AtTimes(times_ms=times_ms):
-            return times_ms[at]
-        case Ago(span_ms=span_ms):
-            return max(0, now_ms - span_ms)
+            return times_ms.get(at)
+    return None
+
+
+def offset_at_time(store: Store, at: TopicPartition, here: Bounds, timestamp_ms: int) -> int | None:
+    """Return the first offset within bounds that is stamped then or later. The log may have grown past them since."""
+    found = store.log(at.topic, at.partition).offset_at_time(timestamp_ms)
+    return found if found is not None and found < here.high_watermark else None
 
 
 def _moment(timestamp_ms: int) -> str:
@@ -227,54 +188,73 @@ def batch_ranges(store: Store, options: ReadOptions, *, clock: Clock | None = No
     bounds = find_bounds(store, options.choice)
     starts = start_offsets(store, bounds, options, clock=clock)
     ends = end_offsets(store, bounds, options, clock=clock)
+    report = partial(report_loss, fail=options.fail_on_data_loss)
     ranges = []
-    for at, one in bounds.items():
-        check_order(at, starts[at], ends[at])
-        start, stop = kept_range(at, starts[at], ends[at], one, fail_on_data_loss=options.fail_on_data_loss)
-        if start < stop:
-            ranges.append(Range(at, start, stop))
-    return ranges
+    for at, here in bounds.items():
+        start, stop = starts[at], ends[at]
+        if start > stop:
+            raise InvalidConfig(
+                f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {at} would be read from offset {start} to {stop}; "
+                "the start must not be after the end"
+            )
+        ranges.append(kept_range(Range(at, start, stop, here.topic_id), here, report=report))
+    return [each for each in ranges if each.length > 0]
 
 
-def check_order(at: TopicPartition, start: int, stop: int) -> None:
-    """Refuse a range that ends before it begins."""
-    if start > stop:
-        raise InvalidConfig(
-            f"[RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET] {at} would be read from offset {start} to {stop}; "
-            "the start must not be behind the end"
+def key_ranges(store: Store, ranges: Iterable[Range], keys: Sequence[bytes]) -> list[Range]:
+    """Return where the latest record of each key stands in each range, in order: ranges of one offset each."""
+    found: list[Range] = []
+    for each in ranges:
+        log = store.log(each.partition.topic, each.partition.partition)
+        offsets: set[int] = set()
+        for key in keys:
+            try:
+                record = log.latest_for_key(key, start=each.start, end=each.stop)
+            except OffsetOutOfRange:
+                # Deleted since the range was found: what is left of it is read.
+                record = log.latest_for_key(key, start=log.log_start_offset, end=each.stop)
+            if record is not None:
+                offsets.add(record.offset)
+        found += [each._replace(start=offset, stop=offset + 1) for offset in sorted(offsets)]
+    return found
+
+
+# ---------------------------------------------------------------- losses
+
+Report: TypeAlias = Callable[[str, str, int | str], None]
+"""What to do about a loss: its condition, a message, and how many offsets it is or another word for its extent."""
+
+
+def report_loss(condition: str, message: str, extent: int | str, *, fail: bool) -> None:
+    """Raise `DataLoss`, or log one warning that counts what is not read."""
+    if isinstance(extent, int):
+        extent = f"{extent} offset{'s are' if extent != 1 else ' is'}"
+    told = f"{message}; {extent} missing"
+    if fail:
+        raise DataLoss(
+            condition,
+            f"{told}. Set failOnDataLoss=false to read what is there, or begin at earliest (a stream: with a new "
+            "checkpointLocation)",
         )
+    logger.warning("[DATA_LOSS.%s] %s, and left out because failOnDataLoss is false", condition, told)
 
 
-def kept_range(
-    at: TopicPartition, start: int, stop: int, bounds: Bounds, *, fail_on_data_loss: bool
-) -> tuple[int, int]:
-    """Return the part of a range that the log has.
-
-    What is missing raises `DataLoss`; without `fail_on_data_loss` it is a warning that says how many offsets it is.
-    """
-    if start < bounds.log_start_offset and start < stop:
-        gone = min(stop, bounds.log_start_offset)
-        report_loss(
+def kept_range(wanted: Range, here: Bounds, *, report: Report) -> Range:
+    """Return the part of a range that the log has, and report what it has not."""
+    at, start, stop, _ = wanted
+    if start < here.log_start_offset and start < stop:
+        gone = min(stop, here.log_start_offset)
+        report(
             "START_OFFSET_RESET",
-            f"{at} was to be read from offset {start}, but its records begin at {bounds.log_start_offset}",
-            count=gone - start,
-            fail=fail_on_data_loss,
+            f"{at} was to be read from offset {start}, but its records begin at {here.log_start_offset}",
+            gone - start,
         )
         start = gone
-    if stop > bounds.high_watermark:
-        report_loss(
+    if stop > here.high_watermark and start < stop:
+        report(
             "COULD_NOT_READ_OFFSET_RANGE",
-            f"{at} was to be read up to offset {stop}, but its high watermark is {bounds.high_watermark}",
-            count=stop - max(start, bounds.high_watermark),
-            fail=fail_on_data_loss,
+            f"{at} was to be read up to offset {stop}, but its high watermark is {here.high_watermark}",
+            stop - max(start, here.high_watermark),
         )
-        stop = max(start, bounds.high_watermark)
-    return start, stop
-
-
-def report_loss(condition: str, message: str, *, count: int, fail: bool) -> None:
-    """Raise `DataLoss`, or log one warning that counts the offsets that are not read."""
-    counted = f"{message}; {count} offset{'s are' if count != 1 else ' is'} missing"
-    if fail:
-        raise DataLoss(condition, f"{counted}. Set failOnDataLoss=false to read what is there, or begin at earliest")
-    logger.warning("[DATA_LOSS.%s] %s, and left out because failOnDataLoss is false", condition, counted)
+        stop = max(start, here.high_watermark)
+    return wanted._replace(start=start, stop=max(start, stop))

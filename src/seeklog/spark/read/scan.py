@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from seeklog.files import Files, translate, translated
@@ -35,12 +36,12 @@ def scan_split(split: Split, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordB
 def _scan_piece(
     piece: Piece, files: Files, directory: str, schema: pyarrow.Schema, *, fail: bool
 ) -> Iterator[pyarrow.RecordBatch]:
+    report = partial(report_loss, fail=fail)
     if read_identity(files, directory) != piece.identity:
-        report_loss(
+        report(
             "PARTITIONS_DELETED",
-            f"{piece} was deleted, or made anew, since offsets {piece.start} to {piece.stop - 1} of it were planned",
-            count=piece.stop - piece.start,
-            fail=fail,
+            f"{piece} was deleted or recreated since offsets {piece.start} to {piece.stop - 1} of it were planned",
+            piece.stop - piece.start,
         )
         return
     finish = _Finish(piece, schema, counts=not fail)
@@ -63,63 +64,58 @@ def _scan_piece(
                     reached = batch.column("offset")[-1].as_py() + 1
                 yield finish(batch)
         except FileNotFoundError as error:
-            place = next((place for place, one in enumerate(view.segments) if one.path == error.filename), None)
+            place = next((place for place, each in enumerate(view.segments) if each.path == error.filename), None)
             if place is None:
                 raise translate(error, f"{error.filename} cannot be read") from error
             missing = view.segments[place]
-            report_loss(
+            report(
                 "COULD_NOT_READ_OFFSET_RANGE",
                 f"{piece}: the segment of offsets {missing.base_offset} to {missing.next_offset - 1} was deleted "
                 "before it was read",
-                count=min(stop, missing.next_offset) - max(start, missing.base_offset),
-                fail=fail,
+                min(stop, missing.next_offset) - max(start, missing.base_offset),
             )
             # Rows of the segments before it that were not yielded yet went with the error: they are read again.
-            before, behind = view.segments[:place], view.segments[place + 1 :]
-            pending += [
-                (View(segments), first, last)
-                for segments, first, last in (
-                    (behind, missing.next_offset, stop),
-                    (before, reached, min(stop, missing.base_offset)),
-                )
-                if segments and first < last
-            ]
+            before, after = view.segments[:place], view.segments[place + 1 :]
+            if after and missing.next_offset < stop:
+                pending.append((View(after), missing.next_offset, stop))
+            if before and reached < min(stop, missing.base_offset):
+                pending.append((View(before), reached, min(stop, missing.base_offset)))
 
 
 class _Finish:
     """Puts the columns that are the same for a whole piece beside those that were decoded."""
 
     def __init__(self, piece: Piece, schema: pyarrow.Schema, *, counts: bool) -> None:
-        """Offsets are decoded whether they are asked for or not if `counts` says that the caller needs them."""
+        """With `counts`, offsets are decoded even if `schema` does not have them."""
         self._pa = pa = import_pyarrow()
         self._schema = schema
-        self._constants = {
-            "topic": pa.scalar(piece.topic, pa.string()),
-            "partition": pa.scalar(piece.partition, pa.int32()),
-        }
         fields = [field for field in schema if field.name in ALL_COLUMNS]
         if "offset" not in schema.names and (counts or not fields):
             # A scan also needs some column to count rows by.
             fields.append(pa.field("offset", pa.int64()))
         self.decoded = pa.schema(fields)
-        self._made: dict[str, Any] = {}
-        self._made_rows = 0
+        constants = {"topic": pa.scalar(piece.topic, pa.string()), "partition": pa.scalar(piece.partition, pa.int32())}
+        self._constants: dict[str, Any] = {name: each for name, each in constants.items() if name in schema.names}
+        self._repeated: dict[str, Any] = {}
+        self._rows = 0
 
     def __call__(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         rows = batch.num_rows
-        if rows > self._made_rows:
-            self._make(rows)
-        return self._pa.RecordBatch.from_arrays(
-            [self._column(batch, name, rows) for name in self._schema.names], schema=self._schema
-        )
+        if rows > self._rows:
+            # Batches that are not longer have slices of these.
+            self._rows = rows
+            self._repeated = {name: self._pa.repeat(each, rows) for name, each in self._constants.items()}
+        columns = [
+            self._repeated[name].slice(0, rows) if name in self._repeated else batch.column(name)
+            for name in self._schema.names
+        ]
+        return self._pa.RecordBatch.from_arrays(columns, schema=self._schema)
 
-    def _column(self, batch: pyarrow.RecordBatch, name: str, rows: int) -> Any:
-        made = self._made.get(name)
-        return batch.column(name) if made is None else made.slice(0, rows)
 
-    def _make(self, rows: int) -> None:
-        """Make the columns that do not change; batches that are not longer have slices of them."""
-        self._made_rows = rows
-        for name, value in self._constants.items():
-            if name in self._schema.names:
-                self._made[name] = self._pa.repeat(value, rows)
+def floor_divided(numbers: pyarrow.Array, by: int) -> pyarrow.Array:
+    """Return whole numbers divided and rounded down. Arrow's own division cuts towards zero: before 1970 that is up."""
+    import pyarrow.compute as pc
+
+    cut = pc.divide(numbers, by)
+    is_above = pc.less(numbers, pc.multiply(cut, by))
+    return pc.subtract(cut, is_above.cast("int64"))

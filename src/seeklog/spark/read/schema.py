@@ -1,14 +1,17 @@
-"""The columns of a read as Spark and Arrow know them, and a user's own schema held against them."""
+"""Columns as Spark and Arrow know them, and a user's own schema checked against them."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
+    BooleanType,
     DataType,
+    DoubleType,
     IntegerType,
     LongType,
     StringType,
@@ -23,20 +26,42 @@ from seeklog.record.arrow import import_pyarrow
 if TYPE_CHECKING:
     import pyarrow
 
-HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
-RECORD_SCHEMA: Final = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("headers", HEADERS),
-    ]
+_TYPES: Final[dict[str, DataType]] = {
+    kind.simpleString(): kind
+    for kind in (
+        BinaryType(),
+        BooleanType(),
+        DoubleType(),
+        IntegerType(),
+        LongType(),
+        StringType(),
+        TimestampType(),
+    )
+}
+# Commas that are not inside of a struct.
+_BETWEEN_COLUMNS: Final = re.compile(r",\s+(?![^<]*>)")
+
+
+def parse_schema(columns: str) -> StructType:
+    """Return the schema of `name type, name type, …`. Spark's own parser would need a session."""
+    pairs = (column.split(maxsplit=1) for column in _BETWEEN_COLUMNS.split(columns.strip()))
+    return StructType([StructField(name, _parse_type(kind)) for name, kind in pairs])
+
+
+def _parse_type(kind: str) -> DataType:
+    if kind.startswith("array<"):
+        return ArrayType(_parse_type(kind[len("array<") : -1]))
+    if kind.startswith("struct<"):
+        fields = (field.split(": ") for field in kind[len("struct<") : -1].split(", "))
+        return StructType([StructField(name, _TYPES[inner]) for name, inner in fields])
+    return _TYPES[kind]
+
+
+RECORD_SCHEMA: Final = parse_schema(
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
+    "headers array<struct<key: string, value: binary>>"
 )
-# No record lacks them; of all others a read may have nulls, and Spark takes a column's word that it has none.
+# No record lacks them. Every other column may have nulls, and Spark believes a schema that says there are none.
 NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
@@ -48,7 +73,7 @@ def pick(known: StructType, columns: Sequence[str]) -> StructType:
 def check_schema(
     given: StructType, known: StructType, *, what: str, never_null: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return the columns that a user's schema asks for, or refuse one that is not there, or is of another type."""
+    """Return the columns that a user's schema asks for; refuse one that is not there, or is of another type."""
     columns = tuple(given.fieldNames())
     if not columns:
         raise UsageError(f"the schema names no column; {what} has {', '.join(known.fieldNames())}")
@@ -56,21 +81,16 @@ def check_schema(
         if field.name not in known.fieldNames():
             raise UsageError(f"{what} has no column {field.name}; it has {', '.join(known.fieldNames())}")
         wanted = known[field.name].dataType
-        if not _is_same(field.dataType, wanted):
+        if field.dataType.simpleString() != wanted.simpleString():
             raise UsageError(
                 f"column {field.name} of {what} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
                 "read it as it is and cast it afterwards"
             )
         if field.dataType != wanted or not (field.nullable or field.name in never_null):
             raise UsageError(f"column {field.name} of {what} may have nulls; leave out NOT NULL (nullable=False)")
-    for name in columns:
-        if columns.count(name) > 1:
-            raise UsageError(f"the schema names column {name} {columns.count(name)} times; once is enough")
+        if columns.count(field.name) > 1:
+            raise UsageError(f"the schema names column {field.name} {columns.count(field.name)} times; once is enough")
     return columns
-
-
-def _is_same(given: DataType, wanted: DataType) -> bool:
-    return given.simpleString() == wanted.simpleString()
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
@@ -83,12 +103,13 @@ def _arrow_type(pa: Any, kind: DataType) -> Any:
     if isinstance(kind, ArrayType):
         return pa.list_(pa.field("element", _arrow_type(pa, kind.elementType), kind.containsNull))
     if isinstance(kind, StructType):
-        return pa.struct([pa.field(one.name, _arrow_type(pa, one.dataType), one.nullable) for one in kind.fields])
+        return pa.struct(list(arrow_schema(kind)))
     return {
         "binary": pa.binary(),
         "string": pa.string(),
         "boolean": pa.bool_(),
         "int": pa.int32(),
         "bigint": pa.int64(),
+        "double": pa.float64(),
         "timestamp": pa.timestamp("us", "UTC"),
     }[kind.simpleString()]

@@ -5,14 +5,16 @@ asks it before each batch how far that may go (`latestOffset`) and what its task
 another one to copy `read` into the tasks, so these know nothing but their split.
 
 A stream goes up to the high watermark that the writers have published, and never past it. Its place is in the
-checkpoint (`spark.position`); what of the log is gone since is data loss (`spark.losses`).
+checkpoint (`position`), which also says what is lost if the log no longer has what lies between two positions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -23,65 +25,72 @@ from pyspark.sql.streaming.datasource import (
     ReadMinRows,
     SupportsTriggerAvailableNow,
 )
+from pyspark.sql.types import StructType
 
 from seeklog.clock import Clock, SystemClock
-from seeklog.errors import NotALog, TopicNotFound
+from seeklog.errors import GroupInUse, NotALog, SeeklogError, TopicNotFound
 from seeklog.names import TopicPartition
-from seeklog.spark.read.admission import Pace, Patience, shorter, within_bytes, within_offsets
-from seeklog.spark.read.endings import Endings
-from seeklog.spark.read.losses import fail_on, pass_over, ranges_between, warn_of
-from seeklog.spark.read.offsets import Bounds, Range, find_bounds, latest_offsets, start_offsets
-from seeklog.spark.read.options import Choice, StreamOptions, parse_stream_options
-from seeklog.spark.read.plan import Split, cut_at_bytes, plan_splits, range_bytes
-from seeklog.spark.read.position import Position
-from seeklog.spark.read.progress_group import ProgressGroup
+from seeklog.spark.read.admission import Pace, Patience, shorter, within
+from seeklog.spark.read.offsets import (
+    Bounds,
+    Range,
+    bounds_of,
+    end_offsets,
+    find_bounds,
+    offset_at_time,
+    report_loss,
+    start_offsets,
+    time_of,
+)
+from seeklog.spark.read.options import ReadOptions, parse_stream_options
+from seeklog.spark.read.plan import Layout, Split, plan_splits
+from seeklog.spark.read.position import Position, ranges_between
 from seeklog.spark.read.scan import scan_split
 from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema, check_schema
 from seeklog.store import Store, open_store
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql.types import StructType
+
+logger = logging.getLogger("seeklog")
 
 # A topic that is deleted between two looks at it is seen to be gone at the second; it cannot go on for ever.
-_LOOKS_MOST = 3
-
-
-def stream_reader(options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> StreamReader:
-    """Return the reader of a stream of records."""
-    return StreamReader(options, schema, clock=clock or SystemClock())
+_MAX_LOOKS: Final = 3
+_Found = TypeVar("_Found")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads records as they come. Nothing is opened or checked until Spark first asks: an error of the constructor
-    would reach the user behind one of Spark's own."""
+    would reach the user inside one of Spark's own."""
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock) -> None:
+    def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> None:
         self._given = dict(options)
         self._schema = schema
-        self._clock = clock
+        self._clock = clock or SystemClock()
+        self._pace = Pace(self._clock)
         self._initial: dict[str, Any] | None = None
+        """Where a query without a checkpoint begins."""
         self._latest: dict[str, Any] | None = None
-        self._endings: Endings | None = None
+        """The high watermarks at the last look."""
         self._pinned: dict[TopicPartition, Bounds] | None = None
-        self._is_begun = False
-        self._pace = Pace(clock)
+        """All that a query with the trigger AvailableNow reads."""
+        self._ends: _Ends | None = None
+        """Where the stream stops; None before the first look."""
 
     @cached_property
-    def _options(self) -> StreamOptions:
+    def _options(self) -> ReadOptions:
         options = parse_stream_options(self._given)
         check_schema(self._schema, RECORD_SCHEMA, what="a topic", never_null=NEVER_NULL)
         return options
 
     @cached_property
     def _store(self) -> Store:
-        options = self._options
-        return open_store(options.path, read_only=True, background=False, storage_options=options.storage_options)
+        return self._options.open()
 
     @cached_property
-    def _group(self) -> ProgressGroup | None:
+    def _group(self) -> _ProgressGroup | None:
         group_id = self._options.group_id
-        return None if group_id is None else ProgressGroup(self._options.path, group_id)
+        return None if group_id is None else _ProgressGroup(self._options.path, group_id)
 
     @cached_property
     def _patience(self) -> Patience:
@@ -91,7 +100,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # ------------------------------------------------------------ what Spark asks
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a query without a checkpoint begins: the same whenever it is asked, which it is twice."""
+        """Return where a query without a checkpoint begins: the same whenever Spark asks, which it does twice."""
         if self._initial is None:
             bounds = find_bounds(self._store, self._options.choice)
             starts = start_offsets(self._store, bounds, self._options, clock=self._clock)
@@ -99,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return one of the limits that the options set: Spark has no word for several, and hands it back as it is."""
+        """Return one of the limits that the options set: Spark cannot express several, and hands it back as it is."""
         options = self._options
         # The first thing that every query asks: what is wrong with its group shows before anything is read.
         _ = self._group
@@ -134,28 +143,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if last.began is not None:
             first = Position(last.began, last.topic_ids)
         options = self._options
-        for look in range(_LOOKS_MOST):
-            bounds = self._present()
-            try:
-                return plan_splits(
-                    self._store,
-                    ranges_between(first, last, bounds, report=fail_on if options.fail_on_data_loss else warn_of),
-                    split_bytes=options.split_bytes,
-                    min_partitions=options.min_partitions,
-                    max_records=options.max_records_per_partition,
-                    fail_on_data_loss=options.fail_on_data_loss,
-                    topic_ids={at.topic: one.topic_id for at, one in bounds.items()},
-                )
-            except (TopicNotFound, NotALog):
-                if look + 1 == _LOOKS_MOST:
-                    raise
-        return []
+        report = partial(report_loss, fail=options.fail_on_data_loss)
+
+        def planned() -> list[Split]:
+            ranges = ranges_between(first, last, self._present(), report=report)
+            return plan_splits(self._store, ranges, **options.split_limits)
+
+        return _while_topics_vanish(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return scan_split(partition, arrow_schema(self._schema)) if isinstance(partition, Split) else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Spark says so one batch late, and never of the last: `latestOffset` has committed it before."""
+        """Do nothing: Spark says so one batch late, and never for the last; `latestOffset` has committed it before."""
 
     # ------------------------------------------------------------ how it is found
 
@@ -163,60 +163,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         position = Position.decode(start)
         bounds = self._present()
-        if not self._is_begun:
+        if self._ends is None:
             self._check_named(position, bounds)
-            self._is_begun = True
-        self._latest = Position.of(latest_offsets(bounds), bounds).encode()
-        targets = self._targets(position, bounds)
-        backlog = ranges_between(
-            position,
-            Position.of(targets, bounds),
-            bounds,
-            report=fail_on if options.fail_on_data_loss else pass_over,
-        )
+            self._ends = _Ends(self._store, bounds, options)
+        self._latest = Position.of({at: here.high_watermark for at, here in bounds.items()}, bounds).encode()
+        targets = self._targets(self._ends, position, bounds)
+        # What is gone without failOnDataLoss is reported by `partitions`.
+        report = partial(report_loss, fail=True) if options.fail_on_data_loss else lambda *_: None
+        backlog = ranges_between(position, Position.of(targets, bounds), bounds, report=report)
         self._commit_to_group(position, bounds)
         if not isinstance(limit, ReadAllAvailable):
             if self._must_wait(backlog):
                 return start
             backlog = self._limited(backlog)
-        end = Position.of(targets | {one.partition: one.stop for one in backlog}, bounds)
+        end = Position.of(targets | {each.partition: each.stop for each in backlog}, bounds)
         if start == self._initial:
             return Position(end.offsets, end.topic_ids, position.offsets).encode()
         is_same = end.offsets == position.offsets and end.topic_ids == position.topic_ids
         return start if is_same else end.encode()
 
     def _present(self) -> dict[TopicPartition, Bounds]:
-        """Return the chosen partitions that are there; those that are named and are not may have been deleted."""
+        """Return the chosen partitions that are there; a named one that is not may have been deleted."""
         choice = self._options.choice
         named = {*choice.topics, *(at.topic for at in choice.partitions)}
-        for look in range(_LOOKS_MOST):
-            try:
-                if choice.pattern:
-                    return find_bounds(self._store, choice)
-                topics = sorted(named.intersection(self._store.topics(internal=True)))
-                found = find_bounds(self._store, Choice(topics=tuple(topics))) if topics else {}
-                return {at: one for at, one in found.items() if not choice.partitions or at in choice.partitions}
-            except (TopicNotFound, NotALog):
-                if look + 1 == _LOOKS_MOST:
-                    raise
-        return {}
+
+        def found() -> dict[TopicPartition, Bounds]:
+            if choice.pattern:
+                return find_bounds(self._store, choice)
+            return bounds_of(self._store, sorted(named.intersection(self._store.topics(internal=True))))
+
+        present = _while_topics_vanish(found)
+        return {at: here for at, here in present.items() if not choice.partitions or at in choice.partitions}
 
     def _check_named(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
         """Refuse a name that the options have, but neither the store nor the checkpoint."""
-        if not self._options.fail_on_data_loss:
-            return
-        known = {at.topic for at in (*start.offsets, *bounds)}
-        choice = self._options.choice
-        if not known.issuperset(choice.topics) or not {*start.offsets, *bounds}.issuperset(choice.partitions):
+        choice, known = self._options.choice, {*start.offsets, *bounds}
+        is_known = known.issuperset(choice.partitions) and {at.topic for at in known}.issuperset(choice.topics)
+        if self._options.fail_on_data_loss and not is_known:
             find_bounds(self._store, choice)
 
-    def _targets(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, int]:
+    def _targets(
+        self, ends: _Ends, start: Position, bounds: Mapping[TopicPartition, Bounds]
+    ) -> dict[TopicPartition, int]:
         """Return where the stream would stand if it had no limit. Partitions that came after its end are left out."""
-        if self._endings is None:
-            self._endings = Endings(self._store, bounds, self._options)
         targets: dict[TopicPartition, int] = {}
         for at, here in bounds.items():
-            stop = self._endings.stop(at, here)
+            stop = ends.stop(at, here)
             if self._pinned is not None and stop is not None:
                 pinned = self._pinned.get(at)
                 is_same = pinned is not None and pinned.topic_id == here.topic_id
@@ -233,29 +225,104 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # A query that ends with what there is would end before a small rest was worth a batch.
         if self._options.min_offsets_per_trigger is None or self._pinned is not None:
             return False
-        return not self._patience.is_over(sum(one.stop - one.start for one in backlog))
+        return not self._patience.is_over(sum(each.length for each in backlog))
 
     def _limited(self, backlog: list[Range]) -> list[Range]:
-        most, most_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
-        limited = backlog
-        if most is not None:
-            limited = within_offsets(backlog, most)
-        if most_bytes is not None:
-            few = within_bytes(
-                backlog, most_bytes, size_of=partial(range_bytes, self._store), cut=partial(cut_at_bytes, self._store)
-            )
-            limited = shorter(limited, few)
-        return limited
+        max_offsets, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
+        limited = backlog if max_offsets is None else within(backlog, max_offsets)
+        if max_bytes is None:
+            return limited
+        layouts = {each.partition: Layout.of(self._store, each.partition) for each in backlog}
+        few = within(
+            backlog,
+            max_bytes,
+            size_of=lambda each: layouts[each.partition].size(each),
+            cut=lambda each, share: layouts[each.partition].stop_after(each, share),
+        )
+        return shorter(limited, few)
 
     def _commit_to_group(self, processed: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
-        if self._group is None:
+        if self._group is not None:
+            self._group.commit(
+                {
+                    at: offset
+                    for at, offset in processed.offsets.items()
+                    if at in bounds
+                    and offset <= bounds[at].high_watermark
+                    and not processed.is_other_topic(at, bounds[at].topic_id)
+                }
+            )
+
+
+def _while_topics_vanish(look: Callable[[], _Found]) -> _Found:
+    """Look again if a topic was deleted or recreated while the look went on."""
+    for _ in range(_MAX_LOOKS - 1):
+        with contextlib.suppress(TopicNotFound, NotALog):
+            return look()
+    return look()
+
+
+class _Ends:
+    """Where a stream stops: the places that `endingOffsets` and its like name, as offsets that it never goes past.
+
+    Offsets, `latest` and what is counted back from it are found when the query starts, and stay: what comes later is
+    not read. The record that a time names may come later; until it has, the stream goes on. A restart finds all again.
+    """
+
+    def __init__(self, store: Store, bounds: Mapping[TopicPartition, Bounds], options: ReadOptions) -> None:
+        self._store = store
+        self._place = options.end
+        self._settled = {
+            at: end
+            for at, end in end_offsets(store, bounds, options).items()
+            if time_of(self._place, at) is None or end < bounds[at].high_watermark
+        }
+
+    def stop(self, at: TopicPartition, here: Bounds) -> int | None:
+        """Return how far a partition may be read now, or None if it came after the end of everything."""
+        if self._place is None:
+            return here.high_watermark
+        timestamp_ms = time_of(self._place, at)
+        if timestamp_ms is not None and at not in self._settled:
+            found = offset_at_time(self._store, at, here, timestamp_ms)
+            if found is None:
+                return here.high_watermark
+            self._settled[at] = found
+        return min(self._settled[at], here.high_watermark) if at in self._settled else None
+
+
+class _ProgressGroup:
+    """A consumer group that a query commits its progress to, so that tools which watch lags see the query's.
+
+    Where the query continues is in its checkpoint alone.
+    """
+
+    def __init__(self, path: str, group: str) -> None:
+        """Open the store to write. A group with members, and a store that cannot be written, are refused."""
+        # Opening a store that is not there to write would create it.
+        open_store(path, read_only=True, background=False).close()
+        self._group = group
+        self._store = open_store(path, background=False)
+        members = self._store.describe_group(group).members if group in self._store.groups() else ()
+        if members:
+            self._store.close()
+            raise GroupInUse(
+                f"group {group!r} has {len(members)} members that consume; give the query a groupId of its own"
+            )
+        self._committed: dict[TopicPartition, int] = {}
+        self._is_failing = False
+
+    def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit what has changed. A query that runs does not fail with this: there is one warning instead."""
+        changed = {at: offset for at, offset in offsets.items() if self._committed.get(at) != offset}
+        if not changed:
             return
-        self._group.commit(
-            {
-                at: offset
-                for at, offset in processed.offsets.items()
-                if at in bounds
-                and offset <= bounds[at].high_watermark
-                and not processed.is_other_topic(at, bounds[at].topic_id)
-            }
-        )
+        try:
+            self._store.commit_offsets(self._group, changed)
+        except SeeklogError as error:
+            if not self._is_failing:
+                logger.warning("group %r does not show how far the query is: %s", self._group, error)
+            self._is_failing = True
+        else:
+            self._committed |= changed
+            self._is_failing = False

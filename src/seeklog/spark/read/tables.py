@@ -5,180 +5,369 @@ batches    a row for each batch that can be read, as its header has it.
 offsets    a row for each partition. `record_count` is how many rows a read from earliest to latest has.
 groups     a row for each partition that a consumer group has committed or has assigned to a member.
 
-Markers of transactions (control batches) are nobody's records and count nowhere, except where a batch's own header
-is shown. Offsets that compaction has left out do not count either, so `record_count` is not a difference of offsets.
-The seal's count is taken for a segment that seeklog began itself; only raw batches appended by hand could have brought
-markers into one.
+Markers of transactions (control batches) are not records and count nowhere, except where a batch's own header is shown.
+Offsets that compaction has left out do not count either, so `record_count` is not a difference of offsets. The seal's
+count is taken for a segment that seeklog began itself; only raw batches appended by hand could have brought markers
+into one.
+
+The driver plans what tasks count: each table has a function that plans its splits, and one that yields a split's rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-from seeklog.files import translate
+from seeklog import names
+from seeklog.archive.reading import Origin
+from seeklog.errors import GroupNotFound, SeeklogError
+from seeklog.files import Files, translate
+from seeklog.log import (
+    Census,
+    Pin,
+    Segment,
+    first_timestamp_ms,
+    make_pin,
+    pinned_view,
+    scan_headers,
+    take_census,
+    take_snapshot,
+)
+from seeklog.log.side import Seal
+from seeklog.names import TopicPartition
 from seeklog.record.arrow import import_pyarrow
-from seeklog.spark.read import table_rows
+from seeklog.spark.read.offsets import Bounds, find_bounds, full_ranges
 from seeklog.spark.read.options import Choice, TableOptions
-from seeklog.spark.read.schema import arrow_schema, check_schema
-from seeklog.spark.read.table_rows import TableSplit
-from seeklog.store import Store, open_store
+from seeklog.spark.read.plan import pack, plan_splits
+from seeklog.spark.read.schema import arrow_schema, check_schema, parse_schema
+from seeklog.store import Store, open_store, origin_of
 
 if TYPE_CHECKING:
     import pyarrow
 
 ROWS_PER_BATCH: Final = 8192
-
-_TYPES: Final[Mapping[str, DataType]] = {
-    "string": StringType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "time": TimestampType(),
-    "flag": BooleanType(),
-}
-
-
-def _struct(columns: str) -> StructType:
-    return StructType(
-        [StructField(name, _TYPES[kind]) for name, kind in (column.split() for column in columns.strip().splitlines())]
-    )
-
-
-SCHEMAS: Final[Mapping[str, StructType]] = {
-    "segments": _struct(
-        """topic string
-        partition int
-        base_offset long
-        next_offset long
-        size long
-        batch_count long
-        record_count long
-        first_timestamp time
-        max_timestamp time
-        is_sealed flag
-        is_contiguous flag
-        sealed_at time
-        offset_index_size long
-        time_index_size long
-        path string"""
-    ),
-    "batches": _struct(
-        """topic string
-        partition int
-        segment long
-        position long
-        size long
-        base_offset long
-        last_offset long
-        record_count int
-        codec string
-        timestamp_type int
-        first_timestamp time
-        max_timestamp time
-        leader_epoch int
-        producer_id long
-        producer_epoch int
-        base_sequence int
-        is_transactional flag
-        is_control flag
-        crc long"""
-    ),
-    "offsets": _struct(
-        """topic string
-        partition int
-        log_start_offset long
-        high_watermark long
-        log_end_offset long
-        record_count long
-        batch_count long
-        size long
-        segment_count int
-        first_timestamp time
-        max_timestamp time
-        topic_id string
-        path string"""
-    ),
-    "groups": _struct(
-        """group string
-        topic string
-        partition int
-        committed_offset long
-        log_start_offset long
-        high_watermark long
-        lag long
-        metadata string
-        commit_timestamp time
-        generation int
-        member_id string
-        client_id string"""
-    ),
-}
-
-
-def table_schema(table: str) -> StructType:
-    """Return the columns of a metadata table."""
-    return SCHEMAS[table]
+# Headers of a gigabyte are walked in a fraction of a second, so splits of tables are larger than those of records.
+WALK_BYTES: Final = 1 << 30
+OPEN_COST: Final = 1 << 20
+US_PER_MS: Final = 1000
 
 
 class TableReader(DataSourceReader):
     """Reads a metadata table."""
 
     def __init__(self, options: TableOptions, schema: StructType) -> None:
-        known = SCHEMAS[options.table]
-        self._columns = check_schema(schema, known, what=f"the table {options.table}")
-        self._places = [known.fieldNames().index(name) for name in self._columns]
+        known = TABLES[options.table].schema
+        columns = check_schema(schema, known, what=f"the table {options.table}")
+        self._places = [known.fieldNames().index(name) for name in columns]
         self._schema = arrow_schema(schema)
         self._options = options
 
     def partitions(self) -> list[InputPartition]:
         options = self._options
-        with open_store(
-            options.path, read_only=True, background=False, storage_options=options.storage_options
-        ) as store:
-            return list(_PLANNERS[options.table](store, options.choice))
+        with options.open() as store:
+            return list(TABLES[options.table].plan(store, options.choice))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if not isinstance(partition, TableSplit):
             return  # Spark makes a partition of its own where there is none
-        rows = _ROWS[self._options.table](partition)
+        pa = import_pyarrow()
+        rows = TABLES[self._options.table].rows(partition)
         try:
             while chunk := list(islice(rows, ROWS_PER_BATCH)):
-                yield self._batch(chunk)
+                columns = list(zip(*chunk, strict=True))
+                chosen = zip(self._places, self._schema, strict=True)
+                arrays = [pa.array(columns[place], field.type) for place, field in chosen]
+                yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except OSError as error:
-            gone = "it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
-            raise translate(
-                error, f"a file of the store at {partition.origin.root} cannot be read", advice=gone
-            ) from error
-
-    def _batch(self, rows: list[tuple[Any, ...]]) -> pyarrow.RecordBatch:
-        pa = import_pyarrow()
-        columns = list(zip(*rows, strict=True))
-        arrays = [pa.array(columns[place], field.type) for place, field in zip(self._places, self._schema, strict=True)]
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
+            advice = "it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
+            fact = f"a file of the store at {partition.origin.root} cannot be read"
+            raise translate(error, fact, advice=advice) from error
 
 
-_PLANNERS: Final[Mapping[str, Callable[[Store, Choice], Sequence[InputPartition]]]] = {
-    "segments": table_rows.plan_segments,
-    "batches": table_rows.plan_batches,
-    "offsets": table_rows.plan_offsets,
-    "groups": table_rows.plan_groups,
-}
-_ROWS: Final[Mapping[str, Callable[[Any], Iterator[tuple[Any, ...]]]]] = {
-    "segments": table_rows.segment_rows,
-    "batches": table_rows.batch_rows,
-    "offsets": table_rows.offset_rows,
-    "groups": table_rows.group_rows,
+class TableSplit(InputPartition):
+    """What one task makes rows of."""
+
+    def __init__(self, origin: Origin, parts: Sequence[Any]) -> None:
+        self.origin = origin
+        self.parts = tuple(parts)
+
+
+class SegmentPlan(NamedTuple):
+    """One segment to be counted, and where; a seal that may be believed saves the walk."""
+
+    at: TopicPartition
+    start: int
+    stop: int
+    pin: Pin
+    seal: Seal | None
+    is_believed: bool
+    limit: int
+
+    @property
+    def walk_cost(self) -> int:
+        return OPEN_COST + (0 if self.is_believed else self.pin.segments[0].size)
+
+    def open(self, files: Files, root: str) -> Segment:
+        return pinned_view(files, f"{root}/{self.at}", self.pin).segments[0]
+
+    def census(self, segment: Segment, *, start: int, stop: int) -> Census:
+        """Return what the segment's records in [start, stop) add up to."""
+        seal = self.seal
+        if self.is_believed and seal is not None and start <= segment.base_offset and segment.next_offset <= stop:
+            first = next(scan_headers(segment, segment.base_offset, stop), None)
+            first_ms = -1 if first is None else first_timestamp_ms(first[1])
+            return Census(seal.batch_count, seal.record_count, first_ms, seal.max_timestamp_ms)
+        return take_census(segment, start, stop, limit=self.limit)
+
+
+class PartitionPlan(NamedTuple):
+    """One partition to be counted."""
+
+    at: TopicPartition
+    bounds: Bounds
+    log_end_offset: int
+    segments: tuple[SegmentPlan, ...]
+
+    @property
+    def walk_cost(self) -> int:
+        return sum(segment.walk_cost for segment in self.segments)
+
+
+def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
+    for at, bounds in find_bounds(store, choice).items():
+        log = store.log(at.topic, at.partition)
+        seen = take_snapshot(log)
+        segments = []
+        for segment in seen.view.segments:
+            segment.fetch_seal()  # dearer than a listing where files lie at a URL, cheaper than a walk
+            plan = SegmentPlan(
+                at=at,
+                start=max(segment.base_offset, bounds.log_start_offset),
+                stop=max(segment.base_offset, min(segment.next_offset, bounds.high_watermark)),
+                pin=make_pin(seen.view, segment.base_offset, max(segment.next_offset, segment.base_offset + 1)),
+                seal=segment.seal,
+                is_believed=segment.seal is not None and segment.base_offset >= seen.contiguous_from,
+                limit=log.config.max_decompressed_bytes,
+            )
+            segments.append(plan)
+        yield PartitionPlan(at, bounds, seen.log_end_offset, tuple(segments))
+
+
+# ---------------------------------------------------------------- segments
+
+
+def _plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
+    segments = (segment for plan in _plan_partitions(store, choice) for segment in plan.segments)
+    return [
+        TableSplit(origin_of(store), each) for each in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)
+    ]
+
+
+def _segment_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
+    files = split.origin.files()
+    for plan in split.parts:
+        segment = plan.open(files, split.origin.root)
+        census = plan.census(segment, start=segment.base_offset, stop=segment.next_offset)
+        sealed_at_ms = plan.seal.sealed_at_ms if plan.seal is not None else 0
+        yield (
+            *plan.at,
+            segment.base_offset,
+            segment.next_offset,
+            segment.size,
+            census.batch_count,
+            census.record_count,
+            _us(census.first_timestamp_ms),
+            _us(census.max_timestamp_ms),
+            sealed_at_ms > 0,
+            segment.contiguous,
+            _us(sealed_at_ms or -1),
+            _file_size(segment, names.OFFSET_INDEX),
+            _file_size(segment, names.TIME_INDEX),
+            segment.path,
+        )
+
+
+def _file_size(segment: Segment, suffix: str) -> int | None:
+    try:
+        return segment.shared.files.file_size(segment.shared.path(segment.base_offset, suffix))
+    except OSError:
+        return None
+
+
+# ---------------------------------------------------------------- offsets
+
+
+def _plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
+    origin = origin_of(store)
+    plans = _plan_partitions(store, choice)
+    return [TableSplit(origin, each) for each in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
+
+
+def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
+    files, root = split.origin.files(), split.origin.root
+    for plan in split.parts:
+        found = [
+            each.census(each.open(files, root), start=each.start, stop=each.stop)
+            for each in plan.segments
+            if each.start < each.stop
+        ]
+        yield (
+            *plan.at,
+            plan.bounds.log_start_offset,
+            plan.bounds.high_watermark,
+            plan.log_end_offset,
+            sum(each.record_count for each in found),
+            sum(each.batch_count for each in found),
+            sum(each.pin.segments[0].size for each in plan.segments),
+            len(plan.segments),
+            _us(next((each.first_timestamp_ms for each in found if each.record_count), -1)),
+            _us(max((each.max_timestamp_ms for each in found), default=-1)),
+            plan.bounds.topic_id,
+            f"{root}/{plan.at}",
+        )
+
+
+# ---------------------------------------------------------------- batches
+
+
+def _plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
+    """Share the log out as records are. A batch belongs to the piece it begins in, or else to the first."""
+    bounds = find_bounds(store, choice)
+    return [
+        TableSplit(split.origin, [(piece, piece.start == bounds[piece.at].log_start_offset) for piece in split.pieces])
+        for split in plan_splits(store, full_ranges(bounds), split_bytes=WALK_BYTES)
+    ]
+
+
+def _batch_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
+    files = split.origin.files()
+    for piece, is_first in split.parts:
+        for segment in pinned_view(files, f"{split.origin.root}/{piece}", piece.pin).segments:
+            for position, header in scan_headers(segment, piece.start, piece.stop):
+                if header.base_offset < piece.start and not is_first:
+                    continue
+                yield (
+                    *piece.at,
+                    segment.base_offset,
+                    position,
+                    header.size,
+                    header.base_offset,
+                    header.last_offset,
+                    header.record_count,
+                    header.codec,
+                    int(header.is_log_append_time),
+                    _us(first_timestamp_ms(header)),
+                    _us(header.max_timestamp_ms),
+                    header.leader_epoch,
+                    header.producer_id,
+                    header.producer_epoch,
+                    header.base_sequence,
+                    header.is_transactional,
+                    header.is_control,
+                    header.crc,
+                )
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _plan_groups(store: Store, choice: Choice) -> list[TableSplit]:
+    """Let one task read all of the groups."""
+    return [TableSplit(origin_of(store), [choice])]
+
+
+def _group_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
+    (choice,) = split.parts
+    origin = split.origin
+    with open_store(origin.root, read_only=True, background=False, storage_options=origin.storage_options) as store:
+        chosen = None if choice == Choice() else find_bounds(store, choice)
+        for name in store.groups():
+            try:
+                group = store.describe_group(name)
+            except GroupNotFound:
+                continue  # deleted since its name was listed
+            readers = {at: member for member in group.members for at in member.assignment}
+            for at in sorted({*group.committed, *readers}):
+                if chosen is not None and at not in chosen:
+                    continue
+                committed, reader = group.committed.get(at), readers.get(at)
+                start, end = _bounds_of(store, at)
+                next_offset = committed.offset if committed is not None else None
+                yield (
+                    name,
+                    *at,
+                    next_offset,
+                    start,
+                    end,
+                    None if start is None or end is None else max(0, end - max(start, next_offset or start)),
+                    committed.metadata if committed is not None else None,
+                    _us(committed.commit_timestamp_ms) if committed is not None else None,
+                    group.generation,
+                    reader.member_id if reader is not None else None,
+                    reader.client_id if reader is not None else None,
+                )
+
+
+def _bounds_of(store: Store, at: TopicPartition) -> tuple[int | None, int | None]:
+    try:
+        log = store.log(at.topic, at.partition)
+        return log.log_start_offset, log.high_watermark
+    except SeeklogError:
+        return None, None  # a group may know a topic that is gone, or partitions that lie elsewhere
+
+
+def _us(timestamp_ms: int) -> int | None:
+    return timestamp_ms * US_PER_MS if timestamp_ms >= 0 else None
+
+
+class Table(NamedTuple):
+    """A metadata table: its columns, how it is shared out among tasks, and the rows of one task."""
+
+    schema: StructType
+    plan: Callable[[Store, Choice], Sequence[InputPartition]]
+    rows: Callable[[TableSplit], Iterator[tuple[Any, ...]]]
+
+
+TABLES: Final = {
+    "segments": Table(
+        parse_schema(
+            "topic string, partition int, base_offset bigint, next_offset bigint, size bigint, batch_count bigint, "
+            "record_count bigint, first_timestamp timestamp, max_timestamp timestamp, is_sealed boolean, "
+            "is_contiguous boolean, sealed_at timestamp, offset_index_size bigint, time_index_size bigint, path string"
+        ),
+        _plan_segments,
+        _segment_rows,
+    ),
+    "batches": Table(
+        parse_schema(
+            "topic string, partition int, segment bigint, position bigint, size bigint, base_offset bigint, "
+            "last_offset bigint, record_count int, codec string, timestamp_type int, first_timestamp timestamp, "
+            "max_timestamp timestamp, leader_epoch int, producer_id bigint, producer_epoch int, base_sequence int, "
+            "is_transactional boolean, is_control boolean, crc bigint"
+        ),
+        _plan_batches,
+        _batch_rows,
+    ),
+    "offsets": Table(
+        parse_schema(
+            "topic string, partition int, log_start_offset bigint, high_watermark bigint, log_end_offset bigint, "
+            "record_count bigint, batch_count bigint, size bigint, segment_count int, first_timestamp timestamp, "
+            "max_timestamp timestamp, topic_id string, path string"
+        ),
+        _plan_offsets,
+        _offset_rows,
+    ),
+    "groups": Table(
+        parse_schema(
+            "group string, topic string, partition int, committed_offset bigint, log_start_offset bigint, "
+            "high_watermark bigint, lag bigint, metadata string, commit_timestamp timestamp, generation int, "
+            "member_id string, client_id string"
+        ),
+        _plan_groups,
+        _group_rows,
+    ),
 }

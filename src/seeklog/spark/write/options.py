@@ -9,7 +9,7 @@ from typing import Final
 from seeklog.errors import InvalidConfig
 from seeklog.names import check_topic_name
 from seeklog.record.codec import CODEC_IDS
-from seeklog.spark.option_map import Words, store_path
+from seeklog.spark.option_map import OptionMap, store_path
 
 # A reader decodes whole batches, and an index entry names one: larger ones compress better and seek worse.
 BATCH_BYTES: Final = 64 << 10
@@ -58,43 +58,32 @@ class WriteOptions:
     txn_version: int = 0
 
 
-def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return the options of a write, or refuse what cannot be."""
-    if not options:
+def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
+    """Return the options of a write, checked."""
+    if not given:
         raise InvalidConfig(
             "options path and topic are missing. Spark hands on none of a table's with writeTo, insertInto and CREATE "
             "TABLE ... AS SELECT: use writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO a table "
             "that is there"
         )
     known = (*_SHARED, *(_FROM_SPARK if streaming else _BATCH_ONLY))
-    words = Words(options, known=known, refused=_REFUSED_IN_STREAM if streaming else _REFUSED_IN_BATCH)
-    topic = words.text("topic")
+    options = OptionMap(given, known=known, refused=_REFUSED_IN_STREAM if streaming else _REFUSED_IN_BATCH)
+    topic = options.text("topic")
     if topic is not None:
         check_topic_name(topic)
-    lock_timeout_ms = words.duration_ms("lockTimeout")
-    app, version = words.text("txnAppId"), words.number("txnVersion", least=0)
+    lock_timeout_ms = options.duration_ms("lockTimeout")
+    app, version = options.text("txnAppId"), options.number("txnVersion", minimum=0)
     if (app is None) != (version is None):
-        missing, given = ("txnAppId", "txnVersion") if app is None else ("txnVersion", "txnAppId")
-        raise InvalidConfig(f"option {given} needs {missing}: together they name a write that is to happen once")
+        missing, named = ("txnAppId", "txnVersion") if app is None else ("txnVersion", "txnAppId")
+        raise InvalidConfig(f"option {named} needs {missing}: together they name a write that is to happen once")
+    compression = options.either("compression", "kafka.compression.type")
+    batch_bytes = options.either("batchBytes", "kafka.batch.size")
     return WriteOptions(
-        path=store_path(words),
+        path=store_path(options),
         topic=topic,
-        compression=_compression(words),
-        batch_bytes=_either(words, "batchBytes", "kafka.batch.size") or BATCH_BYTES,
+        compression=options.choice(compression, CODEC_IDS, default="") or None,
+        batch_bytes=options.size_bytes(batch_bytes, minimum=512) or BATCH_BYTES,
         lock_timeout_s=(LOCK_TIMEOUT_MS if lock_timeout_ms is None else lock_timeout_ms) / 1000,
         txn_app_id=app,
         txn_version=version or 0,
     )
-
-
-def _either(words: Words, name: str, kafka_name: str) -> int | None:
-    if name in words and kafka_name in words:
-        raise InvalidConfig(f"options {name} and {kafka_name} say the same; give one of them")
-    return words.size_bytes(name if name in words else kafka_name, least=512)
-
-
-def _compression(words: Words) -> str | None:
-    if "compression" in words and "kafka.compression.type" in words:
-        raise InvalidConfig("options compression and kafka.compression.type say the same; give one of them")
-    name = "compression" if "compression" in words else "kafka.compression.type"
-    return words.choice(name, CODEC_IDS, default="") or None

@@ -1,9 +1,9 @@
 """Writing rows to topics, exactly once.
 
 A task encodes its rows into finished record batches and stages them in the directories of their partitions
-(`spark.stage`). The driver's commit appends all that the tasks of one job staged as one transaction of the store,
-which is named after the streaming query and its batch, or after `txnAppId` and `txnVersion`: one that was committed
-before adds nothing. A batch without these options is a transaction, too, but none that would be known again.
+(`stage`). The driver's commit appends all that the tasks of one job staged as one transaction of the store, which is
+named after the streaming query and its batch, or after `txnAppId` and `txnVersion`: a transaction that was committed
+before adds nothing. A batch without these options is a transaction, too, but under a name that is never used again.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.types import StructType
 
 from seeklog.errors import SeeklogError, UsageError
 from seeklog.spark.write.options import WriteOptions, parse_write_options
-from seeklog.spark.write.stage import RowColumns, stage_rows
-from seeklog.store import Store, open_store
+from seeklog.spark.write.stage import record_columns, stage_rows
+from seeklog.store import open_store
 from seeklog.topics.transactions import Staged
 
 if TYPE_CHECKING:
     import pyarrow
-    from pyspark.sql.types import StructType
 
 logger = logging.getLogger("seeklog")
 
@@ -43,76 +43,98 @@ class StagedRows(WriterCommitMessage):
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
     """Return the writer of a batch."""
     if overwrite:
-        raise UsageError('a topic is only ever appended to: use mode("append"), or delete and create the topic')
+        raise UsageError('rows are only ever appended to a topic: use mode("append"), or delete and create the topic')
     parsed = parse_write_options(options, streaming=False)
     writer = BatchWriter(parsed, schema)
-    # What every task would stumble over is told once, before there are any.
+    # What would stop every task is raised once, before there are any.
     with open_store(parsed.path, read_only=True, background=False) as store:
         if parsed.topic is not None:
             store.transactions.target(parsed.topic)
     return writer
 
 
-def stream_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Return the writer of a stream's batches.
-
-    In complete mode (`overwrite`) the whole result is appended each time, as Spark's Kafka sink does.
-    """
-    return StreamWriter(parse_write_options(options, streaming=True), schema)
-
-
-class BatchWriter(DataSourceArrowWriter):
-    """Writes one DataFrame."""
+class _Writer:
+    """What tasks and driver do for a batch and for a stream."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
-        self._columns = RowColumns.of(schema, options)
+        self._columns = record_columns(schema, options)
+
+    def _stage(self, app: str, batches: Iterator[pyarrow.RecordBatch]) -> StagedRows:
+        options, context = self._options, TaskContext.get()
+        task = context.partitionId() if context else 0
+        with open_store(options.path, read_only=True, background=False) as store:
+            return StagedRows(
+                app, stage_rows(store, batches, columns=self._columns, options=options, app=app, task=task)
+            )
+
+    def _commit(self, app: str, version: int, messages: Sequence[WriterCommitMessage | None], *, keep: bool) -> None:
+        # In the order of the tasks, so that the same rows give the same log.
+        staged = [each for message in messages if isinstance(message, StagedRows) for each in message.staged]
+        path = self._options.path
+        # Opening a store that is not there to write would create it.
+        open_store(path, read_only=True, background=False).close()
+        with open_store(path, background=False) as store:
+            is_new = store.transactions.commit(app, version, staged, keep=keep, wait_s=self._options.lock_timeout_s)
+        if not is_new:
+            logger.info("version %d of %s is in the topics already: nothing was written", version, app)
+
+    def _discard(self, app: str) -> None:
+        """Remove what a job has staged. An error here must not hide from the user why the job failed."""
+        try:
+            with open_store(self._options.path, read_only=True, background=False) as store:
+                store.transactions.discard(app)
+        except SeeklogError as error:
+            logger.warning("what %s has staged stays for a day: %s", app, error)
+
+
+class BatchWriter(_Writer, DataSourceArrowWriter):
+    """Writes one DataFrame."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
         # Spark makes one writer for a job and copies it to the tasks.
         self._app = app_name(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
-        return StagedRows(self._app, _stage(self._options, self._columns, self._app, iterator))
+        return self._stage(self._app, iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        is_named = self._options.txn_app_id is not None
-        with _open(self._options.path) as store:
-            _commit(store, self._options, self._app, self._options.txn_version, messages, keep=is_named)
+        options = self._options
+        self._commit(self._app, options.txn_version, messages, keep=options.txn_app_id is not None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        _discard(self._options, self._app)
+        self._discard(self._app)
 
 
-class StreamWriter(DataSourceStreamArrowWriter):
+class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the batches of a query. Spark makes one for each batch, and another one to commit it."""
 
-    def __init__(self, options: WriteOptions, schema: StructType) -> None:
-        self._options = options
-        self._columns = RowColumns.of(schema, options)
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        super().__init__(parse_write_options(options, streaming=True), schema)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
         context = TaskContext.get()
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
         if query_id is None:
-            raise UsageError("Spark does not tell which query writes; seeklog needs PySpark 4.2 or newer")
-        app = f"spark-query-{query_id}"
-        return StagedRows(app, _stage(self._options, self._columns, app, iterator))
+            raise UsageError("Spark does not say which query writes; seeklog needs PySpark 4.2 or newer")
+        return self._stage(f"spark-query-{query_id}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         app = _app_of(messages)
         if app is not None:
-            with _open(self._options.path) as store:
-                _commit(store, self._options, app, batchId, messages, keep=True)
+            self._commit(app, batchId, messages, keep=True)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         app = _app_of(messages)
         if app is not None:
-            _discard(self._options, app)
+            self._discard(app)
 
 
 def app_name(options: WriteOptions) -> str:
     """Return what the transactions of a batch are named after.
 
-    The topic is part of it: who writes one batch to two topics does so under one `txnAppId`, and means both.
+    The topic is part of it: a job that writes one batch to two topics does so under one `txnAppId`, and means both.
     """
     if options.txn_app_id is None:
         return f"spark-job-{uuid.uuid4()}"
@@ -120,50 +142,5 @@ def app_name(options: WriteOptions) -> str:
     return f"{options.txn_app_id} to {options.topic or 'many topics'}"
 
 
-def _open(path: str) -> Store:
-    # A store that is not there must not be made by a commit to it.
-    open_store(path, read_only=True, background=False).close()
-    return open_store(path, background=False)
-
-
-def _stage(
-    options: WriteOptions, columns: RowColumns, app: str, batches: Iterator[pyarrow.RecordBatch]
-) -> list[Staged]:
-    context = TaskContext.get()
-    with open_store(options.path, read_only=True, background=False) as store:
-        return stage_rows(
-            store, batches, columns=columns, options=options, app=app, task=context.partitionId() if context else 0
-        )
-
-
 def _app_of(messages: Sequence[WriterCommitMessage | None]) -> str | None:
     return next((message.app for message in messages if isinstance(message, StagedRows)), None)
-
-
-def _staged(messages: Sequence[WriterCommitMessage | None]) -> list[Staged]:
-    """Return what was staged in the order of the tasks, so that the same rows give the same log."""
-    return [each for message in messages if isinstance(message, StagedRows) for each in message.staged]
-
-
-def _commit(
-    store: Store,
-    options: WriteOptions,
-    app: str,
-    version: int,
-    messages: Sequence[WriterCommitMessage | None],
-    *,
-    keep: bool,
-) -> None:
-    staged = _staged(messages)
-    is_new = store.transactions.commit(app, version, staged, keep=keep, wait_s=options.lock_timeout_s)
-    if not is_new:
-        logger.info("version %d of %s is in the topics already: nothing was written", version, app)
-
-
-def _discard(options: WriteOptions, app: str) -> None:
-    """Remove what a job has staged. Why it failed is on its way to the user, and must not be lost behind this."""
-    try:
-        with open_store(options.path, read_only=True, background=False) as store:
-            store.transactions.discard(app)
-    except SeeklogError as error:
-        logger.warning("what %s has staged stays for a day: %s", app, error)

@@ -7,21 +7,20 @@ count instead of by chance, so that the same rows in the same tasks land in the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import DataType, IntegerType, LongType, StructType
 
 from seeklog.clock import SystemClock
 from seeklog.errors import InvalidRecord, SeeklogError, UsageError
-from seeklog.files import translate
+from seeklog.files import translated
 from seeklog.log import Stager
 from seeklog.names import TopicPartition
 from seeklog.record import rows
 from seeklog.record.arrow import import_pyarrow
 from seeklog.record.codec import CODEC_IDS
-from seeklog.spark.read.schema import HEADERS
+from seeklog.spark.read.schema import RECORD_SCHEMA
 from seeklog.spark.write.options import WriteOptions
 from seeklog.store import Store
 from seeklog.topics.transactions import Staged, Target
@@ -33,37 +32,31 @@ _BYTES: Final = ("binary", "string")
 _TYPES: Final = {
     "key": _BYTES,
     "value": _BYTES,
-    "headers": (HEADERS.simpleString(),),
+    "headers": (RECORD_SCHEMA["headers"].dataType.simpleString(),),
     "topic": ("string",),
     "partition": ("int",),
     "timestamp": ("timestamp",),
 }
 
 
-@dataclass(frozen=True, slots=True)
-class RowColumns:
-    """The columns of a DataFrame that make a record. Others are left out, as Spark's Kafka sink does."""
+def record_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
+    """Return the columns of a DataFrame that make a record, or refuse a schema that lacks one or has a wrong type.
 
-    names: tuple[str, ...]
-
-    @classmethod
-    def of(cls, schema: StructType, options: WriteOptions) -> RowColumns:
-        """Return them, or refuse a schema that lacks one or has one of another type."""
-        found = {}
-        for field in schema.fields:
-            if field.name not in _TYPES:
-                continue
-            if field.name in found:
-                raise UsageError(f"the DataFrame has column {field.name} twice; name each once")
-            _check_type(field.name, field.dataType)
-            found[field.name] = field.dataType
-        if "value" not in found:
-            raise UsageError(
-                f"the DataFrame has no column value (binary or string); it has {', '.join(schema.fieldNames())}"
-            )
-        if "topic" not in found and options.topic is None:
-            raise UsageError("nothing says which topic rows go to: give option topic, or a string column topic")
-        return cls(tuple(name for name in found if name != "topic" or options.topic is None))
+    Other columns are left out, as Spark's Kafka sink does.
+    """
+    found = [field for field in schema.fields if field.name in _TYPES]
+    names = [field.name for field in found]
+    for field in found:
+        if names.count(field.name) > 1:
+            raise UsageError(f"the DataFrame has column {field.name} twice; name each once")
+        _check_type(field.name, field.dataType)
+    if "value" not in names:
+        raise UsageError(
+            f"the DataFrame has no column value (binary or string); it has {', '.join(schema.fieldNames())}"
+        )
+    if "topic" not in names and options.topic is None:
+        raise UsageError("nothing says which topic rows go to: give option topic, or a string column topic")
+    return tuple(name for name in names if name != "topic" or options.topic is None)
 
 
 def _check_type(name: str, given: DataType) -> None:
@@ -82,7 +75,7 @@ def stage_rows(
     store: Store,
     batches: Iterator[pyarrow.RecordBatch],
     *,
-    columns: RowColumns,
+    columns: Sequence[str],
     options: WriteOptions,
     app: str,
     task: int,
@@ -90,20 +83,19 @@ def stage_rows(
     """Stage all rows of a task and return where they lie. After an error nothing is left of it."""
     staging = _Staging(store, columns, options, app, task)
     try:
-        for batch in batches:
-            staging.add(batch)
-        return staging.finish()
-    except BaseException as error:
+        with translated(f"rows cannot be staged in {store.path}"):
+            for batch in batches:
+                staging.add(batch)
+            return staging.finish()
+    except BaseException:
         staging.discard()
-        if isinstance(error, OSError):
-            raise translate(error, f"rows cannot be staged in {store.path}") from error
         raise
 
 
 class _Staging:
     """The staged files of one task."""
 
-    def __init__(self, store: Store, columns: RowColumns, options: WriteOptions, app: str, task: int) -> None:
+    def __init__(self, store: Store, columns: Sequence[str], options: WriteOptions, app: str, task: int) -> None:
         self._store = store
         self._columns = columns
         self._options = options
@@ -126,7 +118,7 @@ class _Staging:
 
     def _add(self, topic: str, batch: pyarrow.RecordBatch) -> None:
         target = self._target(topic)
-        columns = {name: batch.column(name) for name in self._columns.names if name != "topic"}
+        columns = {name: batch.column(name) for name in self._columns if name != "topic"}
         codec = CODEC_IDS[self._options.compression or target.config.compression_type]
         largest = min(target.config.max_message_bytes, target.config.segment_bytes)
         try:
@@ -163,26 +155,24 @@ class _Staging:
             chosen = pa.repeat(turn, row_count)
         if "partition" in columns:
             given = columns["partition"]
-            least, most = pc.min_max(given).as_py().values()
-            if least is not None and not 0 <= least <= most < target.partition_count:
+            lowest, highest = pc.min_max(given).as_py().values()
+            if lowest is not None and not 0 <= lowest <= highest < target.partition_count:
                 raise InvalidRecord(
-                    f"column partition has {most if least >= 0 else least}, and the topic's partitions are 0 to "
+                    f"column partition has {highest if lowest >= 0 else lowest}, and the topic's partitions are 0 to "
                     f"{target.partition_count - 1}; leave the column out to let keys decide"
                 )
             chosen = pc.coalesce(given, chosen)
         return chosen
 
     def _target(self, topic: str) -> Target:
-        target = self._targets.get(topic)
-        if target is None:
-            target = self._targets[topic] = self._store.transactions.target(topic)
-        return target
+        if topic not in self._targets:
+            self._targets[topic] = self._store.transactions.target(topic)
+        return self._targets[topic]
 
     def _stager(self, place: TopicPartition) -> Stager:
-        stager = self._stagers.get(place)
-        if stager is None:
-            stager = self._stagers[place] = self._store.transactions.stager(self._app, place)
-        return stager
+        if place not in self._stagers:
+            self._stagers[place] = self._store.transactions.stager(self._app, place)
+        return self._stagers[place]
 
     def finish(self) -> list[Staged]:
         """Make everything durable and return it."""

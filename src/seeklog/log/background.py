@@ -1,7 +1,8 @@
-"""The thread of a store that syncs, rolls, retains and writes checkpoints, so that no log needs one of its own.
+"""The thread that syncs logs after an interval, seals what was rolled, and does jobs on a schedule.
 
-A log tells its `Watch` that records wait; the thread syncs it when its interval is over. Jobs run at intervals of
-their own. The thread refers to the store weakly: one that was dropped without being closed can go.
+A lone log has one of its own; the logs of a store share one. A log notifies its `Watch` that records wait; the thread
+syncs it when its interval is over. The thread refers to logs and to the objects of jobs weakly: what is dropped without
+being closed can go.
 """
 
 from __future__ import annotations
@@ -12,56 +13,68 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
+from typing import Protocol
 
 from seeklog.clock import Clock
 from seeklog.config import LogConfig
 from seeklog.errors import LogClosed, SeeklogError
-from seeklog.log import Flushes
 
 logger = logging.getLogger("seeklog")
+
+
+class Tended(Protocol):
+    """A log as its background thread sees it."""
+
+    directory: str
+
+    def tend(self) -> None:
+        """Sync what was appended and seal what was rolled."""
+        ...
+
+
+def _run_guarded(work: Callable[[], object], failed: str) -> None:
+    """Do a piece of work and log what it raises: the rest that this thread has to do must still be done."""
+    try:
+        work()
+    except LogClosed:
+        return
+    except (SeeklogError, OSError) as error:
+        logger.error("%s: %s", failed, error)
+    except Exception:
+        logger.exception("%s", failed)
 
 
 class Watch:
     """One log that is synced in the background."""
 
-    __slots__ = ("_interval", "_is_waiting", "_log", "_maintenance")
+    __slots__ = ("_interval", "_is_waiting", "_log", "maintenance")
 
-    def __init__(self, maintenance: Maintenance, log: Flushes, config: LogConfig) -> None:
-        self._maintenance = maintenance
-        self._log: weakref.ref[Flushes] | None = weakref.ref(log)
+    def __init__(self, maintenance: Maintenance, log: Tended, config: LogConfig) -> None:
+        self.maintenance = maintenance
+        self._log: weakref.ref[Tended] | None = weakref.ref(log)
         self._interval = config.flush_interval_ms / 1000 if config.flush == "interval" else 0.0
         self._is_waiting = False
 
     def appended(self) -> None:
-        """Records wait for a sync on the interval. Called for every append: quick when the thread knows."""
+        """Note that records wait for a sync on the interval. Called under the log's lock for every append."""
         if not self._is_waiting:
             self._is_waiting = True
-            self._maintenance.schedule(self, self._interval)
+            self.maintenance.schedule(self, self._interval)
 
     def rolled(self) -> None:
-        """A segment waits for its seal."""
-        self._maintenance.schedule(self, 0.0)
+        """Note that a segment waits for its seal. Called under the log's lock."""
+        self.maintenance.schedule(self, 0.0)
 
     def stop(self) -> None:
-        """Let the log go. A sync that runs holds the log's own lock, which its close waits for."""
+        """Release the log. A sync that runs holds the log's own lock, which its close waits for."""
         self._log = None
 
-    def sync(self) -> None:
-        """Sync the log, if it is still there."""
+    def run(self) -> None:
+        """Sync the log, if it is still there. If that fails, the log has noted it, and the next append raises."""
         self._is_waiting = False
         log = self._log() if self._log is not None else None
-        if log is None:
-            return
-        try:
-            log.flush()
-        except LogClosed:
-            return
-        except SeeklogError as error:
-            # The log has noted it; the next append raises. There is nothing left to do here.
-            logger.error("%s: the background sync failed: %s", log.directory, error)
-        except Exception:
-            # Whatever it is, the other logs of this thread must still be synced.
-            logger.exception("%s: the background sync failed", log.directory)
+        if log is not None:
+            _run_guarded(log.tend, f"{log.directory}: the background sync failed")
 
 
 class Job:
@@ -71,18 +84,10 @@ class Job:
         self._method = weakref.WeakMethod(method)
         self.interval_s = interval_s
 
-    def sync(self) -> None:
+    def run(self) -> None:
         method = self._method()
-        if method is None:
-            return
-        try:
-            method()
-        except LogClosed:
-            return
-        except (SeeklogError, OSError) as error:
-            logger.error("maintenance failed: %s", error)
-        except Exception:
-            logger.exception("maintenance failed")
+        if method is not None:
+            _run_guarded(method, "maintenance failed")
 
 
 class Maintenance:
@@ -96,8 +101,8 @@ class Maintenance:
         self._is_stopping = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, log: Flushes, config: LogConfig) -> Watch:
-        """Return what a log tells that it wants to be synced."""
+    def watch(self, log: Tended, config: LogConfig) -> Watch:
+        """Return what a log notifies when it wants to be synced."""
         return Watch(self, log, config)
 
     def every(self, interval_s: float, method: Callable[[], object]) -> None:
@@ -122,7 +127,7 @@ class Maintenance:
             task = self._next()
             if task is None:
                 return
-            task.sync()
+            task.run()
             if isinstance(task, Job):
                 self.schedule(task, task.interval_s)
 

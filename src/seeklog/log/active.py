@@ -1,0 +1,232 @@
+"""The segment that grows: the last one of a log that is open for writing."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections.abc import Iterator
+
+from seeklog import names
+from seeklog.config import INT64_MAX
+from seeklog.errors import LogClosed
+from seeklog.files import Handle, is_full
+from seeklog.log.index import OFFSET_ENTRY, OffsetIndex, TimeIndex
+from seeklog.log.segment import SCAN_CHUNK, Indexes, Segment, Shared, Trust
+from seeklog.log.side.pages import PageSums
+from seeklog.record.crc import crc32c
+from seeklog.record.segment_state import SegmentState
+
+logger = logging.getLogger("seeklog")
+
+# Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
+# tables in memory have them at once; a process that only reads walks at most so much further.
+INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
+# What another writer has appended is read at once; an open reads more than this as quickly, piece by piece.
+TAKEN_IN_BYTES = 16 << 20
+
+
+class ActiveSegment(Segment):
+    """The segment that grows. Only the writer, under its lock, calls what changes it."""
+
+    def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
+        super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
+        self._write = shared.files.write
+        self.loaded.handle = handle
+        self._number = handle.number
+        self._become(state)
+        self._written: list[int] | None = None
+        """How much of each table is in its index file; None: the files are not this segment's, and are replaced."""
+
+    def _become(self, state: SegmentState) -> None:
+        self.state = state
+        self.trust = Trust(contiguous=state.contiguous, is_exact=True)
+        # The tables grow in place, so the indexes over them see every entry.
+        self.loaded.indexes = Indexes(
+            OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
+        )
+
+    @classmethod
+    def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:
+        """Make an empty segment. Its name is durable once the caller has synced the directory."""
+        shared.remove(base_offset, *names.BESIDE_LOG)
+        handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)
+        if shared.files.size(handle.number):
+            raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), shared.path(base_offset, names.LOG))
+        segment = cls(shared, shared.new_state(base_offset), handle)
+        try:
+            segment.adopt_indexes()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            # The log file is there, and so is the segment: the one before it must not grow past where this one begins.
+            segment._log_delay(error)
+        return segment
+
+    @classmethod
+    def reopen(cls, segment: Segment) -> ActiveSegment:
+        """Return a sealed segment as one that grows again; the caller truncates it next."""
+        handle = Handle(segment.shared.files, segment.path, write=True)
+        return cls(segment.shared, segment.shared.new_state(segment.base_offset), handle)
+
+    @property
+    def is_bounded(self) -> bool:
+        return False
+
+    @property
+    def size(self) -> int:
+        return self.state.size
+
+    @property
+    def next_offset(self) -> int:
+        return self.state.next_offset
+
+    def exact_end(self) -> int:
+        return self.state.next_offset
+
+    def handle(self) -> Handle:
+        if self.loaded.handle is None:
+            raise LogClosed(f"{self.shared.directory} is closed")
+        return self.loaded.handle
+
+    def release(self) -> None:
+        """Do nothing: what is written stays open."""
+
+    def max_timestamp_ms(self) -> int:
+        return self.state.max_timestamp
+
+    def append(self, batches: bytes) -> None:
+        """Write whole batches after the others and take note of them. Raises `OSError`, having trimmed.
+
+        A short index is no failure: it is advice, and what could not be written is written with the next
+        entry, on roll or on close.
+        """
+        state = self.state
+        try:
+            self._write(self._number, batches, state.size)
+        except BaseException:
+            self.shared.files.truncate(self._number, state.size)
+            raise
+        if state.append(batches):
+            written = 0 if self._written is None else self._written[0]
+            if len(state.offset_table) - written >= INDEX_WRITE_BYTES:
+                self.write_indexes()
+
+    def take_in(self, size: int) -> bytes | None:
+        """Take note of the batches that another writer has appended, up to `size`, and return them.
+
+        None if they are not all there, or more than is worth it: then the state is void.
+        """
+        state, handle = self.state, self.handle()
+        missing = size - state.size
+        if not 0 <= missing <= TAKEN_IN_BYTES or self.shared.files.size(handle.number) != size:
+            return None
+        data = self.shared.files.read(handle.number, missing, state.size)
+        if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
+            return None
+        # The other writer's entries are in the files, and need not be those of the tables here.
+        self._written = None
+        return data
+
+    def sync(self) -> None:
+        """Make the batches durable."""
+        handle = self.handle()  # held: a close may release the segment's own meanwhile
+        self.shared.files.sync(handle.number)
+
+    def close_files(self) -> None:
+        """Release the file. Nothing is written any more."""
+        self.loaded.handle = None
+        self._number = -1
+
+    # ------------------------------------------------------------ index files
+
+    def _index_tables(self) -> Iterator[tuple[str, bytearray]]:
+        yield self.shared.path(self.base_offset, names.OFFSET_INDEX), self.state.offset_table
+        yield self.shared.path(self.base_offset, names.TIME_INDEX), self.state.time_table
+
+    def write_indexes(self) -> None:
+        """Bring the index files up to date with the tables; what finds no room waits.
+
+        They are opened for each write: a log of many partitions would otherwise hold two files more in each.
+        """
+        if self._written is None:
+            try:
+                self.replace_indexes()
+            except OSError as error:
+                self._log_delay(error)
+            return
+        for number, (path, table) in enumerate(self._index_tables()):
+            done = self._written[number]
+            if len(table) == done:
+                continue
+            try:
+                handle = Handle(self.shared.files, path, write=True, create=True)
+                self.shared.files.write(handle.number, bytes(table[done:]), done)
+            except OSError as error:
+                self._log_delay(error)
+            else:
+                self._written[number] = len(table)
+
+    def _log_delay(self, error: OSError) -> None:
+        logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
+
+    def adopt_indexes(self) -> None:
+        """Go on with the index files that are there: they hold what the tables hold. Missing ones are made."""
+        for path, _ in self._index_tables():
+            Handle(self.shared.files, path, write=True, create=True)
+        self._written = self._table_sizes()
+
+    def replace_indexes(self) -> None:
+        """Replace the index files and go on with those."""
+        self.write_indexes_of(self.state)
+        self._written = self._table_sizes()
+
+    def _table_sizes(self) -> list[int]:
+        return [len(self.state.offset_table), len(self.state.time_table)]
+
+    def sync_indexes(self) -> None:
+        """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
+        self.state.finish_times()
+        self.write_indexes()
+        if self._written is not None:
+            self._sync_index_files()
+
+    def _sync_index_files(self) -> None:
+        for path, _ in self._index_tables():
+            handle = Handle(self.shared.files, path, write=True)
+            self.shared.files.sync(handle.number)
+
+    # ------------------------------------------------------------ the end of growth
+
+    def seal_up(self, *, sealed_at_ms: int) -> Segment:
+        """Write the seal of a segment that was rolled away and synced; return it as a sealed segment.
+
+        The indexes are written whole again if an entry is still owed. The caller syncs the directory.
+        """
+        state = self.state
+        sealed = Segment(self.shared, self.base_offset, size=state.size, next_offset=state.next_offset, seal=None)
+        sums = None if state.contiguous else self._sums()
+        has_indexes = self._written == self._table_sizes()
+        if has_indexes:
+            self._sync_index_files()
+        sealed.write_sealed(state, sealed_at_ms=sealed_at_ms, sums=sums, writes_indexes=not has_indexes)
+        return sealed
+
+    def _sums(self) -> PageSums | None:
+        """Sum up the pages of a segment that a broker began, with gaps; None if it is not what was written."""
+        sums, crc = PageSums(), 0
+        for position in range(0, self.size, SCAN_CHUNK):
+            data = self.read(SCAN_CHUNK, position)
+            sums.add(data)
+            crc = crc32c(data, crc)
+        return sums if crc == self.state.crc else None
+
+    def truncate(self, state: SegmentState) -> None:
+        """Cut everything after the batches that add up to `state`, and make that durable."""
+        # The new state first: readers that hold an older view stop at its size.
+        self._become(state)
+        handle = self.handle()
+        self.shared.files.truncate(handle.number, state.size)
+        self.shared.files.sync(handle.number)
+        self._written = None
+        self.write_indexes()

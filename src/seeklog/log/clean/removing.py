@@ -1,0 +1,250 @@
+"""What takes records away from a log that is written: truncation, deletion, retention, and the swaps of compaction."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from seeklog.errors import DiskFull, LogClosed
+from seeklog.log.clean import removal
+from seeklog.log.clean.retention import expired_count, is_roll_due
+from seeklog.log.segment import Phase, Segment
+from seeklog.log.side.losses import trim_losses
+from seeklog.log.side.seal import Seal, write_seal
+from seeklog.log.view import View
+
+if TYPE_CHECKING:
+    from seeklog.log.partition import Partition
+
+logger = logging.getLogger("seeklog")
+
+
+class Truncated(Exception):
+    """What is known of a log by its offsets is void: it was cut, and they may be those of other records."""
+
+
+class Remover:
+    """Takes records away from one partition. Any thread may call anything.
+
+    Takes the partition's `sync_lock` and, to change what appends go by, its `lock`.
+    """
+
+    __slots__ = ("_compacting", "_is_closing", "_partition", "truncation_count")
+
+    def __init__(self, partition: Partition) -> None:
+        self._partition = partition
+        self._compacting = threading.Lock()
+        self._is_closing = False
+        self.truncation_count = 0
+
+    def renew_locks(self) -> None:
+        """In a forked child: a thread that is not in it may have held them."""
+        self._compacting = threading.Lock()
+
+    # ------------------------------------------------------------ at the end
+
+    def truncate_to(self, offset: int) -> int:
+        """Drop the batch that holds `offset` and all after it; return the new end of the log."""
+        log = self._partition
+        with log.sync_lock, log.lock:
+            log.gate.check()
+            if not log.log_start_offset <= offset <= log.log_end_offset:
+                raise log.out_of_range(offset)
+            if offset == log.log_end_offset:
+                return offset
+            cut = removal.find_cut(log.view, offset)
+            end = cut.end
+            promises = log.promises
+            producers = log.producers.rebuilt(log.view, end=end)
+            recovery_point, high_watermark = min(log.recovery_point, end), min(log.high_watermark, end)
+            # Less is promised before less is there: a crash in between is then no loss.
+            promises.generation += 1
+            promises.must_write(replace(log.checkpoint(), recovery_point=recovery_point, high_watermark=high_watermark))
+            log.recovery_point, log.high_watermark = recovery_point, high_watermark
+            try:
+                if not log.follows_write:
+                    # The higher one is believed where it is found after a power loss.
+                    log.publisher.publish(high_watermark, durable=True)
+                log.producers.forget_beyond(end)
+                with log.shared.replacing:
+                    # A reader that has found a seal in its place, and replaces it, is through; others find it gone.
+                    log.view = log.unsealed.cut(log.view, cut.place, cut.kept)
+                trim_losses(log.files, log.directory, end=end)
+            except OSError as error:
+                raise log.gate.fail("truncating", error) from error
+            log.producers.state = producers
+            log.log_end_offset = end
+            # Others may have appended what is kept, and wait for this.
+            log.note_synced(end)
+            # The batch that the log started in may be cut, and so may all gaps that compaction has left.
+            log.log_start_offset = min(log.log_start_offset, end)
+            promises.contiguous_from = min(promises.contiguous_from, end)
+            log.commit.forget()
+            promises.epochs.truncate(end)
+            promises.generation += 1
+            # Last: a reader that has seen this count sees nothing that was cut.
+            self.truncation_count += 1
+            try:
+                # What is appended next may lie below the start that is on disk, among gaps or in epochs that were cut.
+                promises.write(log.checkpoint())
+            except OSError as error:
+                raise log.gate.fail("truncating", error) from error
+            return end
+
+    def count_truncations(self) -> int:
+        """Return how often the log was cut. One that is under way ends first: it has cut already, and not counted."""
+        with self._partition.sync_lock:
+            return self.truncation_count
+
+    def check_not_truncated(self, truncation_count: int) -> None:
+        """Raise `Truncated` if the log was cut since its truncations were counted."""
+        if self.truncation_count != truncation_count:
+            raise Truncated(self._partition.directory)
+
+    # ------------------------------------------------------------ at the start
+
+    def delete_before(self, offset: int) -> int:
+        """Raise the start of the log to `offset` and delete the segments that lie wholly below it."""
+        log = self._partition
+        with log.sync_lock:
+            log.gate.check()
+            if offset > log.high_watermark or offset < 0:
+                raise log.out_of_range(offset)
+            if offset <= log.log_start_offset:
+                return 0
+            log.flush()
+            with log.lock:
+                try:
+                    log.keep_producers_at(log.view.segments[log.view.find(offset)].base_offset)
+                except DiskFull as error:
+                    # What is deleted makes room; then it is tried again.
+                    logger.warning("%s", error)
+                log.promises.must_write(replace(log.checkpoint(), log_start_offset=offset))
+                log.log_start_offset = offset
+                return self._drop_segments_below(offset)
+
+    def _drop_segments_below(self, offset: int) -> int:
+        log = self._partition
+        doomed = removal.segments_below(log.view.segments, offset)
+        if not doomed:
+            return 0
+        log.view = View(log.view.segments[len(doomed) :])
+        log.unsealed.forget(doomed)
+        for segment in doomed:
+            try:
+                log.unsealed.remove_files(segment)
+            except OSError as error:
+                # The start offset already says that they are gone; the next open removes them.
+                logger.warning("%s: not deleted yet: %s", segment.path, error)
+        try:
+            log.producers.tidy(log.view, end=log.log_end_offset)
+            log.files.sync_directory(log.directory)
+        except OSError as error:
+            raise log.gate.fail("deleting segments", error) from error
+        return len(doomed)
+
+    def retain(self) -> int:
+        """Delete the segments that retention no longer keeps; return how many."""
+        log = self._partition
+        with log.sync_lock:
+            log.flush()
+            with log.lock:
+                # A segment may have been the active one when the start was raised past its end.
+                dropped = self._drop_segments_below(log.log_start_offset)
+            sealed = removal.sealed_facts(log.view)
+            count = expired_count(
+                sealed,
+                active_size=log.unsealed.active.size,
+                high_watermark=log.high_watermark,
+                now_ms=log.clock.now_ms(),
+                config=log.config,
+            )
+            return dropped + (self.delete_before(sealed[count - 1].next_offset) if count else 0)
+
+    def roll_if_due(self) -> bool:
+        """Start a new segment if the active one spans `segment_ms`, or if retention keeps none of its records.
+
+        Appends roll by the timestamps that they bring; this is for a log that nobody appends to any more.
+        """
+        log = self._partition
+        now_ms = log.clock.now_ms()
+        with log.lock:
+            log.gate.check()
+            is_due = is_roll_due(log.unsealed.active.state, now_ms=now_ms, config=log.config)
+            if is_due:
+                log.roll()
+            return is_due
+
+    # ------------------------------------------------------------ compaction
+
+    @contextlib.contextmanager
+    def compacting(self) -> Iterator[None]:
+        """Hold this for a compaction: there is one at a time."""
+        with self._compacting:
+            self.check_not_closing()
+            yield
+
+    @contextlib.contextmanager
+    def closing(self) -> Iterator[None]:
+        """Hold this for a close: a compaction ends at its next look, and none begins."""
+        self._is_closing = True
+        with self._compacting:
+            yield
+
+    def check_not_closing(self) -> None:
+        """Stop a compaction that a close waits for."""
+        if self._is_closing:
+            raise LogClosed(f"{self._partition.directory} is closed")
+
+    def replace_segments(
+        self, old: Sequence[Segment], new: Segment, *, truncation_count: int, install: Callable[[], None]
+    ) -> bool:
+        """Put `new`, whose files `install` brings into place, where `old` are, which follow each other.
+
+        False, and nothing was done, if they are no longer all there: retention was quicker. `Truncated` if the log was
+        cut since `truncation_count`: the offsets that `new` was made by may be those of other records.
+        """
+        log = self._partition
+        promises = log.promises
+        with log.sync_lock:
+            log.gate.check()
+            self.check_not_truncated(truncation_count)
+            if not all(segment in log.view.segments for segment in old):
+                return False
+            before, end = promises.contiguous_from, old[-1].next_offset
+            if before < end:
+                # Gaps are lawful before there are any: an open would otherwise take them for damage.
+                promises.contiguous_from = end
+                try:
+                    promises.must_write(log.checkpoint())
+                except DiskFull:
+                    promises.contiguous_from = before
+                    raise
+            with log.shared.replacing:
+                for segment in old:
+                    segment.phase = Phase.REPLACED
+            try:
+                install()
+            except OSError as error:
+                raise log.gate.fail("replacing segments", error) from error
+            with log.lock:
+                log.view = log.view.with_merged(old, new)
+            for segment in old:
+                segment.release()
+            # Readers in other processes, whose last segment may be one of the old, start over.
+            promises.generation += 1
+            promises.try_write(log.checkpoint())
+            return True
+
+    def renew_seal(self, segment: Segment, old: Seal, new: Seal, *, truncation_count: int, page_table: bytes) -> None:
+        """Put another seal beside a segment, unless that has gone or has a third one by now; see `replace_segments`."""
+        log = self._partition
+        with log.sync_lock, log.shared.replacing:
+            self.check_not_truncated(truncation_count)
+            if segment in log.view.segments and segment.seal == old:
+                write_seal(log.files, log.directory, new, page_table)
+                segment.attach(new)

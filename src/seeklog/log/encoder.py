@@ -1,0 +1,80 @@
+"""What a log makes of records that are appended, by its configuration, and what it refuses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from seeklog.clock import Clock
+from seeklog.config import INT32_MAX, LogConfig
+from seeklog.errors import InvalidRecord, RecordTooLarge, UsageError
+from seeklog.log.producers import ProducerSequence
+from seeklog.record import batch_header, decode, encode
+from seeklog.record.codec import CODEC_IDS
+from seeklog.record.layout import LOG_APPEND_TIME
+from seeklog.record.record import Record
+
+_NO_PRODUCER = (-1, -1, -1)
+
+
+class Encoder:
+    """Turns records into batches. Has no state: any thread may call anything."""
+
+    __slots__ = ("_config", "_directory", "_now_ms", "attributes", "codec", "max_batch_bytes", "needs_keys")
+
+    def __init__(self, directory: str, config: LogConfig, clock: Clock) -> None:
+        self._directory = directory
+        self._config = config
+        self._now_ms = clock.now_ms
+        self.codec = CODEC_IDS[config.compression_type]
+        self.attributes = self.codec | (LOG_APPEND_TIME if config.message_timestamp_type == "LogAppendTime" else 0)
+        self.needs_keys = config.compacts
+        self.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
+
+    def check_keys(self, records: Sequence[Record]) -> None:
+        """Refuse records without key where the latest of each key is kept: nothing would distinguish them."""
+        if self.needs_keys and any(isinstance(record, Record) and record.key is None for record in records):
+            raise self.missing_key()
+
+    def missing_key(self) -> InvalidRecord:
+        return InvalidRecord(f"{self._directory} is compacted: a record needs a key; nothing was written")
+
+    def encode(
+        self, records: list[Record], *, base_offset: int, leader_epoch: int, producer: ProducerSequence | None
+    ) -> bytes:
+        """Return records as one batch."""
+        fields = _NO_PRODUCER if producer is None else producer.fields
+        return encode.encode_records(records, self._now_ms(), base_offset, leader_epoch, self.attributes, fields)
+
+    def check_readable(self, records: list[Record]) -> None:
+        """Refuse what would be small enough to write, compressed, but too large to be read again."""
+        size, limit = sum(map(encode.record_bound, records)), self._config.max_decompressed_bytes
+        if size > limit:
+            raise RecordTooLarge(
+                f"the batch for {self._directory} has {size:,} bytes before compression, and no reader takes more than "
+                f"max_decompressed_bytes, {limit:,}; nothing was written"
+            )
+
+    def check_batches(self, raw: bytes) -> int:
+        """Check whole batches of a caller's; return how many offsets they span."""
+        count, span = batch_header.check_batches(raw, self._config.max_message_bytes)
+        if not count:
+            raise UsageError("no batch to append")
+        if self.needs_keys:
+            try:
+                decode.check_keyed(raw, self._config.max_decompressed_bytes)
+            except InvalidRecord as error:
+                raise InvalidRecord(f"{self._directory} is compacted: {error}; nothing was written") from None
+        if span - 1 > INT32_MAX:
+            raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; append them apart")
+        return span
+
+    def with_append_time(self, raw: bytes) -> bytes:
+        """Return whole batches with the time of their append in them, if the log stamps records with its own clock."""
+        return encode.stamp_append_time(raw, self._now_ms()) if self.attributes & LOG_APPEND_TIME else raw
+
+    def too_large(self, size: int, limit: int) -> RecordTooLarge:
+        """Return the error for batches that cannot be written together."""
+        setting = "segment_bytes" if limit == self._config.segment_bytes else "max_message_bytes"
+        return RecordTooLarge(
+            f"the batch for {self._directory} has {size:,} bytes, {setting} is {limit:,}; nothing was written"
+        )

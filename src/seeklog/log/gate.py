@@ -1,0 +1,64 @@
+"""Whether a log takes appends, and the followers that wait for them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from seeklog.errors import DiskFull, LogClosed, LogFailed, SeeklogError
+from seeklog.files import is_full
+
+
+class Gate:
+    """Refuses every append once the log is closed or a write or a sync has failed. Any thread may call anything."""
+
+    __slots__ = ("_arrived", "_directory", "refusal", "waiting")
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._arrived = threading.Condition(threading.Lock())
+        self.waiting = 0
+        """How many followers wait."""
+        self.refusal: SeeklogError | None = None
+        """What an append raises; None: the log takes it."""
+
+    @property
+    def is_closed(self) -> bool:
+        return isinstance(self.refusal, LogClosed)
+
+    def close(self, reason: str = "is closed") -> None:
+        """Refuse everything from now on."""
+        self.refusal = LogClosed(f"{self._directory} {reason}")
+
+    def check(self) -> None:
+        """Raise if the log is closed or has failed."""
+        if self.refusal is not None:
+            raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
+
+    def fail(self, what: str, error: OSError) -> LogFailed:
+        """Refuse everything after something has failed of which nobody knows what is on disk; return the error."""
+        failure = LogFailed(f"{self._directory}: {what} failed ({error}); reopen the log to recover")
+        failure.__cause__ = error
+        self.refusal = failure
+        self.wake()
+        return failure
+
+    def refuse_change(self, what: str, error: OSError) -> SeeklogError:
+        """Return the error for a file that could not be replaced: nothing was changed if the disk is full."""
+        if is_full(error):
+            return DiskFull(f"{self._directory}: no room for {what}; nothing was changed")
+        return self.fail(f"writing {what}", error)
+
+    def wait(self, has_come: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until something has come, the log ends, or the time is over."""
+        with self._arrived:
+            self.waiting += 1
+            try:
+                self._arrived.wait_for(lambda: has_come() or self.refusal is not None, timeout)
+            finally:
+                self.waiting -= 1
+
+    def wake(self) -> None:
+        """Have the followers look again."""
+        with self._arrived:
+            self._arrived.notify_all()

@@ -1,0 +1,122 @@
+"""What a log has promised, kept in its checkpoint, and the leader epochs that are in it and in Kafka's file."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from seeklog import names
+from seeklog.clock import Clock
+from seeklog.errors import DiskFull
+from seeklog.files import Files, replace_file
+from seeklog.log.gate import Gate
+from seeklog.log.side.checkpoint import Checkpoint, encode_checkpoint
+from seeklog.log.side.epochs import Entry, LeaderEpochs
+
+logger = logging.getLogger("seeklog")
+
+# How often the recovery point is persisted while records are synced.
+CHECKPOINT_INTERVAL_S = 1.0
+
+
+class Promises:
+    """The checkpoint of a log that is written. Its methods are called by one thread at a time."""
+
+    __slots__ = (
+        "_checkpointed_at",
+        "_clock",
+        "_directory",
+        "_files",
+        "_gate",
+        "contiguous_from",
+        "epochs",
+        "generation",
+        "saved",
+    )
+
+    def __init__(self, files: Files, directory: str, gate: Gate, clock: Clock, *, saved: Checkpoint | None) -> None:
+        self._files = files
+        self._directory = directory
+        self._gate = gate
+        self._clock = clock
+        self._checkpointed_at = clock.monotonic()
+        self.saved = saved
+        """What the file says; None: there is none of ours."""
+        self.generation = saved.generation if saved is not None else 0
+        self.contiguous_from = 0
+        """The first offset from which on seeklog has written all that there is."""
+        self.epochs = LeaderEpochs.read(files, directory)
+
+    def set_stale_aside(self) -> None:
+        """Keep the checkpoint from before a broker's visit as evidence; the open replaces it, and the seals."""
+        data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
+        replace_file(self._files, self._directory, names.STALE_CHECKPOINT, data)
+        self.saved = None
+        self.generation += 1
+        logger.info(
+            "%s: a broker has written here since seeklog did: every batch is checked, seals and indexes are rebuilt, "
+            "and the checkpoint from before is kept as %s",
+            self._directory,
+            names.STALE_CHECKPOINT,
+        )
+
+    def begin_epochs(self, found: Sequence[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
+        """Put the epochs together from the checkpoint, from Kafka's file, and from what a scan has found."""
+        epochs = self.epochs
+        if self.saved is not None:
+            # Every epoch of ours was in a checkpoint before a batch was stamped with it. No CRC covers a batch's
+            # epoch, nor Kafka's file: only what both say, as after a broker that has appended, is believed.
+            found = [entry for entry in found if entry in epochs.entries]
+            epochs.entries = list(self.saved.epochs)
+        epochs.merge(found, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
+        if not epochs.entries:
+            epochs.begin(0, log_start_offset)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the checkpoint is old enough to be replaced while records are synced."""
+        return self._clock.monotonic() - self._checkpointed_at >= CHECKPOINT_INTERVAL_S
+
+    def write(self, checkpoint: Checkpoint) -> None:
+        """Replace the checkpoint; durable on return. Raises `OSError`."""
+        self._replace(checkpoint)
+        self._files.sync_directory(self._directory)
+
+    def _replace(self, checkpoint: Checkpoint) -> None:
+        """Put a checkpoint in the place of the last. Others see it from then on; the caller syncs the directory."""
+        has_new_epochs = not self.epochs.is_written
+        if has_new_epochs:
+            self.epochs.stage(self._files, self._directory)
+        replace_file(self._files, self._directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
+        if has_new_epochs:
+            if self.saved is not None:
+                # An epoch in Kafka's file that our checkpoint lacks is a broker's: the checkpoint is durable first.
+                self.sync_names()
+            try:
+                self.epochs.publish(self._files, self._directory)
+            except OSError as error:
+                raise self._gate.fail("writing the leader epochs", error) from error
+        self.saved = checkpoint
+        self._checkpointed_at = self._clock.monotonic()
+
+    def must_write(self, checkpoint: Checkpoint) -> None:
+        """Persist what must be durable before anything changes for a caller."""
+        try:
+            self._replace(checkpoint)
+        except OSError as error:
+            raise self._gate.refuse_change("the checkpoint", error) from error
+        self.sync_names()
+
+    def try_write(self, checkpoint: Checkpoint) -> None:
+        """Persist the recovery point; where there is no room, the older one stays true."""
+        try:
+            self.must_write(checkpoint)
+        except DiskFull as error:
+            logger.warning("%s: the checkpoint waits for room on the disk: %s", self._directory, error.__cause__)
+
+    def sync_names(self) -> None:
+        """Make durable what was renamed. Others see it already, so a failure is never for want of room."""
+        try:
+            self._files.sync_directory(self._directory)
+        except OSError as error:
+            raise self._gate.fail("a sync", error) from error

@@ -1,0 +1,99 @@
+"""The segments of a log that are not sealed: the active one, and rolled ones that wait for their sync and seal."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from seeklog import names
+from seeklog.files import is_full
+from seeklog.log.active import ActiveSegment
+from seeklog.log.segment import Segment, Shared
+from seeklog.log.side.transaction_index import trim_aborted
+from seeklog.log.view import View
+from seeklog.record.segment_state import SegmentState
+
+logger = logging.getLogger("seeklog")
+
+
+class UnsealedSegments:
+    """What the writer has open. Methods that change it are called under the log's lock, and return the new view."""
+
+    __slots__ = ("_files", "_shared", "active", "has_new_names", "rolled")
+
+    def __init__(self, shared: Shared, active: ActiveSegment) -> None:
+        self._shared = shared
+        self._files = shared.files
+        self.active = active
+        self.rolled: list[ActiveSegment] = []
+        """The older ones, which are written no more."""
+        self.has_new_names = False
+        """Whether the directory must be synced before the names of new segments are durable."""
+
+    def roll(self, view: View, base_offset: int) -> View:
+        """Start a new segment. The old one is synced and sealed later."""
+        old = self.active
+        old.state.finish_times()
+        old.write_indexes()
+        self.active = ActiveSegment.create(self._shared, base_offset)
+        self.rolled.append(old)
+        self.has_new_names = True
+        return view.with_last(self.active)
+
+    def seal(self, rolled: Sequence[ActiveSegment], *, now_ms: int) -> list[tuple[ActiveSegment, Segment]]:
+        """Write the seals of segments that are synced. A full disk puts that off; an open would redo it."""
+        sealed = []
+        for segment in rolled:
+            try:
+                sealed.append((segment, segment.seal_up(sealed_at_ms=now_ms)))
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                logger.warning("%s: sealing waits for room on the disk: %s", segment.path, error)
+        return sealed
+
+    def release_sealed(self, view: View, sealed: Sequence[tuple[ActiveSegment, Segment]]) -> View:
+        """Put sealed segments in the place of those that were rolled."""
+        for old, new in sealed:
+            view = view.with_merged([old], new)
+            self.rolled.remove(old)
+        return view
+
+    def cut(self, view: View, place: int, kept: SegmentState) -> View:
+        """Make the segment at `place`, cut to what is kept of it, the active one."""
+        segments, directory = view.segments, self._shared.directory
+        for segment in reversed(segments[place + 1 :]):
+            # One at a time, the last first: at every moment what is there has no hole.
+            self.remove_files(segment)
+            self._files.sync_directory(directory)
+        target = segments[place]
+        if not isinstance(target, ActiveSegment):
+            target.release()
+            target.read_unproved()
+            self._shared.remove(target.base_offset, names.SEAL, names.KEY_INDEX)
+            target = ActiveSegment.reopen(target)
+        target.truncate(kept)
+        trim_aborted(self._shared, target.base_offset, end=kept.next_offset)
+        self._files.sync_directory(directory)
+        self.rolled = [old for old in self.rolled if old in segments[:place]]
+        for old in segments[:place]:
+            if isinstance(old, ActiveSegment):
+                old.sync()
+        self.active = target
+        return View([*segments[:place], target])
+
+    def forget(self, doomed: Sequence[Segment]) -> None:
+        """Forget segments that are deleted."""
+        self.rolled = [segment for segment in self.rolled if segment not in doomed]
+
+    def remove_files(self, segment: Segment) -> None:
+        """Take a segment's name away first, then its files; readers that hold it open read on."""
+        segment.release()
+        self._files.rename(segment.path, segment.path + names.DELETED)
+        self._shared.remove(segment.base_offset, names.LOG + names.DELETED, *names.BESIDE_LOG)
+
+    def close_files(self) -> None:
+        """Release every file; a reader that is still at one keeps it open until it is done."""
+        self._shared.clear()
+        for segment in (*self.rolled, self.active):
+            segment.close_files()
