@@ -357,7 +357,7 @@ BUGS: Final = (
     Bug(
         10,
         "the lock is not taken",
-        (Edit("lock", "fcntl.flock(...)"),),
+        (Edit("lock", "fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)"),),
         ("second-writer-elsewhere",),
     ),
     Bug(
