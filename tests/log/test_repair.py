@@ -105,7 +105,6 @@ def batches_of_whole(path: Path, file: Path) -> list[tuple[int, int, int]]:
 EPOCH = range(12, 16)
 
 
-@pytest.mark.id("repair-of-a-damaged-header")
 @pytest.mark.parametrize("batch", [2, -1])
 @pytest.mark.parametrize("number", [0, 1, 2])
 @pytest.mark.parametrize("field", [*range(23), 30, 60])

@@ -376,14 +376,20 @@ BUGS: Final = (
     Bug(
         10,
         "a borrower goes on whatever others have done but append",
-        (Edit("_take_in", "saved is None or saved.structure != own.structure", "False"),),
+        (
+            Edit(
+                "_take_in",
+                "note.base_offset != active.base_offset or saved is None or saved.structure != own.structure",
+                "note.base_offset != active.base_offset",
+            ),
+        ),
         ("borrowed-after-more-than-appends",),
         quick=True,
     ),
     Bug(
         10,
         "a borrower takes what it finds for its own",
-        (Edit("is_own", "text.split()[1:2] == [lock.token]", "True"),),
+        (Edit("retake", "left.split()[1:2] == [self._lock.token]", "True"),),
         ("borrowed-in-turn",),
     ),
     # ---------------------------------------------------------------- 11: model
