@@ -88,7 +88,7 @@ BUGS: Final = (
     Bug(
         1,
         "a file that replaces another is not synced before it gets the name",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         state_of("checkpoint", "truncate_to, flush=batch"),
     ),
     Bug(
@@ -294,7 +294,7 @@ BUGS: Final = (
     Bug(
         7,
         "a store's files are renamed before they are synced",
-        (Edit("stage_file", "files.sync(...)"),),
+        (Edit("write_parts", "files.sync(...)"),),
         ("proof-in-short[7-power_loss]",),
     ),
     # ---------------------------------------------------------------- 8: wrong indexes
@@ -357,7 +357,7 @@ BUGS: Final = (
     Bug(
         10,
         "the lock is not taken",
-        (Edit("lock", "fcntl.flock(...)"),),
+        (Edit("lock", "fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)"),),
         ("second-writer-elsewhere",),
     ),
     Bug(
