@@ -362,9 +362,13 @@ class StoreRecorder:
                 self._settle_log(topic, number)
         self.calls += 1
 
-    def commit(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
-        """Commit as a consumer does that was assigned its partitions by hand."""
-        consumer = self.store.consumer(group=group, enable_auto_commit=False)
+    def open_another(self) -> Store:
+        """Open the same directory as another process may have it. A kill takes both."""
+        return open_store(self.files, clock=self.clock)
+
+    def commit(self, group: str, offsets: Mapping[tuple[str, int], int], *, by: Store | None = None) -> None:
+        """Commit as a consumer does that was assigned its partitions by hand, of this store or of another."""
+        consumer = (by or self.store).consumer(group=group, enable_auto_commit=False)
         consumer.assign(offsets)
         with self._group_changing(group, offsets):
             consumer.commit({TopicPartition(*partition): offset for partition, offset in offsets.items()})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+from unittest import mock
 
 import pytest
 
@@ -323,6 +324,43 @@ def commits(on: StoreRecorder) -> None:
     on.kill()
     on.open()
     on.commit("billing", {("orders", 1): 2})
+    on.close()
+
+
+@workload("two stores commit in turn")
+def commits_of_two(on: StoreRecorder) -> None:
+    """Each keeps the log open, and takes in what the other has appended."""
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 5, 5)
+        on.maintain()
+        other = on.open_another()
+        on.commit("fraud", {("orders", 0): 1})
+        on.commit("fraud", {("orders", 0): 2}, by=other)
+    on.commit("fraud", {("orders", 1): 3})
+    on.commit("fraud", {("orders", 0): 4}, by=other)
+    on.commit("fraud", {("orders", 0): 5})
+    other.close()
+    on.commit("fraud", {("orders", 1): 4})
+    on.kill()
+    on.open()
+    on.commit("fraud", {("orders", 1): 5})
+    on.close()
+
+
+@workload("commits that are compacted as they come")
+def compacted_commits(on: StoreRecorder) -> None:
+    with on.unobserved():
+        on.open()
+        on.create_topic("orders", partitions=2)
+        on.send("orders", 5, 5)
+        on.maintain()
+        on.commit("fraud", {("orders", 0): 1})
+    with mock.patch("seeklog.groups.groups.ROLL_RECORDS", 3):
+        for offset in range(1, 5):
+            on.commit("fraud", {("orders", 0): offset, ("orders", 1): offset})
+    on.commit("billing", {("orders", 0): 5})
     on.close()
 
 

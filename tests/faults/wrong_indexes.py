@@ -15,7 +15,7 @@ from crash.sim import Disk, SimFiles
 from faults.damage import difference, warnings_heard
 from faults.disks import CONFIG, Answers, ask, files_with, make_disk, open_on
 from log.workbench import FakeClock
-from seeklog import Log, Record, names
+from seeklog import Log, LogReader, Record, names
 from seeklog.errors import NotAccessible, SeeklogError
 
 if TYPE_CHECKING:
@@ -181,6 +181,12 @@ def _after_a_writer(disk: Disk, path: str, answers: Answers, *, was_told: bool) 
     return ""
 
 
+def open_at(directory: Path, *, read_only: bool) -> LogReader:
+    if read_only:
+        return LogReader(directory, config=INDEXED, clock=FakeClock())
+    return Log(directory, config=INDEXED, clock=FakeClock(), background=False)
+
+
 def link_objection(scratch: Path, *, suffix: str, which: int, read_only: bool) -> str:
     """Put a symbolic link in the place of an index on a real disk; its target may be whatever it likes."""
     disk, answers = healthy(), expected(read_only=read_only)
@@ -195,10 +201,8 @@ def link_objection(scratch: Path, *, suffix: str, which: int, read_only: bool) -
     link.symlink_to(victim)
     assert all(path.startswith(PATH) for path in disk.files)
     try:
-        with warnings_heard() as heard:
-            log = Log(directory, config=INDEXED, read_only=read_only, clock=FakeClock(), background=False)
-            with log:
-                found = ask(log, expected=answers)
+        with warnings_heard() as heard, open_at(directory, read_only=read_only) as log:
+            found = ask(log, expected=answers)
     except (SeeklogError, OSError) as error:
         return f"{type(error).__name__}: {error}"
     if victim.read_bytes() != b"somebody else's":

@@ -49,6 +49,7 @@ def test_a_log_that_was_given_back_refuses_changes_until_it_is_borrowed(tmp_path
         assert offsets(log.scan()) == [0, 1]
 
 
+@pytest.mark.id("given-back-durable")
 def test_what_is_given_back_is_durable(tmp_path: Path) -> None:
     files = CountingFiles()
     with open_log(tmp_path, files=files, background=False) as log:
@@ -78,6 +79,7 @@ def test_borrowing_what_nobody_had_meanwhile_opens_nothing(tmp_path: Path) -> No
         files.is_strict = False
 
 
+@pytest.mark.id("borrowed-in-turn")
 def test_those_who_take_turns_see_what_the_others_have_appended(pair: tuple[Log, Log]) -> None:
     for number in range(1, 100):
         log = pair[number % 2]
@@ -102,6 +104,7 @@ def test_borrowing_is_refused_while_another_writes(pair: tuple[Log, Log]) -> Non
     second.close()
 
 
+@pytest.mark.id("borrowed-after-more-than-appends")
 @pytest.mark.parametrize("change", ["rolls", "truncates", "deletes", "begins an epoch", "closes"])
 def test_a_log_that_another_did_more_to_than_append_must_be_opened_again(pair: tuple[Log, Log], change: str) -> None:
     first, second = pair

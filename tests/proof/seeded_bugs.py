@@ -366,6 +366,26 @@ BUGS: Final = (
         (Edit("_release", "self._writer_lock.close()"),),
         ("lock-free-after-close",),
     ),
+    Bug(
+        10,
+        "a log is given back before it is synced",
+        (Edit("give_back", "self._sync(checkpoints=False)"),),
+        ("given-back-durable", *store_state_of("commits")),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a borrower goes on whatever others have done but append",
+        (Edit("_take_in", "saved is None or saved.structure != own.structure", "False"),),
+        ("borrowed-after-more-than-appends",),
+        quick=True,
+    ),
+    Bug(
+        10,
+        "a borrower takes what it finds for its own",
+        (Edit("is_own", "text.split()[1:2] == [lock.token]", "True"),),
+        ("borrowed-in-turn",),
+    ),
     # ---------------------------------------------------------------- 11: model
     Bug(
         11,

@@ -22,7 +22,7 @@ from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, HandoverRefused
 from seeklog.files import Files, Kind, take_lock, translated
 from seeklog.handover.cluster import Cluster, has_metadata, read_cluster
-from seeklog.handover.plan import CLUSTER_METADATA, LocalStore, Step, check_no_broker, locked_root
+from seeklog.handover.plan import CLUSTER_METADATA, LocalStore, Step, check_no_broker, counted, locked_root
 from seeklog.handover.settings import from_kafka, to_kafka
 from seeklog.log import Segment, Shared, offset_index, scan_headers
 from seeklog.log.side import Checkpoint, LeaderEpochs, RootOffsets, read_checkpoint, read_seal
@@ -111,14 +111,14 @@ class _Comparison:
     def plan(self) -> BackPlan:
         catalog: Catalog = {}
         for name, topic in sorted((self._found | self._before).items()):
-            if name in (CLUSTER_METADATA.topic,) and name not in self._before:
+            if name == CLUSTER_METADATA.topic and name not in self._before:
                 continue
             after = self._compare(name, topic)
             if after is not None:
                 catalog[name] = after
         if self._led:
             detail = f"a broker led {len(self._led)} partitions, up to leader epoch {max(self._led)}"
-            self._steps.insert(0, Step(action="led", detail=detail))
+            self._steps.insert(0, Step("led", detail=detail))
         return BackPlan(
             root=self._root,
             steps=tuple(self._steps),
@@ -135,7 +135,7 @@ class _Comparison:
             return topic  # the next open finishes the change; the cluster's metadata are its own
         if found is None and self._cluster is None:
             detail = "its directories are gone, and nothing here says whether it was deleted; it stays in the catalog"
-            self._steps.append(Step(action="missing topic", topic=name, detail=detail))
+            self._steps.append(Step("missing topic", name, detail=detail))
             return topic
         if found is None:
             if self._cluster is not None and name in self._cluster.topics:
@@ -143,22 +143,20 @@ class _Comparison:
                     f"the cluster has topic {name!r}, and {self._root} has no directory of it: the broker keeps it in "
                     "another of its log.dirs. Bring it here first"
                 )
-            self._steps.append(Step(action="deleted topic", topic=name, detail="its directories are gone"))
+            self._steps.append(Step("deleted topic", name, detail="its directories are gone"))
             return None
-        if name not in self._before:
-            count = len(found.partitions)
-            detail = f"id {found.topic_id}, {count} partition{'s' if count != 1 else ''}"
-            self._steps.append(Step(action="new topic", topic=name, detail=detail))
+        is_new = name not in self._before
+        if is_new or are_different(found.topic_id, topic.topic_id):
+            if is_new:
+                detail = f"id {found.topic_id}, {counted(len(found.partitions), 'partition')}"
+            else:
+                detail = f"id {found.topic_id} instead of {topic.topic_id}: other records under the same name"
+            self._steps.append(Step("new topic" if is_new else "recreated topic", name, detail=detail))
             self._changed += [TopicPartition(name, number) for number in found.partitions]
             return self._with_settings(found, is_new=True)
-        if are_different(found.topic_id, topic.topic_id):
-            detail = f"id {found.topic_id} instead of {topic.topic_id}: other records under the same name"
-            self._steps.append(Step(action="recreated topic", topic=name, detail=detail))
-            self._changed += [TopicPartition(name, number) for number in found.partitions]
-            return self._with_settings(found, is_new=True)
-        for number in sorted({*topic.partitions, *found.partitions}):
-            self._compare_partition(TopicPartition(name, number), topic, found)
         partitions = tuple(sorted({*topic.partitions, *found.partitions}))
+        for number in partitions:
+            self._compare_partition(TopicPartition(name, number), topic, found)
         return self._with_settings(replace(topic, partitions=partitions))
 
     def _compare_partition(self, partition: TopicPartition, topic: Topic, found: Topic) -> None:
@@ -201,21 +199,17 @@ class _Comparison:
             yield "deleted", f"offsets {closed.log_start_offset} to {start - 1}"
         compacted = self._compacted_segments(path, start)
         if compacted:
-            yield "compacted", f"{compacted} segment{'s' if compacted != 1 else ''}"
+            yield "compacted", counted(compacted, "segment")
 
     def _compacted_segments(self, path: str, start: int) -> int:
         """Return how many sealed segments are not as their seals say, though their records are not all deleted."""
         listing = set(self._files.list(path))
         count = 0
-        for name in sorted(listing):
-            parsed = names.parse_segment_name(name)
-            if parsed is None or parsed[1] != names.SEAL:
-                continue
-            seal = read_seal(self._files, path, parsed[0])
-            log = names.segment_name(parsed[0], names.LOG)
-            if seal is None or seal.next_offset <= start:
-                continue
-            count += log not in listing or self._files.file_size(f"{path}/{log}") != seal.size
+        for base_offset, suffix in filter(None, map(names.parse_segment_name, listing)):
+            seal = read_seal(self._files, path, base_offset) if suffix == names.SEAL else None
+            if seal is not None and seal.next_offset > start:
+                log = names.segment_name(base_offset, names.LOG)
+                count += log not in listing or self._files.file_size(f"{path}/{log}") != seal.size
         return count
 
     def _with_settings(self, topic: Topic, *, is_new: bool = False) -> Topic:
@@ -232,23 +226,16 @@ class _Comparison:
                 taken[word] = there.config[word]
             elif not word.startswith("flush."):  # when seeklog syncs is no setting of the cluster's
                 detail = "the cluster has no value of its own; seeklog's stays"
-                self._steps.append(Step(action="keep", topic=topic.name, setting=word, value=ours[word], detail=detail))
+                self._steps.append(Step("keep", topic.name, setting=word, value=ours[word], detail=detail))
         config, left = from_kafka(taken)
         for word, value in taken.items():
             was = None if is_new else f"was {ours.get(word, _DEFAULT)}"
-            self._steps.append(
-                Step(
-                    action="leave out" if word in left else "set",
-                    topic=topic.name,
-                    setting=word,
-                    value=value,
-                    detail=left.get(word, was),
-                )
-            )
+            action = "leave out" if word in left else "set"
+            self._steps.append(Step(action, topic.name, setting=word, value=value, detail=left.get(word, was)))
         return replace(topic, config={**topic.config, **_typed(config)})
 
     def _step(self, action: str, partition: TopicPartition, detail: str) -> None:
-        self._steps.append(Step(action=action, topic=partition.topic, partition=partition.partition, detail=detail))
+        self._steps.append(Step(action, *partition, detail=detail))
 
 
 def _typed(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Final
 
 from seeklog import names
 from seeklog.errors import CorruptionError, HandoverRefused
-from seeklog.files import Files
+from seeklog.files import Files, read_if_there
 from seeklog.handover.metadata import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
@@ -36,7 +36,7 @@ from seeklog.log import LogReader
 _SNAPSHOT_NAME: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint\Z", re.ASCII)
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True)
 class ClusterPartition:
     """A partition as the cluster has it."""
 
@@ -68,9 +68,8 @@ class Cluster:
         elif isinstance(record, RemoveTopic):
             self.topics = {name: each for name, each in self.topics.items() if each.topic_id != record.topic_id}
         elif isinstance(record, PartitionRecord):
-            topic = self._by_id(record.topic_id)
-            found = ClusterPartition(replicas=record.replicas, leader_epoch=record.leader_epoch)
-            topic.partitions[record.partition] = found
+            partitions = self._by_id(record.topic_id).partitions
+            partitions[record.partition] = ClusterPartition(record.replicas, record.leader_epoch)
         elif isinstance(record, PartitionChange):
             self._change(record)
         elif isinstance(record, ConfigRecord) and record.resource_type == TOPIC_RESOURCE:
@@ -107,11 +106,8 @@ class Cluster:
 
 def read_meta_properties(files: Files, root: str) -> dict[str, str]:
     """Return what `meta.properties` says; nothing if it is not there."""
-    try:
-        text = files.read_file(f"{root}/{names.META_PROPERTIES}").decode("utf-8", "replace")
-    except FileNotFoundError:
-        return {}
-    lines = (line.strip() for line in text.splitlines())
+    data = read_if_there(files, f"{root}/{names.META_PROPERTIES}") or b""
+    lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
     return {word.strip(): value.strip() for word, _, value in pairs}
 

@@ -73,21 +73,16 @@ class InPlacePlan:
     def steps(self) -> Iterator[Step]:
         """Yield what is done, in its order."""
         for each in self.store.unclean:
-            yield Step(
-                action="recover",
-                topic=each.partition.topic,
-                partition=each.partition.partition,
-                detail="it was not closed cleanly: its end is checked first",
-            )
+            yield Step("recover", *each.partition, detail="it was not closed cleanly: its end is checked first")
         for topic in self.store.topics:
             yield from _topic_steps(topic)
         for name in (names.RECOVERY_POINTS, names.LOG_START_OFFSETS, names.HIGH_WATERMARKS):
-            yield Step(action="write", file=name, detail=counted(len(self.store.partitions), "partition"))
+            yield Step("write", file=name, detail=counted(len(self.store.partitions), "partition"))
         if any(topic.config.compacts for topic in self.store.topics):
-            yield Step(action="write", file=names.CLEANED_OFFSETS, detail="what is compacted")
+            yield Step("write", file=names.CLEANED_OFFSETS, detail="what is compacted")
         detail = f"{counted(len(self.store.topics), 'topic')} for Kafka {self.broker.kafka_version}"
-        yield Step(action="write", file=names.BOOTSTRAP, detail=detail)
-        yield Step(action="write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
+        yield Step("write", file=names.BOOTSTRAP, detail=detail)
+        yield Step("write", file=names.META_PROPERTIES, detail=f"node {self.broker.node_id} of a new cluster")
 
     def properties(self) -> list[str]:
         """Return the lines of the broker's `server.properties`."""
@@ -105,17 +100,15 @@ def _topic_steps(topic: TopicState) -> Iterator[Step]:
     retention = "keeps all records" if not topic.config.deletes or topic.config.retention_ms < 0 else ""
     retention = retention or f"keeps records for {topic.config.retention_ms} ms"
     detail = f"id {topic.topic_id}, {counted(len(topic.partitions), 'partition')}"
-    yield Step(action="hand over", topic=topic.name, detail=detail if topic.is_internal else f"{detail}, {retention}")
+    yield Step("hand over", topic.name, detail=detail if topic.is_internal else f"{detail}, {retention}")
     for each in topic.partitions:
         if not each.has_metadata:
-            yield Step(
-                action="write", topic=topic.name, partition=each.partition.partition, file=names.PARTITION_METADATA
-            )
+            yield Step("write", *each.partition, file=names.PARTITION_METADATA)
     for word, value in topic.settings.values.items():
-        yield Step(action="set", topic=topic.name, setting=word, value=value, detail=topic.settings.notes.get(word))
+        yield Step("set", topic.name, setting=word, value=value, detail=topic.settings.notes.get(word))
     for word, note in topic.settings.notes.items():
         if word not in topic.settings.values:
-            yield Step(action="leave out", topic=topic.name, setting=word, detail=note)
+            yield Step("leave out", topic.name, setting=word, detail=note)
 
 
 def plan_in_place(store: LocalStore, *, broker: Broker) -> InPlacePlan:
@@ -189,12 +182,8 @@ def _write(files: Files, clock: Clock, plan: InPlacePlan) -> None:
     records = metadata_records(plan, directory_id=directory_id)
     replace_file(files, root, names.BOOTSTRAP, encode_bootstrap(records, now_ms=clock.now_ms()))
     files.sync_directory(root)
-    replace_file(
-        files,
-        root,
-        names.META_PROPERTIES,
-        f"version=1\ncluster.id={random_id()}\nnode.id={plan.broker.node_id}\ndirectory.id={directory_id}\n".encode(),
-    )
+    properties = f"version=1\ncluster.id={random_id()}\nnode.id={plan.broker.node_id}\ndirectory.id={directory_id}\n"
+    replace_file(files, root, names.META_PROPERTIES, properties.encode())
     files.sync_directory(root)
 
 
@@ -225,7 +214,6 @@ def _partition_record(topic: TopicState, each: PartitionState, node_id: int, dir
 
 def random_id() -> str:
     """Return a random id as Kafka makes one: never with a dash first, which its tools take for an option."""
-    while True:
-        text = new_topic_id()
-        if not text.startswith("-"):
-            return text
+    while (text := new_topic_id()).startswith("-"):
+        pass
+    return text

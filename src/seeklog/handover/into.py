@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused
-from seeklog.files import Files, read_parts, replace_file, translate, translated, write_parts
+from seeklog.files import Files, read_parts, remove_if_there, replace_file, translate, translated, write_parts
 from seeklog.handover.cluster import Cluster, ClusterTopic, has_metadata, read_cluster, read_meta_properties
 from seeklog.handover.plan import (
     LocalStore,
@@ -110,28 +110,24 @@ class IntoPlan:
     def steps(self) -> Iterator[Step]:
         """Yield what is done, in its order."""
         for topic in self.missing:
-            yield Step(action="create first", topic=topic.name, detail=self._create_command(topic))
+            yield Step("create first", topic.name, detail=self._create_command(topic))
         for each in self.store.unclean:
-            yield Step(action="recover", topic=each.partition.topic, partition=each.partition.partition)
+            yield Step("recover", *each.partition)
         for topic, word, there in self.differing:
             shown = "Kafka's default" if there is None else there
             yield Step(
-                action="differs",
-                topic=topic.name,
+                "differs",
+                topic.name,
                 setting=word,
                 value=topic.settings.values.get(word),
                 detail=f"the cluster has {shown}; change it there with kafka-configs.sh if this is not meant",
             )
         for copy in self.copies:
-            yield Step(
-                action="copied before" if copy.is_there else "copy",
-                topic=copy.source.partition.topic,
-                partition=copy.source.partition.partition,
-                detail=f"{copy.size_bytes} bytes"
-                + (f", leader epochs above {copy.max_epoch} lowered to it" if copy.lowers_epochs else ""),
-            )
+            lowered = f", leader epochs above {copy.max_epoch} lowered to it" if copy.lowers_epochs else ""
+            action = "copied before" if copy.is_there else "copy"
+            yield Step(action, *copy.source.partition, detail=f"{copy.size_bytes} bytes{lowered}")
         if self.offsets:
-            yield Step(action="write", file=self.offsets_path, detail=f"offsets of {len(self.groups)} groups")
+            yield Step("write", file=self.offsets_path, detail=f"offsets of {len(self.groups)} groups")
 
     @property
     def groups(self) -> list[str]:
@@ -336,11 +332,8 @@ def hand_over_into(
 
 
 def _copy_all(files: Files, plan: IntoPlan, advance: Callable[[int], object]) -> None:
-    try:
-        files.remove(f"{plan.target.data_dir}/{names.CLEAN_SHUTDOWN}")
-        files.sync_directory(plan.target.data_dir)
-    except FileNotFoundError:
-        pass
+    remove_if_there(files, f"{plan.target.data_dir}/{names.CLEAN_SHUTDOWN}")
+    files.sync_directory(plan.target.data_dir)
     update_root_offsets(files, plan.target.data_dir, [copy.source for copy in plan.copies])
     for copy in plan.copies:
         if not copy.is_there:

@@ -109,7 +109,7 @@ class StoreState:
         return next((len(topic.partitions) for topic in self.topics if topic.name == name), None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Step:
     """One line of a plan."""
 

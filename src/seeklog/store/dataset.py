@@ -138,28 +138,25 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         """Return the smallest [first, end) in [low, high) outside of which the filter cannot hold."""
         if not self._may_hold(condition, between(low, high)):
             return low, low
-        # The most that can be left out at the beginning, then at the end: each found by halving.
-        out, kept = low, high
-        while kept - out > 1:
-            middle = (out + kept) // 2
-            if self._may_hold(condition, between(low, middle)):
-                kept = middle
-            else:
-                out = middle
-        first = out
-        kept, out = first, high
-        while out - kept > 1:
-            middle = (out + kept) // 2
-            if self._may_hold(condition, between(middle, high)):
-                kept = middle
-            else:
-                out = middle
-        return first, out
+        # The most that can be left out at the beginning, then at the end.
+        first = _least(low, high, lambda middle: self._may_hold(condition, between(low, middle))) - 1
+        return first, _least(first, high, lambda middle: not self._may_hold(condition, between(middle, high)))
 
     def _may_hold(self, condition: Any, known: Any) -> bool:
         file = _FORMAT.make_fragment("nothing", filesystem=_NOWHERE, partition_expression=known)
         files = ds.FileSystemDataset([file], self._schema, _FORMAT, _NOWHERE)
         return next(iter(files.get_fragments(filter=condition)), None) is not None
+
+
+def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the least number above `low` that something holds for, and for all above it: it does for `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        if holds(middle):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 def _time(microseconds: int) -> Any:

@@ -38,7 +38,7 @@ from seeklog.store.topic import Topic
 from seeklog.store.upkeep import Upkeep
 from seeklog.topics.description import Archived, PartitionDescription, TopicDescription
 from seeklog.topics.open_logs import OpenLogs
-from seeklog.topics.producer_ids import Identity, ProducerIds
+from seeklog.topics.producer_ids import ProducerIds
 from seeklog.topics.topics import Topics
 from seeklog.topics.transactions import Transactions
 
@@ -245,7 +245,8 @@ class Store:
             raise UsageError("only a producer with a name can resume")
         identity = None
         if name is not None:
-            identity = self._claim(name, resume=resume)
+            with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
+                identity = self._producer_ids.claim(name, resume=resume)
         elif idempotence:
             identity = self._producer_ids.new()
         try:
@@ -266,10 +267,6 @@ class Store:
             raise
         self._clients.add(producer)
         return producer
-
-    def _claim(self, name: str, *, resume: bool) -> Identity:
-        with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
-            return self._producer_ids.claim(name, resume=resume)
 
     def consumer(
         self,

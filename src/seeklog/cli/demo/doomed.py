@@ -1,8 +1,8 @@
 """A writer that is killed: `python -m seeklog.cli.demo.doomed STORE COUNT`, a process of its own.
 
-It appends the payments of the stream that the store lacks, up to `COUNT`. Each time a part of them is acknowledged it
-says so, in a line of JSON. Of the batch after those it writes the first half, tells that, and stands still: whoever
-has started it ends it there with SIGKILL, as near to the middle of a batch as a process can die.
+It appends the payments of the stream that the store lacks, up to `COUNT`, and reports each part of them that is
+acknowledged in a line of JSON. Of the next batch it writes the first half, reports that, and waits: its parent ends it
+there with SIGKILL, as near to the middle of a batch as a process can die.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HalfWrites(OsFiles):
             return
         half = len(data) // 2
         super().write(handle, bytes(data)[:half], position)
-        _tell(written=half, size=len(data))
+        _report(written=half, size=len(data))
         threading.Event().wait()
 
 
@@ -41,7 +41,7 @@ def _is_batch(data: Buffer) -> bool:
     return len(data) > _START.size and _START.unpack_from(data)[1] == len(data) - _START.size
 
 
-def _tell(**words: int) -> None:
+def _report(**words: int) -> None:
     print(json.dumps(words), flush=True)
 
 
@@ -55,7 +55,7 @@ def main(path: str, count: int) -> None:
         for start in range(0, len(records), size):
             files.is_armed = start >= PARTS * size
             acknowledged += append(store, records[start : start + size])
-            _tell(acknowledged=acknowledged)
+            _report(acknowledged=acknowledged)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the demo shows, step by step, and says about it."""
+"""What the demo shows, step by step, and the words for it."""
 
 from __future__ import annotations
 
@@ -141,20 +141,21 @@ class Tour:
     def _doomed(self, count: int) -> tuple[int, int, int]:
         """Start the writer and kill it in mid-batch; return what it acknowledged, wrote, and meant to write."""
         command = [sys.executable, "-m", "seeklog.cli.demo.doomed", str(self.store), str(count)]
-        told: dict[str, Any] = {}
+        reported: dict[str, Any] = {}
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as writer:
             try:
                 assert writer.stdout is not None
                 for line in writer.stdout:
-                    told |= json.loads(line)
-                    if "written" in told:
+                    reported |= json.loads(line)
+                    if "written" in reported:
                         break
             finally:
                 writer.kill()
                 errors = writer.stderr.read().decode() if writer.stderr is not None else ""
-        if "written" not in told:
+        if "written" not in reported:
             raise DemoFailed(f"the writer ended by itself: {errors.strip() or writer.returncode}")
-        return told.get("acknowledged", int(self.count * BEFORE_KILL)), told["written"], told["size"]
+        acknowledged = reported.get("acknowledged", int(self.count * BEFORE_KILL))
+        return acknowledged, reported["written"], reported["size"]
 
     def _seek(self) -> None:
         self._title("Seek: by offset, by time, by key")
@@ -221,6 +222,7 @@ class Tour:
 
     def _sum_up(self, spark: str, seconds: float) -> None:
         self._title("What you have seen")
+        store, program = shlex.quote(str(self.store)), _program()
         self._say(
             f"{self.count:,} payments went into a log. A writer was killed in mid-batch: what it was told is",
             "written was there, half a batch was not. Single ones were found in microseconds.",
@@ -228,7 +230,11 @@ class Tour:
             f"It took {amounts.span(seconds)}. Everything is in {self.root}; remove it when you like.",
             "",
             "Five commands to go on with:",
-            *(f"  {command}" for command in commands(shlex.quote(str(self.store)), program=_program())),
+            f"  {program} ls {store}",
+            f"  {program} info {store} {PAYMENTS} --map",
+            f"  {program} cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",
+            f"  {program} lag {store}",
+            f"  {program} verify {store}",
             "",
             f"And open {self.report} in a browser.",
         )
@@ -251,17 +257,6 @@ class Tour:
             what = taken = ""
 
 
-def commands(store: str, *, program: str = "seeklog") -> tuple[str, ...]:
-    """Return what to try next, `program` being how the shell finds this command."""
-    return (
-        f"{program} ls {store}",
-        f"{program} info {store} {PAYMENTS} --map",
-        f"{program} cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",
-        f"{program} lag {store}",
-        f"{program} verify {store}",
-    )
-
-
 def _program() -> str:
     """Return the word that runs this command from here: its path where the shell would not find it by its name."""
     own = Path(sys.argv[0])
@@ -280,10 +275,10 @@ def _measured(ask: Callable[[], Answer]) -> tuple[float, Answer]:
 
 
 def _about(record: seeklog.Record) -> str:
-    """Return what a payment says, whole or broken."""
+    """Describe a payment, whole or broken."""
     try:
-        told = json.loads(record.value or b"")
-        return f"{told['merchant']} was paid ₹{int(told['amount_paise']) / 100:,.2f} by {told['method']}"
+        paid = json.loads(record.value or b"")
+        return f"{paid['merchant']} was paid ₹{int(paid['amount_paise']) / 100:,.2f} by {paid['method']}"
     except (ValueError, KeyError, TypeError):
         return f"a broken payment of {len(record.value or b'')} bytes"
 

@@ -76,7 +76,7 @@ def short_size(size: float) -> str:
 
 
 def time_ticks(first_ms: int, last_ms: int, *, utc: bool) -> Iterator[tuple[int, str]]:
-    """Yield round moments between two, with names that tell them apart."""
+    """Yield round moments between two, with names that differ."""
     span = max(1, last_ms - first_ms)
     step = next((each for each in _TIME_STEPS if span / each <= TICKS), _TIME_STEPS[-1])
     # Days begin at local midnight.

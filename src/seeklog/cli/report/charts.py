@@ -203,7 +203,7 @@ def histogram(sizes: Sizes, *, label: str, tone: str) -> Markup:
 
 
 def lateness(late: Sizes) -> Markup:
-    """Draw how many records are how far behind the latest one before them."""
+    """Draw how many records are late, and by how much."""
     counts = [0] * (len(_LATE_MS) + 1)
     for size, count in late.by_class.items():
         counts[bisect_right(_LATE_MS, size)] += count

@@ -99,7 +99,7 @@ class TopicFacts:
     null_keys: int = 0
     tombstones: int = 0
     lateness: Sizes = field(default_factory=Sizes)
-    """By how many milliseconds late records are behind the latest record before them."""
+    """Of each late record, by how many milliseconds it is older than the latest record before it."""
     records_read: int = 0
     """The records whose sizes, keys and lateness are known."""
     records_seen: int = 0

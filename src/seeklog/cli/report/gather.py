@@ -41,7 +41,7 @@ MAX_RECORDS_READ: Final = 2_000_000
 # Records are read in runs. Smaller ones would cost more seeks than reading, larger ones would not spread.
 RUN_RECORDS: Final = 2048
 MAX_RUNS: Final = 2000
-# A map is about so many points wide; more index entries could not be told apart.
+# A map is about so many points wide; more index entries would be one line.
 MAX_INDEX_POINTS: Final = 1000
 # Batches that are expanded to learn how well they were compressed, in a whole store and in one segment.
 MAX_EXPANDED: Final = 8192
@@ -111,7 +111,7 @@ def gather(
 ) -> StoreFacts:
     """Read a store, or some topics of it. With `check` every byte is compared with its checksum.
 
-    `name` is what the user calls the store: a page that is handed on should not tell where their home is.
+    `name` is what the user calls the store: a page that is handed on should not reveal where their home is.
     """
     described = [store.describe_topic(each) for each in dict.fromkeys(topics or store.topics())]
     left_out = []

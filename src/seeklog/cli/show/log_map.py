@@ -297,7 +297,7 @@ def _axis(width: int, places: list[int], labels: list[str], last: str) -> str:
 
 
 def _time(timestamp_ms: int | None, span_ms: int, *, utc: bool) -> str:
-    """Return as much of a time as tells it apart from others in a span."""
+    """Return as much of a time as distinguishes it from others in a span."""
     day, _, rest = (amounts.moment(timestamp_ms, utc=utc) or "").partition("T")
     if not rest:
         return ""  # none, or beyond the calendar

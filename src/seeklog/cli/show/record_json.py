@@ -101,7 +101,7 @@ def line_encoder(*, utc: bool) -> Callable[[Record], str]:
 
 
 def decode_line(line: bytes) -> Draft:
-    """Return the record that a line of JSON says; `InvalidRecord` tells what is wrong with it."""
+    """Return the record in a line of JSON, or raise `InvalidRecord` with the reason."""
     try:
         # As text: of bytes it would guess the encoding first.
         found = json.loads(line.decode())
@@ -122,7 +122,7 @@ def decode_line(line: bytes) -> Draft:
 
 
 def decode_headers(found: Any) -> Headers:
-    """Return the headers that JSON says: a list of objects, or one object of names and values."""
+    """Return the headers in JSON: a list of objects, or one object of names and values."""
     if found is None:
         return ()
     if isinstance(found, dict):
@@ -145,7 +145,7 @@ def _header(found: Any) -> tuple[str, bytes | None]:
 
 
 def decode_timestamp(found: Any) -> int | None:
-    """Return the milliseconds since 1970 that a number or ISO 8601 says; a time without a zone is local."""
+    """Return the milliseconds since 1970 of a number or of ISO 8601; a time without a zone is local."""
     if found is None:
         return None
     if isinstance(found, str):
@@ -176,7 +176,7 @@ def decode_partition(found: Any) -> int | None:
 
 
 def _bytes(found: Mapping[str, Any], name: str, where: str) -> bytes | None:
-    """Return the bytes of a field: text, or base64 under the other name, or JSON that is no text as JSON text."""
+    """Return the bytes of a field: text, or base64 under the other name, or any other JSON as its own text."""
     coded = found.get(f"{name}_base64")
     if coded is not None:
         if found.get(name) is not None:

@@ -1,4 +1,4 @@
-"""What a finding means to who owns the log, and what to do next."""
+"""What a finding means for the owner of a log, and what to do next."""
 
 from __future__ import annotations
 

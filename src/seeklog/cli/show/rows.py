@@ -96,7 +96,7 @@ def _write_table(terminal: Terminal, columns: Sequence[Column], rows: Iterable[M
 
 
 def padded(text: str, width: int, *, is_right: bool) -> str:
-    """Return a text with spaces to fill cells of a terminal, behind it or, with `is_right`, before it."""
+    """Return a text filled with spaces to a width in cells of a terminal; with `is_right` they come first."""
     room = " " * (width - cell_width(text))
     return room + text if is_right else text + room
 

@@ -1,4 +1,4 @@
-"""Where a command speaks: data to stdout, talk to stderr, and what may be asked of who sits before it."""
+"""Where a command writes: data to stdout, messages to stderr, and a question to the user who sits there."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Terminal:
         sys.stdout.write(text)
 
     def write_bytes(self, data: bytes) -> None:
-        """Write data, as it is, behind what was written as text."""
+        """Write data, as it is, after what was written as text."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
 
@@ -53,17 +53,17 @@ class Terminal:
         sys.stdout.flush()
 
     def say(self, text: str) -> None:
-        """Tell what was done, unless the user wants quiet."""
+        """Report what was done, unless the user wants quiet."""
         if not self.is_quiet:
             self.tell(text)
 
     def detail(self, text: str) -> None:
-        """Tell more, if the user wants that."""
+        """Report a detail, if the user wants that."""
         if self.is_verbose:
             self.tell(text)
 
     def tell(self, text: str) -> None:
-        """Tell what must be told: an error, or what was asked for."""
+        """Report what the user must see: an error, or what was asked for."""
         try:
             # What was written before stands before it.
             sys.stdout.flush()
@@ -72,7 +72,7 @@ class Terminal:
             pass  # nobody listens
 
     def stopped(self, text: str = "") -> None:
-        """Tell what Ctrl-C has stopped, below the ^C that stands on a terminal then."""
+        """Report what Ctrl-C has stopped, below the ^C that stands on a terminal then."""
         if not self._is_stopped and sys.stderr.isatty():
             self.tell("")
         self._is_stopped = True
@@ -96,11 +96,11 @@ class Terminal:
         return Progress(doing, total=total, unit=unit, is_shown=sys.stderr.isatty() and not self.is_quiet)
 
     def log_handler(self) -> logging.Handler:
-        """Return what takes the warnings of the engine, to tell them as a line."""
-        return _Told(self)
+        """Return a handler that shows each warning of the engine as a line."""
+        return _WarningHandler(self)
 
 
-class _Told(logging.Handler):
+class _WarningHandler(logging.Handler):
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(logging.WARNING)
         self._terminal = terminal

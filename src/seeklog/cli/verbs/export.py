@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
+from io import BufferedWriter
+from typing import Any, Final
 
 import click
 
@@ -11,11 +14,19 @@ from seeklog.cli.app import verb
 from seeklog.cli.opening import open_to_read
 from seeklog.cli.selection import Ranges
 from seeklog.cli.show import amounts
-from seeklog.cli.show.exporting import FORMATS, export_parquet, export_text
 from seeklog.cli.show.outfile import whole_file
+from seeklog.cli.show.record_output import writer_of
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 from seeklog.record.arrow import import_pyarrow
+from seeklog.store import Range
+
+FORMATS: Final = ("parquet", "csv", "jsonl")
+# A row group is in memory while it is written. Parquet's readers like them of about a million rows.
+GROUP_BYTES: Final = 64 << 20
+GROUP_ROWS: Final = 1 << 20
+
+Count = Callable[[int], object]
 
 
 @verb
@@ -54,9 +65,9 @@ def export(
             whole_file(path, replaces=force) as file,
         ):
             if chosen == "parquet":
-                export_parquet(file, found, topic=topic, count=progress.advance)
+                _write_parquet(file, found, topic=topic, count=progress.advance)
             else:
-                export_text(file, found, chosen=chosen, utc=utc, count=progress.advance)
+                _write_text(file, found, chosen=chosen, utc=utc, count=progress.advance)
     size = amounts.size(os.path.getsize(path))
     terminal.say(
         f"wrote {amounts.counted(progress.done, 'record')} of {topic} to {path} "
@@ -70,3 +81,37 @@ def _by_ending(path: str) -> str:
     if chosen not in FORMATS:
         raise UsageError(f"{path} ends neither in .parquet, .csv nor .jsonl; say --parquet, --csv or --jsonl")
     return chosen
+
+
+def _write_text(file: BufferedWriter, ranges: Sequence[Range], *, chosen: str, utc: bool, count: Count) -> None:
+    """Write records as CSV or JSON lines, partition by partition."""
+    writer = writer_of(chosen, utc=utc)
+    file.write(writer.head)
+    for records in selection.scan(ranges):
+        file.write(writer.encode(records))
+        count(len(records))
+    file.write(writer.tail)
+
+
+def _write_parquet(file: BufferedWriter, ranges: Sequence[Range], *, topic: str, count: Count) -> None:
+    """Write records as Parquet with the columns of Spark's Kafka source, partition by partition."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from seeklog.store.dataset import TopicDataset
+
+    table = TopicDataset(topic, lambda: ranges)
+    group: list[Any] = []
+    with pq.ParquetWriter(file, table.schema, compression="zstd") as writer:
+
+        def write_group() -> None:
+            if group:
+                writer.write_table(pa.Table.from_batches(group), row_group_size=GROUP_ROWS)
+                group.clear()
+
+        for batch in table.batches():
+            group.append(batch)
+            count(batch.num_rows)
+            if sum(each.nbytes for each in group) >= GROUP_BYTES or sum(map(len, group)) >= GROUP_ROWS:
+                write_group()
+        write_group()

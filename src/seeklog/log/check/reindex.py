@@ -14,7 +14,7 @@ from typing import Literal
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
-from seeklog.files import Files, OsFiles, absolute, read_if_there, replace_file
+from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, replace_file
 from seeklog.log.check.index_entries import (
     OFFSETS,
     TIMES,
@@ -70,19 +70,12 @@ def recover_or_rebuild(
     """Return a segment's indexes, written anew if they are missing or anything is wrong with them."""
     segment = _open_segment(path, config, files, writable=True)
     with lock_lone_directory(segment.shared.files, segment.shared.directory):
-        offsets, times = _read_tables(segment)
-        if offsets is None or times is None or _problems(segment, offsets, times):
-            return _rebuild(segment)
-        return _indexes(segment, offsets, times)
+        return _rebuild(segment) if _problems(segment) else segment.load_indexes()
 
 
 def validate_index(path: str | os.PathLike[str], *, files: Files | None = None) -> list[IndexProblem]:
     """Hold every entry of both indexes, and the key index if there is one, against the log; nothing on disk changes."""
-    segment = _open_segment(path, None, files, writable=False)
-    offsets, times = _read_tables(segment)
-    if offsets is None or times is None:
-        return [IndexProblem(segment.path, None, "an index is missing")]
-    return _problems(segment, offsets, times)
+    return _problems(_open_segment(path, None, files, writable=False))
 
 
 def renew_index(
@@ -137,12 +130,11 @@ def _open_segment(
     if parsed is None or parsed[1] != names.LOG:
         raise NotALog(f"{name} is no segment: its name must be 20 digits and {names.LOG}")
     shared = Shared(files, absolute(directory), config or LogConfig(), writable=writable)
-    segment = Segment(shared, parsed[0], size=0, next_offset=INT64_MAX, seal=None)
     try:
-        size = files.size(segment.handle().number)
+        handle = Handle(files, shared.path(parsed[0], names.LOG))
     except FileNotFoundError as error:
-        raise NotALog(f"there is no segment {segment.path}") from error
-    seal = read_seal(files, directory, parsed[0])
+        raise NotALog(f"there is no segment {shared.path(parsed[0], names.LOG)}") from error
+    size, seal = files.size(handle.number), read_seal(files, shared.directory, parsed[0])
     segment = Segment(shared, parsed[0], size=size, next_offset=INT64_MAX, seal=seal)
     segment.read_unproved()
     return segment
@@ -155,10 +147,6 @@ def _read_tables(segment: Segment) -> tuple[bytes | None, bytes | None]:
 
 def _read_side(segment: Segment, suffix: str) -> bytes | None:
     return read_if_there(segment.shared.files, segment.shared.path(segment.base_offset, suffix))
-
-
-def _indexes(segment: Segment, offsets: bytes, times: bytes) -> Indexes:
-    return Indexes(OffsetIndex(segment.base_offset, offsets), TimeIndex(segment.base_offset, times))
 
 
 # ---------------------------------------------------------------- looking
@@ -193,7 +181,10 @@ def _matches_seal(segment: Segment, seal: Seal, state: SegmentState, sums: PageS
     return seal == made and read_table(shared.files, shared.directory, segment.base_offset, seal.pages) is not None
 
 
-def _problems(segment: Segment, offsets: bytes, times: bytes) -> list[IndexProblem]:
+def _problems(segment: Segment) -> list[IndexProblem]:
+    offsets, times = _read_tables(segment)
+    if offsets is None or times is None:
+        return [IndexProblem(segment.path, None, "an index is missing")]
     state = state_of_every_batch(segment.base_offset)
     try:
         for _ in scan_into(state, segment, contiguous_from=INT64_MAX):
@@ -239,7 +230,10 @@ def _rebuild(segment: Segment) -> Indexes:
     state.finish_times()
     _write(segment, state, sums)
     _renew_keys(segment, state)
-    return _indexes(segment, bytes(state.offset_table), bytes(state.time_table))
+    return Indexes(
+        OffsetIndex(segment.base_offset, bytes(state.offset_table)),
+        TimeIndex(segment.base_offset, bytes(state.time_table)),
+    )
 
 
 def _write(segment: Segment, state: SegmentState, sums: PageSums) -> None:
