@@ -383,7 +383,7 @@ BUGS: Final = (
     Bug(
         10,
         "a borrower takes what it finds for its own",
-        (Edit("is_own", "text.split()[1:2] == [lock.token]", "True"),),
+        (Edit("retake", "left.split()[1:2] == [self._lock.token]", "True"),),
         ("borrowed-in-turn",),
     ),
     # ---------------------------------------------------------------- 11: model
