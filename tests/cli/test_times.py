@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
 import pytest
 
 from seeklog.cli.times import Place, parse_place, parse_time_ms
@@ -45,6 +48,22 @@ def test_times(text: str, milliseconds: int) -> None:
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
         parse_time_ms(text, utc=True, clock=Noon())
+
+
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+@pytest.mark.parametrize("text", ["0001-01-01", "9999-12-31T23:59:59"])
+def test_a_local_time_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="out of range"):
+        parse_time_ms(text, utc=False, clock=Noon())
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_an_archive_that_never_had_what_was_lost_goes_on(repaired: range, root: 
     ("change", "told"),
     [
         (lambda data: data.replace(b"lost ", b"kept "), "the list of lost offsets fails its CRC"),
-        (lambda _: seeklog.record.framed.encode_framed("seeklog-losses 1", ["lost some"]), "tells no lost offsets"),
+        (lambda _: seeklog.record.framed.encode_framed("seeklog-losses 1", ["lost some"]), "names no lost offsets"),
     ],
 )
 def test_a_list_of_lost_offsets_that_is_damaged_is_not_taken_for_an_empty_one(

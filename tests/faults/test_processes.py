@@ -14,6 +14,7 @@ import pytest
 
 from crash.recorder import read_everything
 from faults.children import Child, kill_config, value_at
+from log.workbench import FakeClock
 from seeklog import Log, LogConfig, LogReader
 from seeklog.errors import LogClosed, LogLocked, OffsetOutOfRange
 
@@ -23,17 +24,15 @@ if TYPE_CHECKING:
 CONFIG = LogConfig(flush="os", segment_bytes=2000)
 # Long enough for a hundred rolls; `make proof` reads for a minute, while all that there is goes on.
 READING_SECONDS = 3.0
-LOCKED_WITHIN_SECONDS = 0.1
 
 
 @pytest.mark.id("second-writer-here")
 def test_a_second_writer_in_the_same_process_is_refused_at_once(tmp_path: Path) -> None:
-    with Log(tmp_path / "log", config=CONFIG):
-        started = time.perf_counter()
-        with pytest.raises(LogLocked) as refusal:
-            Log(tmp_path / "log", config=CONFIG)
+    clock = FakeClock()
+    with Log(tmp_path / "log", config=CONFIG), pytest.raises(LogLocked) as refusal:
+        Log(tmp_path / "log", config=CONFIG, clock=clock)
 
-    assert time.perf_counter() - started < LOCKED_WITHIN_SECONDS
+    assert clock.seconds == 0, "it has waited"
     assert refusal.value.owner_pid == os.getpid()
 
 
@@ -48,14 +47,13 @@ def test_a_second_writer_in_another_process_is_refused_at_once_and_told_who_hold
 
     child = Child(hold)
     assert child.line() == "open"
-    started = time.perf_counter()
+    clock = FakeClock()
     with pytest.raises(LogLocked) as refusal:
-        Log(path, config=CONFIG)
-    elapsed = time.perf_counter() - started
+        Log(path, config=CONFIG, clock=clock)
     child.kill()
     child.wait()
 
-    assert elapsed < LOCKED_WITHIN_SECONDS
+    assert clock.seconds == 0, "it has waited"
     assert refusal.value.owner_pid == child.pid
     assert str(child.pid) in str(refusal.value)
     # The lock went with its process.

@@ -24,8 +24,8 @@ from confluent_kafka.admin import AdminClient
 if TYPE_CHECKING:
     from interop.kafka_jars import Jars
 
-START_TIMEOUT_S: Final = 60.0
-STOP_TIMEOUT_S: Final = 60.0
+START_TIMEOUT_S: Final = 180.0
+STOP_TIMEOUT_S: Final = 180.0
 CLUSTER_ID: Final = "c2Vla2xvZy1nb2xkZW4tMA"  # any 16 bytes in base64url
 
 # Small and quick: one replica of everything, few partitions of the broker's own topics, indexes whose

@@ -58,7 +58,7 @@ def test_follow_is_woken_by_each_sync_where_only_what_is_synced_is_shown(tmp_pat
         for number in range(rounds):
             # It waits by now, or will in a moment: nothing else is there for it.
             log.append(b"%d" % number)
-            assert has_come.wait(10)
+            assert has_come.wait(PATIENCE_S)
             has_come.clear()
         follower.join()
     assert seen == [b"%d" % number for number in range(rounds)]

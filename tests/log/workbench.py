@@ -25,7 +25,7 @@ FIRST_LOG = f"{0:020d}.log"
 SEVEN_SEGMENTS: dict[str, Any] = {"segment_bytes": 5 * BATCH_BYTES, "index_interval_bytes": 100}
 """The configuration by which 33 records that are filled in lie in seven segments: 0-4, 5-9, ..., 30-32."""
 # A wait for another thread or process that takes this long will not end any more.
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class FakeClock:
@@ -293,7 +293,7 @@ class Follower(threading.Thread):
             self.error = error
 
     def has_ended(self) -> bool:
-        self.join(5)
+        self.join(PATIENCE_S)
         return not self.is_alive()
 
 

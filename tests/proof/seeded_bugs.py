@@ -186,7 +186,7 @@ BUGS: Final = (
     Bug(
         2,
         "what recovery cuts off is thrown away",
-        (Edit("_keep_evidence", "report.torn_files.append(_keep_torn(shared, cut.segment.base_offset, ...))"),),
+        (Edit("_keep_evidence", "report.torn_files.append(keep_aside(shared, ..., tail))"),),
         ("torn-tail-kept",),
         quick=True,
     ),
@@ -376,7 +376,13 @@ BUGS: Final = (
     Bug(
         10,
         "a borrower goes on whatever others have done but append",
-        (Edit("_take_in", "saved is None or saved.structure != own.structure", "False"),),
+        (
+            Edit(
+                "_take_in",
+                "note.base_offset != active.base_offset or saved is None or saved.structure != own.structure",
+                "note.base_offset != active.base_offset",
+            ),
+        ),
         ("borrowed-after-more-than-appends",),
         quick=True,
     ),

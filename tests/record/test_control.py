@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from record.batches import Row, Sketch, batch_of, record_body, sized, varint
+from record.batches import Row, Sketch, batch_of, record_body, seal, sized, varint, with_field
 from seeklog.errors import CorruptBatch
 from seeklog.record.control import EndMarker, decode_end_marker
 from seeklog.record.layout import CONTROL, TRANSACTIONAL
@@ -66,3 +66,14 @@ def test_a_compressed_marker_is_damage() -> None:
 def test_a_marker_that_does_not_parse_is_damage(body: bytes) -> None:
     with pytest.raises(CorruptBatch, match="a control batch that does not parse"):
         decode_end_marker(batch_of(varint(len(body)) + body if body else b"", attributes=KIND))
+
+
+@pytest.mark.parametrize("record_count", [-1, -(2**31), 2, 2**31 - 1])
+def test_a_marker_with_a_count_that_cannot_be_is_damage(record_count: int) -> None:
+    """Goal: whoever believes the count neither waits for records that never come, nor for the end of none."""
+    raw = with_field(marker(b"\0\0\0\1", bytes(6)), "record_count", record_count)
+
+    with pytest.raises(CorruptBatch, match="a control batch that does not parse"):
+        decode_end_marker(raw)
+    with pytest.raises(CorruptBatch):
+        decode_end_marker(seal(raw + b"\0\0"))

@@ -111,11 +111,11 @@ class PartitionEntry:
     files: Mapping[str, StoredFile] = field(default_factory=dict)
     segments: tuple[SegmentEntry, ...] = ()
     gaps: tuple[tuple[int, int], ...] = ()
-    """What is known to be missing between segments: the first offset, and the first behind, where a segment begins."""
+    """What is known to be missing between segments: the first offset, and the end, where a segment begins."""
 
     @property
     def end_offset(self) -> int:
-        """The offset behind the last segment: exclusive."""
+        """The offset after the last segment: exclusive."""
         return self.segments[-1].next_offset if self.segments else self.log_start_offset
 
     def paths(self) -> dict[str, StoredFile]:
@@ -268,9 +268,9 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
     segments = tuple(map(_segment_in, entry["segments"]))
     if any(first.next_offset > second.base_offset for first, second in pairwise(segments)):
         raise ValueError("segments lie over each other")
-    gaps = tuple((whole_number(first), whole_number(behind)) for first, behind in entry["gaps"])
+    gaps = tuple((whole_number(first), whole_number(end)) for first, end in entry["gaps"])
     holes = {(first.next_offset, second.base_offset) for first, second in pairwise(segments)}
-    if any(first >= behind or (first, behind) not in holes for first, behind in gaps):
+    if any(first >= end or (first, end) not in holes for first, end in gaps):
         raise ValueError("it declares offsets to be missing where no segments enclose them")
     unknown = set(entry["files"]).difference(PARTITION_FILES)
     if unknown:

@@ -36,7 +36,7 @@ def check_compacted(
                 "none: its log was cut and written otherwise, or is another one; archive to another place, or move "
                 "that one aside; nothing was overwritten"
             )
-        if True not in found and any(first <= offset < behind for first, behind in lost):
+        if True not in found and any(first <= offset < end for first, end in lost):
             raise ArchiveMismatch(
                 f"{place} holds offset {offset}, which a repair of the source has given up: that may be the last copy. "
                 f"Copy the segment back from there, and remove {names.LOSSES} at the source; or archive to another "
@@ -45,15 +45,15 @@ def check_compacted(
 
 
 def between(bounds: Iterable[tuple[int, int]], records: Iterable[Record]) -> Iterator[Record]:
-    """Yield the records whose offsets lie within bounds, first and behind; both are in order."""
+    """Yield the records whose offsets lie within bounds, each a first offset and an end; all are in order."""
     ahead = iter(bounds)
-    first, behind = next(ahead)
+    first, end = next(ahead)
     for record in records:
-        while record.offset >= behind:
+        while record.offset >= end:
             following = next(ahead, None)
             if following is None:
                 return
-            first, behind = following
+            first, end = following
         if record.offset >= first:
             yield record
 

@@ -60,7 +60,7 @@ def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
 def _since_1970(moment: datetime) -> int:
     try:
         return (moment.astimezone(UTC) - _EPOCH) // timedelta(milliseconds=1)
-    except (OverflowError, OSError):
+    except (OverflowError, ValueError, OSError):
         raise UsageError(f"{moment} is out of range") from None
 
 

@@ -277,7 +277,7 @@ def _check_target(
             continue
         if name not in copied or not _is_same(files, f"{source.directory}/{name}", f"{target}/{name}", max_epoch):
             raise HandoverRefused(
-                f"{target} is not empty: {name} holds other records. Delete the topic in the cluster and create it anew"
+                f"{target} is not empty: {name} holds other records. Delete the topic there and create it again"
             )
         found.add(name)
     logs = {name for name in copied if name.endswith(names.LOG) and files.file_size(f"{source.directory}/{name}")}

@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from functools import partial
 from itertools import count, pairwise
 
 from seeklog import names
@@ -499,13 +500,14 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
     cut.segment.release()
     if tail:
         _count(report, tail)
-        report.torn_files.append(_keep_torn(shared, cut.segment.base_offset, cut.state.size, tail))
+        name_of = partial(names.torn_name, cut.segment.base_offset, cut.state.size)
+        report.torn_files.append(keep_aside(shared, name_of, tail))
     # From the last to the first, so that a crash in between leaves a log without a hole.
     for segment in reversed(found.behind_cut):
         data = segment.read(segment.size, 0)
         segment.release()
         _count(report, data)
-        report.torn_files.append(_keep_torn(shared, segment.base_offset, 0, data))
+        report.torn_files.append(keep_aside(shared, partial(names.torn_name, segment.base_offset, 0), data))
         files.sync_directory(directory)
         # Not its index of aborted transactions: a repair that brings it back takes that over.
         shared.remove(segment.base_offset, *names.SEGMENT_SUFFIXES)
@@ -528,10 +530,13 @@ def _count(report: RecoveryReport, data: bytes) -> None:
     report.records_behind_cut += records
 
 
-def _keep_torn(shared: Shared, base_offset: int, position: int, data: bytes) -> str:
-    """Keep bytes as evidence; the same bytes are not kept twice when recovery itself was interrupted."""
+def keep_aside(shared: Shared, name_of: Callable[[int], str], data: bytes) -> str:
+    """Keep bytes as evidence, under the name of the first attempt that is free; return it. Not yet durable.
+
+    The same bytes are not kept twice when what keeps them was interrupted.
+    """
     for attempt in count():
-        name = names.torn_name(base_offset, position, attempt)
+        name = name_of(attempt)
         kept = read_if_there(shared.files, f"{shared.directory}/{name}")
         if kept is None:
             replace_file(shared.files, shared.directory, name, data)

@@ -121,7 +121,8 @@ class RecordCursor:
         self.body_size = self._end - self._begin
         # No header proves the count of what is compressed: it is believed only as far as the records can be there.
         # A control batch may have any content: whoever asks for its type gets none.
-        if self.count > self.body_size // layout.RECORD_SIZE_MIN and not self.attributes & layout.CONTROL:
+        is_control: bint = (self.attributes & layout.CONTROL) != 0
+        if self.count < 0 or (self.count > self.body_size // layout.RECORD_SIZE_MIN and not is_control):
             raise CorruptBatch(f"{self.count} records cannot fit in {self.body_size} bytes", position=self.position)
         self.rewind()
         return 0

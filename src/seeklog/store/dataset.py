@@ -1,4 +1,4 @@
-"""A topic as an Arrow dataset that DuckDB, or whoever scans Arrow datasets, can query. Needs the `arrow` extra.
+"""A topic as an Arrow dataset that DuckDB and others that scan Arrow datasets can query. Needs the `arrow` extra.
 
 A scan is told which columns are wanted and which filter will hold. What is read is narrowed by both: a partition that
 the filter rules out is not opened; offsets are narrowed to the first and the last that the filter allows; a time from
@@ -59,7 +59,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         self._schema = topic_schema()
         self.reads: list[Read] = []
         self.failure: Exception | None = None
-        """What went wrong in a scan: who scans tells it in its own words."""
+        """What went wrong in a scan: DuckDB reports it in words of its own."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -165,14 +165,14 @@ def _time(microseconds: int) -> Any:
 
 def _stop_before(log: LogReader, end_us: int, *, start: int, stop: int) -> int:
     """Return where the records that are stamped before a time end."""
-    behind = log.offset_at_time(-(-end_us // 1000))
-    if behind is None or behind >= stop:
+    after = log.offset_at_time(-(-end_us // 1000))
+    if after is None or after >= stop:
         return stop
     if log.config.message_timestamp_type == "LogAppendTime":
-        return behind
-    behind = max(start, behind)
-    last = behind
-    for batch in log.scan_arrow(behind, stop, columns=("offset", "timestamp"), timestamp_unit="us"):
+        return after
+    after = max(start, after)
+    last = after
+    for batch in log.scan_arrow(after, stop, columns=("offset", "timestamp"), timestamp_unit="us"):
         early = batch.column("offset").filter(pc.less(batch.column("timestamp"), _time(end_us)))
         if len(early):
             last = early[len(early) - 1].as_py() + 1

@@ -119,7 +119,7 @@ def _reader(connection: Any, query: str) -> Any:
 
 @contextlib.contextmanager
 def _explained(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None]:
-    """Tell in one line what went wrong; what a scan of a topic met is told as itself."""
+    """Report in one line what went wrong; an error of a topic's scan is raised as itself."""
     try:
         yield
     except KeyboardInterrupt:

@@ -129,7 +129,7 @@ class Store:
         return self._read_only
 
     def _abandon(self) -> None:
-        """Make the locks anew in a forked child: threads that are not in it may have held them."""
+        """Renew the locks in a forked child: threads that are not in it may have held them."""
         self._topics.abandon()
         self._table.abandon()
         self._groups.abandon()
@@ -233,7 +233,7 @@ class Store:
         name: str | None = None,
         resume: bool = False,
     ) -> Producer:
-        """Return a producer: `send` returns a future at once, batches go to the partitions behind it.
+        """Return a producer: `send` returns a future at once, batches go to the partitions afterwards.
 
         With `idempotence` a batch that may or may not be written when a log fails is sent again, and is there once. A
         `name` implies it, and fences: where this producer has written, one that had the name before gets
@@ -404,7 +404,7 @@ class Store:
         return offsets
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set where a group without members reads on, durably: for whoever keeps its own count of what it has read.
+        """Set where a group without members reads on, durably: for an application that keeps its own count.
 
         Makes the group if it is not there.
         """
@@ -436,7 +436,7 @@ class Store:
         otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
         there with `CorruptionError`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
         deleted here before they were archived are refused, too, unless `allow_gaps=True`: then the archive declares
-        them to be missing, and its readers go over them. `progress` is told how many bytes of how many are copied.
+        them to be missing, and its readers go over them. `progress` is given how many bytes of how many are copied.
         """
         # Loaded when it is used: it would cost every import some milliseconds.
         from seeklog.archive.archiving import archive

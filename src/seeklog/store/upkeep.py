@@ -17,7 +17,7 @@ logger = logging.getLogger("seeklog")
 # Kafka's intervals: retention every five minutes, checkpoints every minute.
 RETENTION_CHECK_S = 300.0
 CHECKPOINT_S = 60.0
-# How soon a store learns what another process has done to the topics, if nothing else tells it.
+# A store learns of another process's changes to the topics within this time.
 REFRESH_S = 1.0
 # A broker's own, which it alone writes.
 _BROKERS_OWN = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
@@ -62,7 +62,7 @@ class Upkeep:
                 try:
                     deleted += self._maintain(TopicPartition(topic.name, number))
                 except LogLocked:
-                    continue  # whoever writes it does this
+                    continue  # its writer does this
                 except SeeklogError as error:
                     first_error = first_error or error
         if first_error is not None:

@@ -202,20 +202,20 @@ def _change(
     names.check_not_internal(topic)
     with open_to_write(directory) as store:
         described = store.describe_topic(topic)
-        before = {row["word"]: row for row in _settings(described)}
         count = len(described.partitions)
         if partitions is not None and partitions <= count:
             raise UsageError(f"{topic} has {count} partitions; it can get more, never fewer, so {partitions} cannot be")
         if changes:
-            after = {row["word"]: row for row in _settings(store.alter_topic(topic, changes))}
+            before, after = _told(described), _told(store.alter_topic(topic, changes))
             for word in changes:
-                terminal.say(
-                    f"{topic}: {word} is {after[word]['value']} ({after[word]['from']}), "
-                    f"was {before[word]['value']} ({before[word]['from']})"
-                )
+                terminal.say(f"{topic}: {word} is {after[word]}, was {before[word]}")
         if partitions is not None:
             store.add_partitions(topic, partitions=partitions)
             terminal.say(f"{topic}: {partitions} partitions, were {count}; keys may go to others from here on")
+
+
+def _told(described: TopicDescription) -> dict[str, str]:
+    return {row["word"]: f"{row['value']} ({row['from']})" for row in _settings(described)}
 
 
 def _settings(described: TopicDescription) -> Iterator[dict[str, Any]]:

@@ -12,18 +12,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import UsageError
-from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, remove_if_there, replace_file, translated
+from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, replace_file, translated
 from seeklog.log.active import ActiveSegment
 from seeklog.log.check.repair_plan import Range, RepairPlan, check_is_there, plan_repair
 from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
-from seeklog.log.recovery import complete_swaps, list_segments
+from seeklog.log.recovery import complete_swaps, keep_aside, list_segments
 from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, seal_of
 from seeklog.log.side.checkpoint import Checkpoint, write_checkpoint
 from seeklog.log.side.losses import add_losses
@@ -143,25 +144,13 @@ class _Work:
             handle = Handle(self._files, segment.path)
             for each in segment.quarantines:
                 data = self._files.read(handle.number, each.stop - each.start, each.start)
-                self._keep(segment.base_offset, each.start, data)
+                keep_aside(self._shared, partial(names.damaged_name, segment.base_offset, each.start), data)
         if self._plan.has_damaged_checkpoint:
             data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
             replace_file(self._files, self._directory, names.CHECKPOINT + names.DAMAGED, data)
         if self._plan.losses:
             add_losses(self._files, self._directory, self._plan.losses, now_ms=self._clock.now_ms())
         self._files.sync_directory(self._directory)
-
-    def _keep(self, base_offset: int, position: int, data: bytes) -> None:
-        """Keep bytes; the same are not kept twice when a repair was interrupted."""
-        attempt = 0
-        while True:
-            name = names.damaged_name(base_offset, position, attempt)
-            found = read_if_there(self._files, f"{self._directory}/{name}")
-            if found is None:
-                replace_file(self._files, self._directory, name, data)
-            if found in (None, data):
-                return
-            attempt += 1
 
     # ------------------------------------------------------------ segments
 
@@ -210,7 +199,7 @@ class _Work:
         if follows is not None:
             write_seal(self._files, self._directory, self._seal_of(state, sums, follows=follows), sums.table)
         else:
-            remove_if_there(self._files, self._shared.path(base_offset, names.SEAL))
+            self._shared.remove(base_offset, names.SEAL)
         self._files.sync_directory(self._directory)
 
     def _next_base(self, base_offset: int) -> int | None:

@@ -64,11 +64,9 @@ def trim_losses(files: Files, directory: str, *, end: int) -> None:
 
 def _read_lines(files: Files, path: str, *, advice: str) -> Sequence[str]:
     data = read_if_there(files, path)
-    return (
-        []
-        if data is None
-        else decode_framed(data, _FIRST_LINE, what="the list of lost offsets", path=path, advice=advice)
-    )
+    if data is None:
+        return []
+    return decode_framed(data, _FIRST_LINE, what="the list of lost offsets", path=path, advice=advice)
 
 
 def _shortened(line: str, end: int) -> str:
