@@ -379,7 +379,7 @@ BUGS: Final = (
         (
             Edit(
                 "_take_in",
-                "note.base_offset != active.base_offset or saved is None or saved.structure != own.structure",
+                "saved is None or saved.structure != own.structure",
                 "note.base_offset != active.base_offset",
             ),
         ),

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptBatch, CorruptionError
+from seeklog.errors import CorruptionError
 from seeklog.log.reading import ALL_RECORDS, locate
-from seeklog.log.segment import ADVICE, Segment, cut_short
+from seeklog.log.segment import Segment, cut_short
 from seeklog.record import batch_header, decode, record
 from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
@@ -52,12 +52,8 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
         except CorruptionError as error:
             raise segment.located(error) from error
         if header.size > size - position:
-            raise CorruptBatch(
-                f"the batch claims {header.size} bytes, the segment ends after {size - position}",
-                path=segment.path,
-                position=position,
-                advice=ADVICE,
-            )
+            reason = f"the batch claims {header.size} bytes, the segment ends after {size - position}"
+            raise segment.damaged(reason, position)
         if header.base_offset >= stop:
             return
         if header.last_offset >= start:

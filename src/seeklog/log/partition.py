@@ -257,9 +257,9 @@ class Partition:
     def _take_in(self, note: Note) -> bool:
         """Go on after what others have appended to the last segment; False if they did more than that."""
         active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
-        if note.base_offset != active.base_offset or saved is None or saved.structure != own.structure:
+        if saved is None or saved.structure != own.structure:
             return False
-        appended = active.take_in(note.size)
+        appended = active.take_in(note.size) if note.base_offset == active.base_offset else None
         if appended is None:
             return False
         if batch_header.has_producers(appended, len(appended)):

@@ -22,18 +22,6 @@ CHECKPOINT_INTERVAL_S = 1.0
 class Promises:
     """The checkpoint of a log that is written. Its methods are called by one thread at a time."""
 
-    __slots__ = (
-        "_checkpointed_at",
-        "_clock",
-        "_directory",
-        "_files",
-        "_gate",
-        "contiguous_from",
-        "epochs",
-        "generation",
-        "saved",
-    )
-
     def __init__(self, files: Files, directory: str, gate: Gate, clock: Clock, *, saved: Checkpoint | None) -> None:
         self._files = files
         self._directory = directory

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
 
-from seeklog.errors import CorruptBatch, CorruptionError, LostRecords, OffsetOutOfRange
+from seeklog.errors import CorruptionError, LostRecords, OffsetOutOfRange
 from seeklog.files import Handle
 from seeklog.log.recovery import list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, SegmentReplaced, check_fits, cut_short, whole_batch_size
@@ -80,9 +80,7 @@ def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
         if found is not None:
             return found
         segment.rebuild_indexes("an entry does not point at the batch it names")
-    raise CorruptBatch(
-        "the batch that a rebuilt index points at changes while it is read", path=segment.path, advice=ADVICE
-    )
+    raise segment.damaged("the batch that a rebuilt index points at changes while it is read")
 
 
 def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes] | None:

@@ -232,12 +232,12 @@ class Segment:
         a reader asks for would seem to be missing.
         """
         if next_offset > self._next_offset and self.is_bounded:
-            raise CorruptBatch(
-                f"a batch ends with offset {next_offset - 1}, the segment with {self._next_offset - 1}",
-                path=self.path,
-                position=position,
-                advice=ADVICE,
-            )
+            reason = f"a batch ends with offset {next_offset - 1}, the segment with {self._next_offset - 1}"
+            raise self.damaged(reason, position)
+
+    def damaged(self, reason: str, position: int | None = None) -> CorruptBatch:
+        """Return the error for damage in the segment's file."""
+        return CorruptBatch(reason, path=self.path, position=position, advice=ADVICE)
 
     def located(self, error: CorruptionError) -> CorruptionError:
         """Return the error with the segment's file and what to do next."""
@@ -403,12 +403,7 @@ class Segment:
             raise SegmentReplaced(self.path)
         if len(data) < stop - start:
             raise cut_short(self, start + len(data))
-        raise CorruptBatch(
-            f"the {pages.page_size} bytes from here on are not those that were sealed",
-            path=self.path,
-            position=wrong,
-            advice=ADVICE,
-        )
+        raise self.damaged(f"the {pages.page_size} bytes from here on are not those that were sealed", wrong)
 
     def _load_page_table(self, handle: Handle, pages: Pages) -> bytes:
         table = read_table(self.shared.files, self.shared.directory, self.base_offset, pages)
@@ -429,10 +424,8 @@ class Segment:
             if seal is not None:
                 self._rewrite_sealed(seal, partial(write_seal, files, self.shared.directory, seal, sums.table))
         elif self.trust.pages == pages:
-            raise CorruptBatch(
-                "the table of page checksums in its seal is damaged, and the log is not the one that was sealed",
-                path=self.path,
-                advice=ADVICE,
+            raise self.damaged(
+                "the table of page checksums in its seal is damaged, and the log is not the one that was sealed"
             )
         return sums.table
 
@@ -532,11 +525,9 @@ class Segment:
             return
         if self.is_resealed():
             raise SegmentReplaced(self.path)
-        raise CorruptBatch(
+        raise self.damaged(
             f"every batch is whole, but the file has the CRC {state.crc:#010x}, and was sealed with "
-            f"{seal.log_crc:#010x}: a base offset or leader epoch is damaged",
-            path=self.path,
-            advice=ADVICE,
+            f"{seal.log_crc:#010x}: a base offset or leader epoch is damaged"
         )
 
     def _rewrite_sealed(self, seal: Seal, write: Callable[[], None]) -> None:

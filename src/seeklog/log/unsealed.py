@@ -19,8 +19,6 @@ logger = logging.getLogger("seeklog")
 class UnsealedSegments:
     """What the writer has open. Methods that change it are called under the log's lock, and return the new view."""
 
-    __slots__ = ("_files", "_shared", "active", "has_new_names", "rolled")
-
     def __init__(self, shared: Shared, active: ActiveSegment) -> None:
         self._shared = shared
         self._files = shared.files

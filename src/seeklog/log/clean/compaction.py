@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Final
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX, LogConfig
-from seeklog.errors import CorruptionError, DiskFull, LogFailed, LostRecords, UsageError
+from seeklog.errors import CorruptionError, DiskFull, LogFailed, UsageError
 from seeklog.files import is_full
 from seeklog.log.clean import swap
 from seeklog.log.clean.removing import Truncated
 from seeklog.log.partition import Partition
 from seeklog.log.reading import locate
-from seeklog.log.segment import ADVICE, Segment, check_fits, seal_of
+from seeklog.log.segment import Segment, check_fits, cut_short, seal_of
 from seeklog.log.side.pages import PageSums
 from seeklog.log.side.seal import Seal
 from seeklog.log.side.transaction_index import EndedTransactions, Verdicts
@@ -536,12 +536,7 @@ def _feed(segment: Segment, position: int, take: Callable[[bytes, int], tuple[in
             if not taken:
                 claimed = check_fits(data, position=position, segment=segment)
                 if wanted >= claimed:
-                    raise LostRecords(
-                        f"the file ends after {position + len(data)} bytes, the segment holds {segment.size}",
-                        path=segment.path,
-                        position=position + len(data),
-                        advice=ADVICE,
-                    )
+                    raise cut_short(segment, position + len(data))
                 wanted = claimed
                 continue
         except CorruptionError as error:

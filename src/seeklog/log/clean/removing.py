@@ -33,8 +33,6 @@ class Remover:
     Takes the partition's `sync_lock` and, to change what appends go by, its `lock`.
     """
 
-    __slots__ = ("_compacting", "_is_closing", "_partition", "truncation_count")
-
     def __init__(self, partition: Partition) -> None:
         self._partition = partition
         self._compacting = threading.Lock()
