@@ -126,8 +126,8 @@ EQUIVALENTS: Final[tuple[Equivalent, ...]] = (
     ),
     Equivalent(
         "read_table",
-        "table = files.read(handle, max(0, files.size(handle) - HEAD_SIZE), HEAD_SIZE)",
-        ("table = files.read(handle, max(0, files.size(handle) | HEAD_SIZE), HEAD_SIZE)",),
+        "table = files.read(handle.number, max(0, files.size(handle.number) - HEAD_SIZE), HEAD_SIZE)",
+        ("table = files.read(handle.number, max(0, files.size(handle.number) | HEAD_SIZE), HEAD_SIZE)",),
         "more is asked for than there is, and a read ends where the file does",
     ),
 )
