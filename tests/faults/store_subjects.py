@@ -77,7 +77,7 @@ class StoreSubject:
     def ask(self, opened: Store, *, expected: StoreAnswers | None) -> StoreAnswers:
         producers = {}
         if not opened.read_only and not self.unprotected:
-            identity = opened._claim(PRODUCER, resume=True)
+            identity = opened._producer_ids.claim(PRODUCER, resume=True)
             producers[PRODUCER] = identity.producer_id, identity.epoch
             identity.release()
         return StoreAnswers(
@@ -148,7 +148,7 @@ def fill(on: StoreRecorder) -> None:
     on.send("payments", 9, size=100)
     on.commit("fraud", {("orders", 0): 1, ("orders", 1): 1})
     on.commit("billing", {("payments", 0): 2})
-    on.store._claim(PRODUCER, resume=False)
+    on.store._producer_ids.claim(PRODUCER, resume=False)
     on.maintain()
 
 

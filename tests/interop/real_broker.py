@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -63,6 +65,8 @@ JAVA_OPTIONS: Final = (
     "-Dorg.slf4j.simpleLogger.showDateTime=true",
     "-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS",
 )
+# Below the ports of outgoing connections on Linux, macOS and the BSDs.
+_LISTENING_PORTS: Final = range(20_000, 32_000)
 _PR_SET_PDEATHSIG: Final = 1
 _LIBC: Final = ctypes.CDLL(None) if sys.platform == "linux" else None
 
@@ -168,8 +172,14 @@ def _die_with_parent() -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [found.getsockname()[1] for found in sockets]
-    for found in sockets:
-        found.close()
-    return ports
+    """Return ports that nobody listens on, out of those that the system gives to no outgoing connection.
+
+    A broker starts seconds after they were found, and again after a kill: an ephemeral port may be taken by then.
+    """
+    ports: list[int] = []
+    for port in random.SystemRandom().sample(_LISTENING_PORTS, len(_LISTENING_PORTS)):
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.append(port)
+        if len(ports) == count:
+            return ports
+    raise AssertionError("every port to listen on is taken")

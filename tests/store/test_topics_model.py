@@ -230,7 +230,7 @@ class TopicsMachine(RuleBasedStateMachine):
             before = topic.config
             call()
             for each in self.stores.values():
-                each._refresh()  # as its thread does within a second
+                each._upkeep.refresh()  # as its thread does within a second
             topic.words = with_words(topic.words, config)
             if topic.config != before:
                 self.release(topic=name)

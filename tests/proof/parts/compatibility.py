@@ -38,7 +38,8 @@ def golden_directories_of_brokers(run: Run) -> None:
         before = broker_directories.contents(directory)
         facts = broker_directories.facts(name, partition)
         for read_only in (True, False):
-            with broker_directories.open_log(directory, read_only=read_only) as log:
+            opening = broker_directories.open_reader if read_only else broker_directories.open_log
+            with opening(directory) as log:
                 found = broker_directories.rows(log.scan(facts["log_start_offset"]), partition)
             if found != broker_directories.expected_rows(name, partition):
                 run.violation(f"{name}, {partition}, read_only={read_only}: other records than a client was given")
