@@ -51,7 +51,7 @@ def as_parameter(one: Part) -> Any:
 
 
 @pytest.mark.id("proof-in-short")
-@pytest.mark.parametrize("one", map(as_parameter, load_parts()))
+@pytest.mark.parametrize("one", list(map(as_parameter, load_parts())))
 def test_no_promise_is_broken(one: Part, tmp_path: Path) -> None:
     run = Run("short", SEED, tmp_path)
     try:
