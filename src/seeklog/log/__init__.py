@@ -17,7 +17,7 @@ from seeklog.log.keys.index import open_key_index
 from seeklog.log.pinned import Pin, make_pin, offset_index, pinned_view
 from seeklog.log.producers import MAX_EPOCH, ProducerSequence
 from seeklog.log.reader import LogReader, is_same_topic, take_snapshot
-from seeklog.log.reading import Seek
+from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
@@ -34,6 +34,7 @@ __all__ = [
     "Census",
     "Cleanable",
     "Compacted",
+    "FileRange",
     "Host",
     "Log",
     "LogReader",
