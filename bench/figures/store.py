@@ -123,8 +123,13 @@ def _committing(bench: Bench) -> Iterator[Row]:
         with (
             Log(log_path, config=LogConfig(flush="batch")) as log,
             seeklog.open(path, config=CONFIG) as store,
+            store.producer() as producer,
             store.consumer([TOPIC], group="fraud", auto_offset_reset="earliest") as consumer,
         ):
+            # As where one process does both: its partitions are open for writing.
+            for number in range(len(consumer.assignment)):
+                producer.send(TOPIC, b"x", partition=number)
+            producer.flush()
             consumer.poll()
             consumer.commit()
 

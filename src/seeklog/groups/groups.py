@@ -386,15 +386,16 @@ class Groups:
         return self._table.ask(partition, lambda log: self._checked_in(log, partition, offset, metadata))
 
     def _checked_in(self, log: LogReader, partition: TopicPartition, offset: int, metadata: str) -> CommittedOffset:
-        end = log.log_end_offset
-        if log.recovery_point < offset <= end:
+        seen = take_snapshot(log)
+        end = seen.log_end_offset
+        if seen.recovery_point < offset <= end:
             # A commit is durable. The records that it counts must be too, or others would take their offsets after a
             # power loss and be passed over. Where another process writes them, that is up to its flush policy.
             self._table.flush(partition)
         if not 0 <= offset <= end:
             raise OffsetOutOfRange(
                 offset,
-                log_start_offset=log.log_start_offset,
+                log_start_offset=seen.log_start_offset,
                 log_end_offset=end + 1,
                 what=f"the offset to commit for {partition},",
             )
