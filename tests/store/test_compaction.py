@@ -81,6 +81,20 @@ def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, mon
         append(other, "t", [b"not locked"])
 
 
+def test_a_borrowed_log_is_released_where_the_catalog_cannot_be_read(tmp_path: Path) -> None:
+    catalog, place = tmp_path / "store" / names.TOPICS, TopicPartition("t", 0)
+    with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
+        store.create_topic("t", partitions=1)
+        with store._table.lent(place, wait_s=0, stays_open=True) as log:
+            log.append(b"x")
+        whole = catalog.read_bytes()
+        catalog.write_bytes(b"{")
+        with pytest.raises(SeeklogError), store._table.lent(place, wait_s=0, stays_open=True):
+            pass
+        catalog.write_bytes(whole)
+        append(other, "t", [b"not locked"])
+
+
 def test_maintenance_compacts_what_is_due(tmp_path: Path) -> None:
     with open_store(tmp_path / "store", segment_bytes=300) as store:
         store.create_topic("latest", partitions=1, config={"cleanup.policy": "compact"})

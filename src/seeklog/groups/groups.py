@@ -51,7 +51,7 @@ OFFSETS_PARTITIONS: Final = 4
 OFFSETS_CONFIG: Final[Mapping[str, Any]] = {"cleanup.policy": "compact", "segment.bytes": 100 << 20}
 # How long a change waits while other processes change groups of the same partition.
 LOCK_WAIT_S: Final = 30.0
-# Who opens a store reads the last segment of a group's partition, and what compaction has left of those before.
+# The first look at a group reads the last segment of its partition, and what compaction has left of those before.
 ROLL_RECORDS: Final = 2048
 MAX_METADATA_BYTES: Final = 4096
 MAX_GROUP_NAME_BYTES: Final = 1024

@@ -241,13 +241,17 @@ class OpenLogs:
             excess = max(0, len(self._writers) - self._max_writers)
             idle = [entry for entry in self._writers.values() if not entry.pins][:excess]
         for entry in idle:
+            # One that another thread holds is not idle, and that thread may wait for what this one holds.
+            if not entry.lock.acquire(blocking=False):
+                continue
             try:
-                with entry.lock:
-                    self._close_writer(entry)
-                    self._close_borrowed(entry)
+                self._close_writer(entry)
+                self._close_borrowed(entry)
             except SeeklogError as error:
-                # Not the concern of whoever needed the room; the next open of this one recovers it.
+                # The caller only needed the room; the next open of this log recovers it.
                 logger.error("%s: closing it failed: %s", entry.partition, error)
+            finally:
+                entry.lock.release()
 
     def _hold_against_topics(self, entry: _Entry) -> None:
         """Close what was opened of a topic that is gone, made anew, or configured otherwise since. Holds the lock."""
@@ -301,11 +305,15 @@ class OpenLogs:
             if not goes_on:
                 entry.borrowed = None
                 break
-            # Another process may have altered the topic just before, and written.
-            self._topics.refresh()
-            if entry.version == self._topics.version:
-                return log
-            self._hold_against_topics(entry)
+            try:
+                # Another process may have altered the topic just before, and written.
+                self._topics.refresh()
+                if entry.version == self._topics.version:
+                    return log
+                self._hold_against_topics(entry)
+            except BaseException:
+                self._close_borrowed(entry)  # it holds the lock
+                raise
         with self._lock:
             self._check_open()
         log = retry_while_locked(self._clock, wait_s, lambda: self._open_as_configured(entry.partition))
@@ -317,7 +325,7 @@ class OpenLogs:
     def _give_back(self, entry: _Entry, log: Log) -> None:
         try:
             log.give_back()
-        except SeeklogError:
+        except BaseException:
             self._close_borrowed(entry)
             raise
 
