@@ -17,6 +17,7 @@ the log, the only truth. Entries are added in one place, `segment_state.SegmentS
 from __future__ import annotations
 
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
@@ -72,7 +73,7 @@ def used_entries(table: bytes, entry: struct.Struct) -> bytes:
 Entry = TypeVar("Entry")
 
 
-class _Index(Generic[Entry]):
+class _Index(ABC, Generic[Entry]):
     """A sequence of entries over a table: the bytes of a file, or a bytearray that grows while it is read."""
 
     __slots__ = ("base_offset", "table")
@@ -93,8 +94,8 @@ class _Index(Generic[Entry]):
     def __iter__(self) -> Iterator[Entry]:
         return (self[number] for number in range(len(self)))
 
-    def _entry(self, first: int, second: int) -> Entry:
-        raise NotImplementedError
+    @abstractmethod
+    def _entry(self, first: int, second: int) -> Entry: ...
 
 
 class OffsetIndex(_Index[OffsetEntry]):
