@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
 # What storage may ask by handle, and by how many paths.
-BY_HANDLE: Final = ("read", "size", "status_of", "write", "truncate", "sync")
+BY_HANDLE: Final = ("read", "size", "status_of", "write", "truncate", "sync", "unlock")
 BY_PATH: Final = {
     "map": 1,
     "read_file": 1,
@@ -34,15 +34,14 @@ BY_PATH: Final = {
     "remove_directory": 1,
     "sync_directory": 1,
     "open": 1,
-    "lock": 1,
     "lock_out_broker": 1,
     "lock_as_broker": 1,
 }
 WRITTEN_BACK: Final = 0.3
-GIVING_HANDLES: Final = {"open", "lock", "lock_out_broker", "lock_as_broker"}
+GIVING_HANDLES: Final = {"open", "lock_out_broker", "lock_as_broker"}
 CHANGES: Final = {
     *("write", "truncate", "sync", "rename", "remove"),
-    *("make_directory", "remove_directory", "sync_directory", "lock"),
+    *("make_directory", "remove_directory", "sync_directory", "lock", "unlock"),
 }
 
 
@@ -92,6 +91,14 @@ class RootedFiles:
         if handle in self._handles:  # else of a process that is no more
             os.close(self._handles.pop(handle))
 
+    def lock(self, handle: int, path: str, owner: str) -> Any:
+        return self._ask("lock", [self._real(handle), self._root + path, owner], (handle, path, owner), {})
+
+    def _real(self, handle: int) -> int:
+        if handle not in self._handles:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return self._handles[handle]
+
     def _ask(self, name: str, real: list[Any], asked: tuple[Any, ...], words: dict[str, Any]) -> Any:
         if self._is_dead:
             raise PowerLoss
@@ -111,9 +118,7 @@ class RootedFiles:
 
 def _by_handle(name: str) -> Callable[..., Any]:
     def ask(self: RootedFiles, handle: int, *rest: Any) -> Any:
-        if handle not in self._handles:
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
-        return self._ask(name, [self._handles[handle], *rest], (handle, *rest), {})
+        return self._ask(name, [self._real(handle), *rest], (handle, *rest), {})
 
     return ask
 
