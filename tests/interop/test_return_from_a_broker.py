@@ -259,6 +259,72 @@ def test_one_partition_alone_is_what_the_broker_left(root: Path, visit: Visit, m
     check_bytes(broker)
 
 
+def compacts_alone(broker: BrokerPartition) -> None:
+    """No batch carries its epoch."""
+    for base in broker.bases[:-1]:
+        list(broker.clean(base))
+
+
+KEEPING_END: Final = [
+    compacts_alone,
+    *(visit for visit in VISITS[1:] if visit not in (cuts_the_end, cuts_the_end_and_appends_less)),
+]
+
+
+@pytest.mark.parametrize("visit", KEEPING_END, ids=lambda visit: visit.__name__)
+def test_a_visit_is_seen_by_the_files_where_the_root_does_not_tell(root: Path, visit: Visit) -> None:
+    """Somebody has removed the broker's `meta.properties`; its other files in the root are there."""
+    broker = visited(root, visit, end="closed", stop="clean")
+    (root / "meta.properties").unlink()
+    with open_ours(root, read_only=True) as store:
+        log = store.log("orders", 0)
+        assert rows_of(log.scan()) == broker.rows
+        assert (log.log_start_offset, log.high_watermark) == (broker.start, broker.next_offset)
+    with open_ours(root) as store:
+        expected = [*broker.rows, *fill(store, 20, start=broker.next_offset)]
+        assert rows_of(store.log("orders", 0).scan()) == expected
+    check_bytes(broker)
+
+
+@pytest.mark.parametrize("visit", [cuts_the_end, cuts_the_end_and_appends_less], ids=lambda visit: visit.__name__)
+def test_an_end_that_was_cut_is_a_loss_where_the_root_does_not_tell(root: Path, visit: Visit) -> None:
+    """Goal: only the directory of a broker, which took our offsets over, lets it take back what we had synced."""
+    visited(root, visit, end="closed", stop="clean")
+    (root / "meta.properties").unlink()
+    before = snapshot(root / PLACE, locks=False)
+    with open_ours(root, read_only=True) as store, pytest.raises(LostRecords):
+        store.log("orders", 0)
+    with open_ours(root) as store, pytest.raises(LostRecords):
+        fill(store, 1, start=0)
+    assert snapshot(root / PLACE, locks=False) == before
+
+
+def test_a_broker_that_wrote_no_line_takes_no_promise_back(root: Path) -> None:
+    """It writes its lines once a minute. Where there is none, what we had synced is synced."""
+    broker = visited(root, appends, end="closed", stop="killed")
+    for path in root.glob("*-checkpoint"):
+        path.unlink()
+    with LogReader(root / PLACE, config=config_of(**CONFIG), files=QuickFiles()) as log:
+        assert rows_of(log.scan()) == broker.rows
+        assert log.recovery_point == 300
+    with broker.path(broker.active).open("r+b") as last:
+        last.truncate(0)
+    with pytest.raises(LostRecords), Log(root / PLACE, config=config_of(**CONFIG), files=QuickFiles()):
+        pass
+
+
+def test_epochs_beside_no_segment_are_no_witness_of_a_visit(root: Path) -> None:
+    visited(root, appends, end="closed", stop="clean")
+    (root / "meta.properties").unlink()
+    for path in (root / PLACE).glob("*.log"):
+        path.unlink()
+    found = known_checkpoint(QuickFiles(), str(root / PLACE), inherited=None)
+    assert found is not None
+    assert not found.is_visited
+    with pytest.raises(LostRecords), Log(root / PLACE, config=config_of(**CONFIG), files=QuickFiles()):
+        pass
+
+
 @every_visit
 def test_verify_finds_nothing_wrong_with_what_the_broker_left(root: Path, visit: Visit) -> None:
     visited(root, visit, end="closed", stop="clean")

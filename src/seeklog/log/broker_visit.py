@@ -26,8 +26,6 @@ from seeklog.log.side.seal import read_seal
 from seeklog.record.batch import read_header
 from seeklog.record.layout import HEADER_SIZE
 
-# Where `Checkpoint.active` has the base offset of the last segment and its size.
-
 
 def known_checkpoint(files: Files, directory: str, *, inherited: Checkpoint | None) -> Checkpoint | None:
     """Return the checkpoint that counts for a partition: its own, or what the root says where a broker wrote last.
