@@ -27,6 +27,8 @@ from log.workbench import PathFiles, QuickFiles
 from seeklog import Log, LogReader, names
 from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
 from seeklog.files import Buffer
+from seeklog.log.check.finding import Kind, Severity
+from seeklog.log.check.inspection import conclude, has_changed, inspect_segment, plan_inspection
 from store.workbench import Holder, append, open_store, snapshot
 from store.workbench import read as values_of
 
@@ -441,6 +443,28 @@ def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
     assert complaints(caplog) == []
 
 
+@every_opening
+@pytest.mark.parametrize("how", ["scan", "scan_arrow"])
+def test_a_scan_goes_on_where_a_broker_has_cut_and_written_again(
+    root: Path, how: str, through: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It wrote other batches, so that none begins where the next chunk would have."""
+    made = make_partition(root)
+    made.append((7,) * 1600)
+    start = made.active
+    with opened(root, through) as log:
+        if how == "scan":
+            offsets = (record.offset for record in log.scan(start))
+        else:
+            parts = log.scan_arrow(start, columns=["offset"], batch_rows=10)
+            offsets = (offset for part in parts for offset in part.column("offset").to_pylist())
+        first = next(offsets)
+        made.truncate(start + 200)
+        made.append((5,) * 1900)
+        assert [first, *offsets] == list(range(start, made.next_offset))
+    assert complaints(caplog) == []
+
+
 @pytest.mark.id("cleaner-steps")
 @every_question
 @every_cleaning
@@ -518,6 +542,40 @@ def test_the_command_finds_no_damage_in_the_middle_of_the_cleaners_work(
                 wrong = list(alarms(verb, run_seeklog(verb, str(root))))
                 assert not wrong, wrong
     faults.check()
+
+
+def cleans(made: BrokerPartition) -> None:
+    list(made.clean(*made.bases[:3]))
+
+
+def deletes(made: BrokerPartition) -> None:
+    list(made.delete(made.bases[2]))
+
+
+def cuts(made: BrokerPartition) -> None:
+    made.truncate(made.bases[1] + 10)
+
+
+@pytest.mark.parametrize(("work", "told"), [
+    (BrokerPartition.append, None),
+    (BrokerPartition.roll, None),
+    (cleans, "3 segments were"),
+    (deletes, "2 segments were"),
+    (cuts, "3 segments were"),
+], ids=lambda each: getattr(each, "__name__", ""))  # fmt: skip
+def test_what_a_broker_does_during_an_inspection_is_no_damage(
+    root: Path, work: Callable[[BrokerPartition], None], told: str | None
+) -> None:
+    """Goal: the segments that it has replaced or taken away are left out, and the caller learns of it."""
+    made = make_partition(root)
+    plan = plan_inspection(str(root / PLACE), files=QuickFiles())
+    work(made)
+    inspections = [inspect_segment(subject, files=QuickFiles()) for subject in plan.subjects]
+    findings = conclude(plan, inspections, files=QuickFiles())
+    changes = [finding.detail for finding in findings if finding.kind is Kind.CHANGED]
+    assert [each.partition(" replaced")[0] for each in changes] == ([] if told is None else [told])
+    assert not [finding for finding in findings if finding.severity is Severity.ERROR], findings
+    assert has_changed(findings) == (told is not None)
 
 
 # ---------------------------------------------------------------- topics that go, and directories that are none
