@@ -20,6 +20,7 @@ from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.inspection import conclude, inspect_partition, inspect_segment, plan_inspection
 from seeklog.log.check.salvage import MAX_DAMAGES, MAX_EFFORT
 from seeklog.log.side.seal import read_seal, write_seal
+from seeklog.names import LOCK
 from seeklog.record.batch import encode_batch
 
 FILES = QuickFiles()
@@ -473,6 +474,15 @@ class LateFiles(QuickFiles):
         return [name for name in super().list(directory) if name not in missed]
 
 
+def test_a_log_without_a_lock_file_is_looked_at_as_nobodys(log: Path) -> None:
+    """Somebody copied its files, and left that one out. What a clean close noted is held against the last segment."""
+    (log / LOCK).unlink()
+    assert inspect(log) == []
+    patch(log, file(20), at(2) + 12, struct.pack(">i", 7))
+
+    assert told(inspect(log)) == [("seal", "error", file(20), None)]
+
+
 def test_a_segment_that_a_listing_missed_is_no_gap(log: Path) -> None:
     """While files are made, a listing may have a later one and not an earlier one."""
     plan = plan_inspection(str(log), config=CONFIG, files=LateFiles(file(10)))
@@ -488,6 +498,16 @@ def test_a_log_that_was_cut_since_the_plan_is_to_be_looked_at_again(log: Path) -
     (finding,) = conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES)
 
     assert (finding.kind, finding.severity) == (Kind.CHANGED, NOTE)
+
+
+def test_a_log_that_was_cut_and_written_since_the_plan_is_no_damage(log: Path) -> None:
+    """Goal: what a clean close noted of the last segment does not speak of what another writer put in its place."""
+    plan = plan_inspection(str(log), config=CONFIG, files=FILES)
+    with open_log(log, index_interval_bytes=0) as writer:
+        writer.truncate_to(23)
+        fill(writer, 3, start=90)
+
+    assert inspect_segment(plan.subjects[-1], files=FILES).findings == []
 
 
 def test_a_partition_that_was_deleted_since_the_plan_is_no_finding(log: Path) -> None:
