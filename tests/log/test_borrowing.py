@@ -130,6 +130,32 @@ def test_a_log_that_another_did_more_to_than_append_must_be_opened_again(pair: t
     second.close()
 
 
+def test_a_log_that_another_appended_much_to_must_be_opened_again(pair: tuple[Log, Log]) -> None:
+    """Goal: to read more than 16 MiB with the lock held takes no less than an open, which leaves most of it unread."""
+    first, second = pair
+    assert second.borrow()
+    for _ in range(17):
+        second.append(bytes(1_000_000))
+    second.give_back()
+
+    assert not first.borrow()
+    second.close()
+
+
+def test_what_another_appended_and_the_disk_damaged_is_not_taken_in(pair: tuple[Log, Log]) -> None:
+    first, second = pair
+    path = first.path / f"{0:020d}.log"
+    assert second.borrow()
+    second.append(value(1))
+    second.give_back()
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+
+    assert not first.borrow()
+    second.close()
+
+
 def test_a_holder_that_dies_leaves_no_note(pair: tuple[Log, Log]) -> None:
     first, second = pair
     assert second.borrow()
