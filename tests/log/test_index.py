@@ -7,9 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import BATCH_BYTES, START_MS, fill, make_log, offset_entries, open_log, segment_bases, time_entries
+from log.workbench import (
+    BATCH_BYTES,
+    START_MS,
+    QuickFiles,
+    fill,
+    make_log,
+    offset_entries,
+    open_log,
+    segment_bases,
+    time_entries,
+)
 from seeklog import Record
-from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex
+from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, OffsetEntry, OffsetIndex, TimeEntry, TimeIndex, read_entries
 
 INT32_MAX = 2**31 - 1
 
@@ -89,6 +99,27 @@ def test_a_lookup_by_time_gives_the_last_entry_at_or_before_it(count: int) -> No
 
 def test_time_entries_are_kafkas_bytes() -> None:
     assert bytes(time_index(2).table) == struct.pack(">qiqi", START_MS + 10, 3, START_MS + 20, 6)
+
+
+# ---------------------------------------------------------------- what a broker is still writing
+
+
+def test_an_entry_that_a_broker_has_written_half_of_is_left_out(tmp_path: Path) -> None:
+    """Its first field is there, and behind it the zeros of the room that the broker has made."""
+    path = tmp_path / "index"
+    for entry, table, half in (
+        (OFFSET_ENTRY, bytes(offset_index(2).table), struct.pack(">i", 9)),
+        (TIME_ENTRY, bytes(time_index(2).table), struct.pack(">q", START_MS + 30)),
+    ):
+        path.write_bytes(table + half + bytes(100))
+        assert read_entries(QuickFiles(), str(path), entry) == table
+
+
+def test_a_first_time_entry_may_name_the_first_offset(tmp_path: Path) -> None:
+    path = tmp_path / "index"
+    path.write_bytes(TIME_ENTRY.pack(START_MS, 0) + bytes(100))
+
+    assert read_entries(QuickFiles(), str(path), TIME_ENTRY) == TIME_ENTRY.pack(START_MS, 0)
 
 
 # ---------------------------------------------------------------- Kafka's rule, in the files of a log

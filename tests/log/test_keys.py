@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import os
 import random
 import struct
 import threading
@@ -478,6 +479,20 @@ def test_a_damaged_side_file_changes_no_answer_and_is_told_once(
     assert len(told) == (0 if damage == "missing" else 1)
     if not read_only:
         assert target.read_bytes() == whole
+
+
+def test_a_side_file_that_is_opened_again_is_not_proved_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Goal: with more segments than may be open, a lookup does not sum up the whole file of each."""
+    make(tmp_path)
+    expected = answers(tmp_path)
+    with open_log(tmp_path, read_only=True, max_open_segments=1) as log:
+        assert not log.contains_key(b"stranger")  # which opens all of them, one by one
+        for file in key_files(tmp_path):
+            with file.open("r+b") as target:
+                target.seek(-1, os.SEEK_END)
+                target.write(bytes([file.read_bytes()[-1] ^ 1]))
+        assert {key: log.latest_for_key(key) for key in expected} == expected
+    assert caplog.messages == []
 
 
 def test_a_side_file_that_lies_with_a_right_crc_changes_no_answer_about_a_key_it_names(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from seeklog.log.side.seal import (
     COMPACTED_SIZE,
     HEAD_SIZE,
     SIZE,
+    Content,
     Seal,
     decode_seal,
     encode_head,
@@ -56,6 +57,10 @@ def test_a_seal_is_eighty_bytes_as_documented() -> None:
 @pytest.mark.parametrize("seal", [SEAL, replace(SEAL, contiguous=False), replace(SEAL, max_timestamp_ms=-1), COMPACTED])
 def test_a_seal_comes_back(seal: Seal) -> None:
     assert decode_seal(encode_seal(seal)) == seal
+
+
+def test_a_seal_tells_what_its_segment_holds_whenever_it_was_sealed() -> None:
+    assert SEAL.content == replace(SEAL, sealed_at_ms=0).content == Content(100, 200, 5000, 0xFFFFFFFF)
 
 
 def test_the_seal_of_a_compacted_segment_tells_how_far_compaction_has_seen() -> None:

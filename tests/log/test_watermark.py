@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from log.workbench import CountingFiles, QuickFiles
+from log.workbench import CountingFiles, FailingFiles, QuickFiles
 from seeklog import names
 from seeklog.log.side.watermark import (
     EXPLICIT,
@@ -71,6 +71,17 @@ def test_what_was_published_is_read(tmp_path: Path) -> None:
         publisher.publish(high_watermark)
         assert read_watermark(files, str(tmp_path), warn=pytest.fail) == (EXPLICIT, high_watermark)
     assert (tmp_path / names.WATERMARK).stat().st_size == SIZE
+
+
+def test_a_disk_that_refuses_a_value_costs_it_and_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    files = FailingFiles("write")
+    publisher = Publisher(files, str(tmp_path), follows_write=False)
+    publisher.try_publish(5)
+    files.fails = True
+    publisher.try_publish(9)
+
+    assert read_watermark(files, str(tmp_path), warn=pytest.fail) == (EXPLICIT, 5)
+    assert ["was not published" in what for what in caplog.messages] == [True]
 
 
 def test_where_nothing_was_published_there_is_none(tmp_path: Path) -> None:
