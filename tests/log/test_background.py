@@ -148,6 +148,28 @@ def test_a_log_that_goes_on_is_synced_on(maintenance: Maintenance, caplog: pytes
     assert caplog.messages == ["log: the background sync failed: a bomb"] * 2
 
 
+class Broken:
+    """An object whose method has a defect."""
+
+    rounds = 0
+
+    def work(self) -> None:
+        self.rounds += 1
+        raise RuntimeError("a defect")
+
+
+def test_a_defect_in_a_job_is_logged_and_the_thread_goes_on(
+    maintenance: Maintenance, caplog: pytest.LogCaptureFixture
+) -> None:
+    broken = Broken()
+    maintenance.every(0.001, broken.work)
+    wait_until(lambda: broken.rounds == 2, "the second round")
+    maintenance.stop()
+
+    assert set(caplog.messages) == {"maintenance failed"}
+    assert "RuntimeError: a defect" in caplog.text
+
+
 def test_a_log_that_was_dropped_is_synced_no_more(maintenance: Maintenance) -> None:
     log = Ended(LogClosed("closed"))
     watch: Watch = maintenance.watch(log, INTERVAL)

@@ -9,7 +9,7 @@ import pytest
 
 from log.workbench import BATCH_BYTES, fill, open_log
 from record.batches import LIMIT, Row, Sketch, T
-from seeklog.errors import CorruptBatch, LostRecords
+from seeklog.errors import CorruptBatch, CorruptionError, LostRecords
 from seeklog.log.headers import Census, take_census
 from seeklog.record.layout import CONTROL, LOG_APPEND_TIME
 
@@ -69,4 +69,20 @@ def test_a_batch_that_must_be_counted_and_cannot_be_read_is_named(tmp_path: Path
             take_census(segment, 1, 5, limit=LIMIT)
 
     assert (caught.value.path, caught.value.position) == (segment.path, 0)
+    assert caught.value.advice
+
+
+def test_a_header_that_is_damaged_is_named_with_its_file(tmp_path: Path) -> None:
+    with open_log(tmp_path / "log") as log:
+        fill(log, 3)
+        segment = log._source.view.segments[0]
+        path = Path(segment.path)
+        data = bytearray(path.read_bytes())
+        data[BATCH_BYTES + 16] = 9  # the magic
+        path.write_bytes(data)
+
+        with pytest.raises(CorruptionError) as caught:
+            take_census(segment, 0, 3, limit=LIMIT)
+
+    assert (caught.value.path, caught.value.position) == (segment.path, BATCH_BYTES)
     assert caught.value.advice

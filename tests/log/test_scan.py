@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from log.workbench import START_MS, ReadCountingFiles, fill, offsets, open_log, value_of, values
-from record.batches import CODECS
+from record.batches import CODECS, Row, Sketch
 from seeklog import Log, Record
 from seeklog.errors import UsageError
 from seeklog.record.codec import CODEC_NAMES
+from seeklog.record.layout import CONTROL
 
 pa = pytest.importorskip("pyarrow")
 by_codec = pytest.mark.parametrize("codec", [CODEC_NAMES[codec] for codec in CODECS])
@@ -131,6 +132,13 @@ def test_scan_arrow_builds_only_the_columns_asked_for(filled: Log) -> None:
 
 def test_scan_arrow_streams_batches_of_about_the_rows_asked_for(filled: Log) -> None:
     assert [batch.num_rows for batch in filled.scan_arrow(batch_rows=10)] == [10, 10, 10, 3]
+
+
+def test_scan_arrow_gives_no_batch_where_no_record_is(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append_batches(Sketch([Row()], attributes=CONTROL).encode())
+
+        assert list(log.scan_arrow()) == []
 
 
 def test_scan_arrow_takes_microseconds(filled: Log) -> None:
