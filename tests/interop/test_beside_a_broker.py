@@ -25,7 +25,7 @@ from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from log.workbench import PathFiles, QuickFiles
 from seeklog import Log, LogReader, names
-from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
+from seeklog.errors import LogLocked, LostRecords, NotALog, SeeklogError, TopicNotFound
 from seeklog.files import Buffer
 from store.workbench import Holder, append, open_store, snapshot
 from store.workbench import read as values_of
@@ -439,6 +439,19 @@ def test_an_iteration_ends_where_a_broker_cuts_the_log_under_it(
         offsets = [offset for part in found for offset in part.column("offset").to_pylist()]
         assert offsets == list(range(start, made.next_offset))
     assert complaints(caplog) == []
+
+
+@every_opening
+def test_what_a_running_broker_cuts_below_its_recovery_point_is_no_loss(root: Path, through: str) -> None:
+    """It writes that point once a minute. Where no broker runs, what is missing below it was lost."""
+    made = make_partition(root)
+    write_line(root, "recovery-point-offset-checkpoint", PLACE, made.next_offset)
+    made.truncate(made.next_offset - 4)
+    with Holder(root / names.LOCK, "broker"), opened(root, through) as log:
+        assert rows_of(log.scan()) == made.rows
+
+    with pytest.raises(LostRecords), opened(root, through) as log:
+        list(log.scan())
 
 
 @pytest.mark.id("cleaner-steps")

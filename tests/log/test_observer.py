@@ -38,7 +38,7 @@ from record.batches import Row, Sketch
 from seeklog import Log, Record, names
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, LogClosed, LogFailed, NotALog, OffsetOutOfRange
+from seeklog.errors import CorruptionError, LogClosed, LogFailed, NotALog, OffsetOutOfRange, TopicNotFound
 from seeklog.log.observer import Observer
 from seeklog.log.segment import SCAN_CHUNK
 
@@ -824,6 +824,29 @@ def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) ->
             path.unlink()
 
         with pytest.raises(NotALog, match="it holds no segment"):
+            list(reader.scan())
+
+
+def test_segments_that_are_listed_and_never_there_are_no_log(tmp_path: Path) -> None:
+    make_log(tmp_path, 7, **SMALL)
+    files = FailingFiles("open", ".log", error=errno.ENOENT)
+    with open_reader(tmp_path, files=files, **SMALL) as reader:
+        files.fails = True
+
+        with pytest.raises(NotALog, match="any more"):
+            list(reader.scan())
+
+
+def test_a_directory_that_is_of_another_topic_by_now_is_not_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    make_log(path, 7)
+    (path / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    with open_reader(path) as reader:
+        path.rename(tmp_path / "deleted")
+        make_log(path, 7)
+        (path / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n")
+
+        with pytest.raises(TopicNotFound, match="'orders-0' was deleted, and another was created"):
             list(reader.scan())
 
 
