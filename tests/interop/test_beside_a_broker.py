@@ -25,7 +25,7 @@ from interop.test_broker_directory import Row, rows_of
 from interop.verbs import alarms, run_seeklog
 from log.workbench import PathFiles, QuickFiles
 from seeklog import Log, LogReader, names
-from seeklog.errors import LogLocked, NotALog, SeeklogError, TopicNotFound
+from seeklog.errors import LogLocked, LostRecords, NotALog, SeeklogError, TopicNotFound
 from seeklog.files import Buffer
 from seeklog.log.check.finding import Kind, Severity
 from seeklog.log.check.inspection import conclude, has_changed, inspect_segment, plan_inspection
@@ -463,6 +463,19 @@ def test_a_scan_goes_on_where_a_broker_has_cut_and_written_again(
         made.append((5,) * 1900)
         assert [first, *offsets] == list(range(start, made.next_offset))
     assert complaints(caplog) == []
+
+
+@every_opening
+def test_what_a_running_broker_cuts_below_its_recovery_point_is_no_loss(root: Path, through: str) -> None:
+    """It writes that point once a minute. Where no broker runs, what is missing below it was lost."""
+    made = make_partition(root)
+    write_line(root, "recovery-point-offset-checkpoint", PLACE, made.next_offset)
+    made.truncate(made.next_offset - 4)
+    with Holder(root / names.LOCK, "broker"), opened(root, through) as log:
+        assert rows_of(log.scan()) == made.rows
+
+    with pytest.raises(LostRecords), opened(root, through) as log:
+        list(log.scan())
 
 
 @pytest.mark.id("cleaner-steps")

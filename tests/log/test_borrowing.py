@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
-from log.workbench import BATCH_BYTES, CountingFiles, QuickFiles, offsets, open_log, open_reader
+from log.workbench import BATCH_BYTES, CountingFiles, FailingFiles, QuickFiles, offsets, open_log, open_reader
 from seeklog import Log, Record
 from seeklog.errors import LogClosed, LogFailed, LogLocked
 from seeklog.log import ProducerSequence
@@ -202,13 +203,42 @@ def test_a_failed_sync_is_no_giving_back(tmp_path: Path) -> None:
     log = open_log(tmp_path, files=files, background=False)
     log.append(value(0))
     files.fails = True
-    with pytest.raises(LogFailed):
-        log.give_back()
+    for _ in range(2):
+        with pytest.raises(LogFailed):
+            log.give_back()
     with pytest.raises(LogLocked):
         open_log(tmp_path)
     log.close()
 
     assert len((tmp_path / LOCK).read_text().split()) == 1, "a note would say that all is synced"
+
+
+def test_a_log_without_room_for_a_seal_is_closed_instead_of_given_back(tmp_path: Path) -> None:
+    """The note would not tell the next writer that a seal is missing."""
+    files = FailingFiles("write", ".seal", error=errno.ENOSPC)
+    log = open_log(tmp_path, files=files, background=False)
+    log.append(value(0))
+    log.roll()
+    log.append(value(1))
+    files.fails = True
+    log.give_back()
+
+    assert not log.borrow()
+    with open_log(tmp_path) as next_log:
+        assert offsets(next_log.scan()) == [0, 1]
+        assert next_log.recovery.rebuilt_indexes
+
+
+def test_what_another_has_appended_stays_above_a_manual_watermark(tmp_path: Path) -> None:
+    first = lend(open_log(tmp_path, background=False, high_watermark="manual"))
+    second = open_log(tmp_path, background=False, high_watermark="manual")
+    second.append(value(0))
+    second.give_back()
+    assert first.borrow()
+
+    assert (first.high_watermark, first.log_end_offset) == (0, 1)
+    first.close()
+    second.close()
 
 
 def test_sequences_of_producers_are_taken_in(pair: tuple[Log, Log]) -> None:

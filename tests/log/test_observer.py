@@ -38,7 +38,7 @@ from record.batches import Row, Sketch
 from seeklog import Log, Record, names
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
-from seeklog.errors import CorruptionError, LogClosed, LogFailed, NotALog, OffsetOutOfRange
+from seeklog.errors import CorruptionError, LogClosed, LogFailed, NotALog, OffsetOutOfRange, TopicNotFound
 from seeklog.log.observer import Observer
 from seeklog.log.segment import SCAN_CHUNK
 
@@ -363,6 +363,108 @@ def test_a_batch_that_has_grown_over_the_end_that_a_reader_knew_is_no_damage(tmp
         assert [(record.offset, record.value) for record in reader.read(1)] == [(1, b"new"), (2, b"new")]
         assert files.is_over
         assert_same(reader, writer)
+
+
+# ---------------------------------------------------------------- a log that is cut between two reads of one call
+
+FAR: Any = {"index_interval_bytes": 1 << 20, "segment_bytes": 1 << 20}
+"""No index entry shortens the way to an offset, so that it takes more than one read."""
+# Batches of 1 KiB: more than the largest chunk, 96 KiB, lies on both sides of it.
+MANY = 400
+
+
+@pytest.fixture
+def many(tmp_path: Path) -> Iterator[tuple[Log, Log, Meanwhile]]:
+    """A writer of many records, a reader beside it, and its disk."""
+    files = Meanwhile()
+    with open_log(tmp_path, **FAR) as writer, open_reader(tmp_path, files=files, **FAR) as reader:
+        write_many(writer, MANY, size=1000)
+        assert reader.log_end_offset == MANY
+        yield writer, reader, files
+
+
+def write_many(writer: Log, end: int, *, size: int) -> None:
+    for number in range(writer.log_end_offset, end):
+        writer.append(bytes(size), timestamp_ms=START_MS + number * 1000)
+
+
+def before_the_second_read(files: Meanwhile, do: Callable[[], object]) -> None:
+    files.before("read", FIRST_LOG, lambda: files.before("read", FIRST_LOG, do))
+
+
+WAYS: dict[str, Callable[[Log], Any]] = {
+    "scan": lambda log: offsets(log.scan(end=300)),
+    "read_batches": lambda log: [batch.base_offset for batch in log.read_batches(0, max_bytes=1 << 30)][:300],
+    "seek": lambda log: log.seek(299).position,
+    "offset_at_time": lambda log: log.offset_at_time(START_MS + 299 * 1000),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_call_between_whose_reads_the_log_is_written_anew_goes_on(many: tuple[Log, Log, Meanwhile], way: str) -> None:
+    """Goal: bytes that begin in the middle of a new batch are no damage."""
+    writer, reader, files = many
+
+    def write_anew() -> None:
+        writer.truncate_to(2)
+        write_many(writer, 320, size=1100)
+
+    before_the_second_read(files, write_anew)
+
+    assert WAYS[way](reader) == WAYS[way](writer)
+    assert files.is_over
+
+
+def test_a_scan_that_had_read_beyond_a_cut_is_out_of_range(many: tuple[Log, Log, Meanwhile]) -> None:
+    writer, reader, files = many
+    before_the_second_read(files, lambda: writer.truncate_to(2))
+
+    with pytest.raises(OffsetOutOfRange) as caught:
+        list(reader.scan())
+    assert caught.value.log_end_offset == 2
+
+
+def test_a_time_entry_that_points_into_a_new_batch_is_looked_up_again(tmp_path: Path) -> None:
+    files = Meanwhile()
+    with open_log(tmp_path, index_interval_bytes=4096) as writer:
+        write_many(writer, 30, size=1000)
+    with open_log(tmp_path) as writer, open_reader(tmp_path, files=files) as reader:
+
+        def write_anew() -> None:
+            writer.truncate_to(2)
+            write_many(writer, 27, size=1100)
+
+        # Before the batch that the entry names is read by itself.
+        before_the_second_read(files, write_anew)
+
+        assert reader.offset_at_time(START_MS + 20 * 1000) == 20
+        assert files.is_over
+
+
+def test_a_time_is_looked_for_again_where_the_start_was_raised_meanwhile(tmp_path: Path) -> None:
+    files = Meanwhile()
+    with open_log(tmp_path, **SMALL) as writer, open_reader(tmp_path, files=files, **SMALL) as reader:
+        fill(writer, 12)
+        assert reader.log_end_offset == 12
+        files.before("open", FIRST_LOG, lambda: writer.delete_before(5))
+
+        assert reader.offset_at_time(START_MS) == 5
+        assert files.is_over
+
+
+def test_damage_is_told_also_where_a_deletion_has_overtaken_the_reader(reader: Log, writer: Log) -> None:
+    fill(writer, 12)
+    chunks = reader.scan_chunks()
+    assert offsets(next(chunks)) == [0, 1, 2, 3, 4]
+    writer.delete_before(5)
+    path = writer.path / f"{5:020d}.log"
+    data = bytearray(path.read_bytes())
+    data[2 * BATCH_BYTES + 70] ^= 1
+    path.write_bytes(data)
+
+    with pytest.raises(CorruptionError) as caught:
+        list(chunks)
+    assert (caught.value.path, caught.value.position) == (str(path), 2 * BATCH_BYTES)
 
 
 # ---------------------------------------------------------------- crash and recovery of the writer
@@ -722,6 +824,29 @@ def test_a_log_whose_segments_are_taken_away_is_none_any_more(tmp_path: Path) ->
             path.unlink()
 
         with pytest.raises(NotALog, match="it holds no segment"):
+            list(reader.scan())
+
+
+def test_segments_that_are_listed_and_never_there_are_no_log(tmp_path: Path) -> None:
+    make_log(tmp_path, 7, **SMALL)
+    files = FailingFiles("open", ".log", error=errno.ENOENT)
+    with open_reader(tmp_path, files=files, **SMALL) as reader:
+        files.fails = True
+
+        with pytest.raises(NotALog, match="any more"):
+            list(reader.scan())
+
+
+def test_a_directory_that_is_of_another_topic_by_now_is_not_read_on(tmp_path: Path) -> None:
+    path = tmp_path / "orders-0"
+    make_log(path, 7)
+    (path / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n")
+    with open_reader(path) as reader:
+        path.rename(tmp_path / "deleted")
+        make_log(path, 7)
+        (path / names.PARTITION_METADATA).write_text("version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAg\n")
+
+        with pytest.raises(TopicNotFound, match="'orders-0' was deleted, and another was created"):
             list(reader.scan())
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from log.workbench import QuickFiles
+from log.workbench import Meanwhile, QuickFiles
 from record.batches import with_field
-from seeklog import Log, LogConfig, LogReader, Record
+from seeklog import Log, LogConfig, LogReader, Record, names
 from seeklog.errors import CorruptBatch
 from seeklog.files import OsFiles
 from seeklog.log import reading
@@ -91,6 +92,29 @@ def test_a_pin_of_what_was_deleted_says_so_when_it_is_read(tmp_path: Path) -> No
             assert pin.entry == b""
             with pytest.raises(FileNotFoundError):
                 _read(log.path, pin, 3, end)
+
+
+@pytest.mark.parametrize(("times", "found"), [(2, [0, 1, 2]), (100, None)])
+def test_a_pinned_file_without_a_name_is_looked_for_a_few_times(
+    tmp_path: Path, times: int, found: list[int] | None
+) -> None:
+    """Goal: a file that is replaced twice is found, and one that is listed but never there is given up."""
+
+    def vanish() -> None:
+        raise FileNotFoundError(errno.ENOENT, "between two names")
+
+    files = Meanwhile()
+    with Log(tmp_path / "log", config=CONFIG, files=QuickFiles()) as log:
+        _append(log, 0, 3)
+        view = pinned_view(files, str(log.path), make_pin(log._source.view, 0, 3))
+        for _ in range(times):
+            files.before("open", names.LOG, vanish)
+        chunks = reading.scan_chunks(view, 0, 3, limit=1 << 20)
+        if found is None:
+            with pytest.raises(FileNotFoundError, match="between two names"):
+                next(chunks)
+        else:
+            assert [record.offset for record in next(chunks)] == found
 
 
 def test_a_pinned_batch_that_claims_offsets_of_the_next_segment_is_damage(tmp_path: Path) -> None:

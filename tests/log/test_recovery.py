@@ -33,6 +33,7 @@ from record.batches import Sketch, with_field
 from seeklog import Log, Record, names
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
 from seeklog.log.recovery import MAX_LOOKS, Action, Stop, decide
+from seeklog.log.segment import SCAN_CHUNK
 from seeklog.record.batch import encode_batch
 
 SEGMENT: dict[str, Any] = {"segment_bytes": 10 * BATCH_BYTES}
@@ -204,6 +205,22 @@ def test_recovery_reads_a_synced_last_segment_once(tmp_path: Path) -> None:
 
     assert files.diary.index(("truncate", FIRST)) < files.diary.index(("sync", FIRST))
     assert files.count("write") == 0
+
+
+def test_recovery_writes_no_chunk_again_that_was_synced(tmp_path: Path) -> None:
+    clock = FakeClock()
+    with open_log(tmp_path / "writer", clock=clock) as log:
+        log.append(bytes(SCAN_CHUNK - 100))
+        log.append(b"does not fit in the first chunk")
+        clock.advance(2000)
+        log.flush()
+        log.append(b"not synced")
+        crashed_copy(tmp_path / "writer", tmp_path / "log")
+    files = CountingFiles()
+
+    with open_log(tmp_path / "log", files=files) as log:
+        assert log.log_end_offset == 3
+    assert files.count("write") == 1
 
 
 def test_after_a_crash_every_record_is_there(crashed: Path) -> None:

@@ -35,6 +35,12 @@ def test_a_batch_of_records_and_an_emptied_marker_end_nothing() -> None:
     assert decode_end_marker(Sketch(attributes=KIND).encode()) is None
 
 
+@pytest.mark.parametrize("taken", [1, 7])
+def test_a_marker_that_is_not_all_there_is_damage(taken: int) -> None:
+    with pytest.raises(CorruptBatch, match="no whole batch with a record"):
+        decode_end_marker(marker(b"\0\0\0\1", bytes(6))[:-taken])
+
+
 def test_a_compressed_marker_is_damage() -> None:
     with pytest.raises(CorruptBatch, match="compressed"):
         decode_end_marker(marker(b"\0\0\0\1", bytes(6), codec=1))

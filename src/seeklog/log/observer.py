@@ -17,7 +17,7 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog, TopicNotFound
-from seeklog.files import Files, Handle, ReadOnlyFiles, read_if_there
+from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, read_if_there
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.borrowing import read_note
 from seeklog.log.broker_visit import after_visit, look_for_visit
@@ -93,6 +93,10 @@ class TailSegment(Segment):
     def file_size(self) -> int:
         handle = self.handle()  # held: another thread may let the segment's own go meanwhile
         return self.shared.files.size(handle.number)
+
+    def is_same_file(self, found: FileStatus | None) -> bool:
+        """The file has grown since it was listed: one that ends before what was seen of it was cut."""
+        return super().is_same_file(found) and found is not None and found.size >= self._size
 
     def was_cut(self) -> bool:
         """Tell whether the file was shortened, or another one has taken its name. Raises if none has it."""

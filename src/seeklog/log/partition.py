@@ -220,8 +220,7 @@ class Partition:
         """Make everything durable and let others write the log, until `borrow`. It stays open."""
         with self.sync_lock:
             with self.lock:
-                if self.gate.refusal is not None:
-                    self.gate.check()
+                self.gate.check()
                 # No append gets in between the sync and the note.
                 self.gate.close("was given back: others may write it")
             self._sync(checkpoints=False)

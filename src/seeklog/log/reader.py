@@ -155,20 +155,21 @@ class LogReader:
         return self._source.leader_epoch
 
     def _fresh(self) -> Partition | Observer:
-        if not isinstance(self._source, Observer):
-            return self._source
-        for is_last_try in (False, True):
+        source, is_last_try = self._source, False
+        if not isinstance(source, Observer):
+            return source
+        while True:
             try:
-                self._source.refresh()
-                break
+                source.refresh()
+                return source
             except (FileNotFoundError, NotALog) as error:
-                gone = self._gone(self._source, error)
+                gone = self._gone(source, error)
                 # A broker may have been creating a topic of that name just now: then it is another one.
                 if is_last_try or isinstance(gone, TopicNotFound):
                     raise gone from error
+                is_last_try = True
             except OSError as error:
                 raise translate(error, f"{self.location} cannot be read") from error
-        return self._source
 
     def _gone(self, observer: Observer, error: Exception) -> SeeklogError:
         """Say why the directory, or all that was in it, is not there any more."""

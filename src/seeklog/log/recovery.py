@@ -535,11 +535,11 @@ def keep_aside(shared: Shared, name_of: Callable[[int], str], data: bytes) -> st
 
     The same bytes are not kept twice when what keeps them was interrupted.
     """
-    for attempt in count():
-        name = name_of(attempt)
+    attempts = count()
+    while True:
+        name = name_of(next(attempts))
         kept = read_if_there(shared.files, f"{shared.directory}/{name}")
         if kept is None:
             replace_file(shared.files, shared.directory, name, data)
         if kept is None or kept == data:
-            break
-    return name
+            return name

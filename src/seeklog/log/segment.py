@@ -420,10 +420,9 @@ class Segment:
         files, sums, seal = self.shared.files, PageSums(pages.page_size), self.seal
         for position in range(0, self.size, SCAN_CHUNK):
             sums.add(files.read(handle.number, min(SCAN_CHUNK, self.size - position), position))
-        if sums.pages == pages:
-            if seal is not None:
-                self._rewrite_sealed(seal, partial(write_seal, files, self.shared.directory, seal, sums.table))
-        elif self.trust.pages == pages:
+        if sums.pages == pages and seal is not None:
+            self._rewrite_sealed(seal, partial(write_seal, files, self.shared.directory, seal, sums.table))
+        elif sums.pages != pages and self.trust.pages == pages:
             raise self.damaged(
                 "the table of page checksums in its seal is damaged, and the log is not the one that was sealed"
             )

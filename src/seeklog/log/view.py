@@ -35,10 +35,6 @@ class View:
         """Return the view with one more segment."""
         return View((*self.segments, segment))
 
-    def with_replaced(self, old: Segment, new: Segment) -> View:
-        """Return the view in which `new` stands for `old`."""
-        return View(new if segment is old else segment for segment in self.segments)
-
     def with_merged(self, old: Sequence[Segment], new: Segment) -> View:
         """Return the view in which `new` stands for all of `old`, which follow each other."""
         return View(new if segment is old[0] else segment for segment in self.segments if segment not in old[1:])
