@@ -58,15 +58,15 @@ def test_few_keys_are_counted_exactly_and_many_within_the_bound_that_is_told() -
 
 def test_buckets_become_coarser_and_lose_nothing() -> None:
     fine, coarse = Throughput(1000), Throughput(1000)
-    for second in range(-50, sketch.BUCKETS_MOST * 3):
+    for second in range(-50, sketch.MAX_BUCKETS * 3):
         coarse.add(second * 1000, records=1, size=10)
     fine.add(-1, records=5, size=7)
     fine.merge(coarse)
 
     assert fine.bucket_ms == coarse.bucket_ms == 4000
-    assert sum(fine.records.values()) == sketch.BUCKETS_MOST * 3 + 50 + 5
+    assert sum(fine.records.values()) == sketch.MAX_BUCKETS * 3 + 50 + 5
     assert fine.records[-1] == 4 + 5
-    assert sum(fine.size.values()) == 10 * (sketch.BUCKETS_MOST * 3 + 50) + 7
+    assert sum(fine.size.values()) == 10 * (sketch.MAX_BUCKETS * 3 + 50) + 7
 
 
 def test_counts_add_up_as_single_things_do() -> None:
@@ -83,7 +83,7 @@ def test_counts_add_up_as_single_things_do() -> None:
 
 
 def test_keys_may_be_given_more_counters() -> None:
-    keys = Keys(counters_most=2)
+    keys = Keys(max_counters=2)
     keys.add_counts({b"a": 5, b"b": 3, b"c": 1})
 
     assert keys.most_frequent(9) == [(b"a", 4), (b"b", 2)]

@@ -95,8 +95,8 @@ INTERNAL_TOPICS: Final = frozenset(
         TRANSACTION_STATE,
     }
 )
-TOPIC_NAME_MOST: Final = 249
-FILE_NAME_MOST: Final = 255
+MAX_TOPIC_NAME_LENGTH: Final = 249
+MAX_FILE_NAME_LENGTH: Final = 255
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX)
 # What goes with a segment when it is deleted, a broker's files among them.
@@ -222,7 +222,7 @@ class TopicPartition(NamedTuple):
 
 def is_topic_name(name: str) -> bool:
     """Tell whether a topic can have this name. The rule is Kafka's."""
-    return len(name) <= TOPIC_NAME_MOST and name not in (".", "..") and _TOPIC_NAME.match(name) is not None
+    return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _TOPIC_NAME.match(name) is not None
 
 
 def check_topic_name(name: str) -> None:
@@ -232,7 +232,7 @@ def check_topic_name(name: str) -> None:
     if not is_topic_name(name):
         shown = name if len(name) <= 80 else f"{name[:77]}..."
         raise InvalidName(
-            f"{shown!r} cannot name a topic: 1 to {TOPIC_NAME_MOST} of the characters A-Z a-z 0-9 . _ - "
+            f"{shown!r} cannot name a topic: 1 to {MAX_TOPIC_NAME_LENGTH} of the characters A-Z a-z 0-9 . _ - "
             'are allowed, and neither "." nor ".."'
         )
 
@@ -254,7 +254,7 @@ def parse_partition_name(name: str) -> TopicPartition | None:
 def deleted_directory(partition: TopicPartition, unique: str) -> str:
     """Return what Kafka calls the directory of a partition that is being deleted; it fits in a file's name."""
     suffix = f"-{partition.partition}.{unique}{DELETED_DIRECTORY}"
-    return f"{partition.topic[: FILE_NAME_MOST - len(suffix)]}{suffix}"
+    return f"{partition.topic[: MAX_FILE_NAME_LENGTH - len(suffix)]}{suffix}"
 
 
 def parse_set_aside_directory(name: str) -> str | None:

@@ -7,7 +7,7 @@ from random import Random
 
 import pytest
 
-from seeklog.files.readahead import AHEAD_MOST, FIRST_BYTES, ReadAhead
+from seeklog.files.readahead import FIRST_BYTES, MAX_AHEAD_BYTES, ReadAhead
 
 SIZE = 40 << 20
 
@@ -37,7 +37,7 @@ def source(big: Source) -> Source:
 
 @pytest.mark.parametrize("knows_size", [True, False])
 def test_any_reads_in_any_order_give_the_bytes_of_the_file(source: Source, knows_size: bool) -> None:
-    ahead = ReadAhead(source.fetch, total_most=3 << 20)
+    ahead = ReadAhead(source.fetch, max_total_bytes=3 << 20)
     random = Random(11)
     position = 0
     for _ in range(500):
@@ -46,7 +46,7 @@ def test_any_reads_in_any_order_give_the_bytes_of_the_file(source: Source, knows
         data = ahead.read("file", size, position, file_size=SIZE if knows_size else None)
         assert data == source.data[position : position + size]
         position = min(position + len(data), SIZE - 1)
-        assert ahead.total <= (3 << 20) + AHEAD_MOST
+        assert ahead.total <= (3 << 20) + MAX_AHEAD_BYTES
 
 
 def test_a_read_out_of_order_asks_for_little(source: Source) -> None:
@@ -62,7 +62,7 @@ def test_a_scan_asks_for_twice_as_much_each_time_up_to_a_bound(source: Source) -
         ahead.read("file", 96 << 10, position, file_size=SIZE)
     sizes = [stop - start for start, stop in source.asked]
     assert sizes[:4] == [96 << 10, 192 << 10, 384 << 10, 768 << 10]
-    assert max(sizes) == AHEAD_MOST
+    assert max(sizes) == MAX_AHEAD_BYTES
     assert sum(sizes) == SIZE, "every byte was asked for once"
     assert len(sizes) < 18
 
@@ -91,14 +91,14 @@ def test_a_read_behind_the_end_is_empty_and_asks_nobody(source: Source) -> None:
 
 
 def test_all_windows_together_stay_within_the_bound(source: Source) -> None:
-    ahead = ReadAhead(source.fetch, total_most=1 << 20)
+    ahead = ReadAhead(source.fetch, max_total_bytes=1 << 20)
     for number in range(100):
         ahead.read(f"file {number}", 8192, number << 10, file_size=SIZE)
         assert ahead.total <= 1 << 20
 
 
 def test_threads_that_read_one_file_get_its_bytes(source: Source) -> None:
-    ahead = ReadAhead(source.fetch, total_most=1 << 20)
+    ahead = ReadAhead(source.fetch, max_total_bytes=1 << 20)
     wrong: list[int] = []
 
     def scan(begin: int) -> None:
@@ -114,4 +114,4 @@ def test_threads_that_read_one_file_get_its_bytes(source: Source) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert ahead.total <= (1 << 20) + AHEAD_MOST
+    assert ahead.total <= (1 << 20) + MAX_AHEAD_BYTES

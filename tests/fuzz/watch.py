@@ -12,8 +12,8 @@ from pathlib import Path
 from fuzz.target import Target
 from seeklog.errors import SeeklogError
 
-TIME_MOST_S = 0.05
-MEMORY_MOST_MIB = 64
+MAX_SECONDS = 0.05
+MAX_MEMORY_MIB = 64
 FINDINGS_KEPT = 20
 
 
@@ -56,13 +56,13 @@ class Watch:
         # only what seems to be slow is timed again, and only what is slow each time is.
         if time.perf_counter() - started > tally.slowest_ms / 1000:
             took = self._processor_time(data)
-            if took > TIME_MOST_S and self._target.is_timed:
+            if took > MAX_SECONDS and self._target.is_timed:
                 took = min(took, self._processor_time(data), self._processor_time(data))
-                tally.slow += took > TIME_MOST_S
+                tally.slow += took > MAX_SECONDS
             tally.slowest_ms = max(tally.slowest_ms, round(1000 * took, 2))
         peak = _peak_mib()
         if peak > self._peak:
-            if peak - self._peak > MEMORY_MOST_MIB:
+            if peak - self._peak > MAX_MEMORY_MIB:
                 tally.greedy += 1
                 self._keep(data, f"{peak - self._peak:.0f} MiB for one input")
             self._peak = peak

@@ -583,7 +583,7 @@ def test_what_a_broker_does_during_an_inspection_is_no_damage(
     made = make_partition(root)
     plan = plan_inspection(str(root / PLACE), files=QuickFiles())
     work(made)
-    inspections = [inspect_segment(subject, files=QuickFiles()) for subject in plan.subjects]
+    inspections = [inspect_segment(task, files=QuickFiles()) for task in plan.tasks]
     findings = conclude(plan, inspections, files=QuickFiles())
     changes = [finding.detail for finding in findings if finding.kind is Kind.CHANGED]
     assert [each.partition(" replaced")[0] for each in changes] == ([] if told is None else [told])

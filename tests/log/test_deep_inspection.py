@@ -49,18 +49,18 @@ def test_a_batch_that_was_written_wrong_is_told_and_those_around_it_are_read(tmp
         log.append_batches(batch_of(varint(100) + b"a record that is shorter"))
         log.append(b"behind")
         second = log.seek(1).position
-    (subject,) = plan(tmp_path).subjects
-    assert inspect_segment(subject, files=QuickFiles()).findings == []
+    (task,) = plan(tmp_path).tasks
+    assert inspect_segment(task, files=QuickFiles()).findings == []
     sizes: list[int] = []
 
     for findings in (
-        inspect_records(subject, files=QuickFiles()),
-        inspect_records(subject, files=QuickFiles(), advance=sizes.append),
+        inspect_records(task, files=QuickFiles()),
+        inspect_records(task, files=QuickFiles(), advance=sizes.append),
     ):
         assert [(one.kind, one.severity, one.position, one.offset) for one in findings] == [
             (Kind.RECORDS, Severity.ERROR, second, 1)
         ]
-    assert (len(sizes), sum(sizes)) == (3, subject.size)
+    assert (len(sizes), sum(sizes)) == (3, task.size)
 
 
 def test_what_went_after_it_was_listed_is_left_to_who_listed_it(tmp_path: Path) -> None:
@@ -77,4 +77,4 @@ def test_what_went_after_it_was_listed_is_left_to_who_listed_it(tmp_path: Path) 
     assert files.is_over
     shutil.rmtree(tmp_path / "log")
     assert inspect_snapshots(listed, files=files) == []
-    assert inspect_records(listed.subjects[0], files=files) == []
+    assert inspect_records(listed.tasks[0], files=files) == []

@@ -445,7 +445,7 @@ def test_segments_that_were_deleted_since_the_plan_are_no_finding(log: Path) -> 
     with open_log(log, index_interval_bytes=0) as writer:
         writer.delete_before(12)
 
-        inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
+        inspections = [inspect_segment(task, files=FILES) for task in plan.tasks]
         assert [inspection.is_gone for inspection in inspections] == [True, False, False]
         assert conclude(plan, inspections, files=FILES) == []
 
@@ -457,7 +457,7 @@ def test_the_last_segment_that_was_rolled_and_deleted_since_the_plan_is_no_findi
         fill(writer, 20)
         writer.delete_before(20)
 
-        inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
+        inspections = [inspect_segment(task, files=FILES) for task in plan.tasks]
         assert [inspection.is_gone for inspection in inspections] == [True]
         assert [(gone.size, gone.batch_count, gone.record_count) for gone in inspections] == [(0, 0, 0)]
         assert conclude(plan, inspections, files=FILES) == []
@@ -487,7 +487,7 @@ def test_a_segment_that_a_listing_missed_is_no_gap(log: Path) -> None:
     """While files are made, a listing may have a later one and not an earlier one."""
     plan = plan_inspection(str(log), config=CONFIG, files=LateFiles(file(10)))
 
-    assert [subject.base_offset for subject in plan.subjects] == [0, 10, 20]
+    assert [task.base_offset for task in plan.tasks] == [0, 10, 20]
 
 
 def test_a_log_that_was_cut_since_the_plan_is_to_be_looked_at_again(log: Path) -> None:
@@ -495,7 +495,7 @@ def test_a_log_that_was_cut_since_the_plan_is_to_be_looked_at_again(log: Path) -
     with open_log(log, index_interval_bytes=0) as writer:
         writer.truncate_to(15)
 
-    (finding,) = conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES)
+    (finding,) = conclude(plan, [inspect_segment(task, files=FILES) for task in plan.tasks], files=FILES)
 
     assert (finding.kind, finding.severity) == (Kind.CHANGED, NOTE)
 
@@ -507,14 +507,14 @@ def test_a_log_that_was_cut_and_written_since_the_plan_is_no_damage(log: Path) -
         writer.truncate_to(23)
         fill(writer, 3, start=90)
 
-    assert inspect_segment(plan.subjects[-1], files=FILES).findings == []
+    assert inspect_segment(plan.tasks[-1], files=FILES).findings == []
 
 
 def test_a_partition_that_was_deleted_since_the_plan_is_no_finding(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     shutil.rmtree(log)
 
-    assert conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES) == []
+    assert conclude(plan, [inspect_segment(task, files=FILES) for task in plan.tasks], files=FILES) == []
 
 
 def test_a_segment_that_cannot_be_read_is_a_finding_and_no_exception(log: Path) -> None:
@@ -522,7 +522,7 @@ def test_a_segment_that_cannot_be_read_is_a_finding_and_no_exception(log: Path) 
     (log / file(10)).unlink()
     (log / file(10)).mkdir()
 
-    inspections = [inspect_segment(subject, files=FILES) for subject in plan.subjects]
+    inspections = [inspect_segment(task, files=FILES) for task in plan.tasks]
 
     assert Kind.UNREADABLE in {finding.kind for finding in inspections[1].findings}
 
@@ -646,7 +646,7 @@ def test_a_segment_that_vanished_since_the_plan_is_told(log: Path) -> None:
     plan = plan_inspection(str(log), config=CONFIG, files=FILES)
     (log / file(10)).unlink()
 
-    findings = conclude(plan, [inspect_segment(subject, files=FILES) for subject in plan.subjects], files=FILES)
+    findings = conclude(plan, [inspect_segment(task, files=FILES) for task in plan.tasks], files=FILES)
 
     assert ("unreadable", "error", file(10), None) in told(findings)
     assert "the segment was there when the directory was listed, and is gone" in {each.detail for each in findings}

@@ -63,19 +63,19 @@ def test_the_newest_whole_snapshot_in_range_counts(tmp_path: Path, caplog: pytes
     (tmp_path / f"{30:020d}.snapshot").write_bytes(b"not one")
     found = Snapshots(QuickFiles(), str(tmp_path), [path.name for path in tmp_path.iterdir()])
 
-    def newest(*, above: int, at_most: int) -> int | None:
-        result = found.newest(above=above, at_most=at_most)
+    def newest(*, above: int, not_above: int) -> int | None:
+        result = found.newest(above=above, not_above=not_above)
         return result[1][0].producer_id if result is not None else None
 
     assert found.offsets == [10, 20, 30, 40]
-    assert newest(above=-1, at_most=99) == 40
-    assert newest(above=-1, at_most=40) == 40
+    assert newest(above=-1, not_above=99) == 40
+    assert newest(above=-1, not_above=40) == 40
     assert not caplog.records
-    assert newest(above=-1, at_most=39) == 20
+    assert newest(above=-1, not_above=39) == 20
     assert len(caplog.records) == 1
-    assert newest(above=20, at_most=39) is None
+    assert newest(above=20, not_above=39) is None
     (tmp_path / f"{20:020d}.snapshot").unlink()
-    assert newest(above=-1, at_most=39) == 10
+    assert newest(above=-1, not_above=39) == 10
 
 
 def test_what_is_beyond_the_end_or_beside_the_segments_goes(tmp_path: Path) -> None:

@@ -57,7 +57,7 @@ def seeklog_door(door: str, batch: bytes, directory: str) -> Callable[[], Any]:
         plan = plan_inspection(directory)
         if door == "repair":
             return lambda: plan_repair(directory)
-        return lambda: [found for subject in plan.subjects for found in inspect_records(subject)]
+        return lambda: [found for task in plan.tasks for found in inspect_records(task)]
     if door == "cat":
         return lambda: cat(str(Path(directory).parent))
     log = Log(directory, config=compacted if door == "compact" else plain, background=False)

@@ -20,7 +20,7 @@ from seeklog.errors import InvalidRecord, SeeklogError
 
 CHUNK_BYTES: Final = 1 << 18
 # No line of sense comes near this; what has no delimiter at all must not fill the memory.
-LINE_BYTES_MOST: Final = 1 << 28
+MAX_LINE_BYTES: Final = 1 << 28
 _CSV_COLUMNS: Final = ("key", "value", "timestamp", "partition", "headers", "topic", "offset")
 _HEADER: Final = "header."
 
@@ -54,8 +54,8 @@ def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[
         if delimiter not in chunk:
             rest.append(chunk)
             waiting += len(chunk)
-            if waiting > LINE_BYTES_MOST:
-                raise BadLine(number + 1, f"it is longer than {LINE_BYTES_MOST:,} bytes; name its --delimiter")
+            if waiting > MAX_LINE_BYTES:
+                raise BadLine(number + 1, f"it is longer than {MAX_LINE_BYTES:,} bytes; name its --delimiter")
             continue
         first, *lines = chunk.split(delimiter)
         number += 1
@@ -105,7 +105,7 @@ class Reader:
 
     def read_csv(self, chunks: Iterable[bytes]) -> Iterator[Numbered]:
         """Yield the records that rows of CSV say; the first row names the columns."""
-        csv.field_size_limit(LINE_BYTES_MOST)
+        csv.field_size_limit(MAX_LINE_BYTES)
         rows = csv.reader(_text_lines(chunks), strict=True)
         try:
             first = next(rows, None)

@@ -11,14 +11,14 @@ from seeklog.archive.reading import Origin, open_archive
 from seeklog.config import LogConfig
 from seeklog.errors import NotALog, TopicNotFound, UsageError
 from seeklog.files import Files, OsFiles, absolute
-from seeklog.topics.scope import Place, find_partitions
+from seeklog.topics.scope import PartitionLocation, find_partitions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
     """One partition, or one segment of it."""
 
-    place: Place
+    location: PartitionLocation
     files: Files
     root: str | None
     """The store that it lies in; None: it was named alone."""
@@ -28,8 +28,8 @@ class Target:
     @property
     def name(self) -> str:
         """The partition as a user names it."""
-        place = self.place
-        return place.topic if place.partition is None else f"{place.topic}-{place.partition}"
+        location = self.location
+        return location.topic if location.partition is None else f"{location.topic}-{location.partition}"
 
 
 def find_targets(words: Sequence[str]) -> list[Target]:
@@ -43,7 +43,7 @@ def find_targets(words: Sequence[str]) -> list[Target]:
         there, named = found[-1] if found else ([], [])
         store = there if there and there[0].root is not None else []
         is_name = "/" not in word and not names.is_url(word)
-        if is_name and (inside := [target for target in store if word in (target.place.topic, target.name)]):
+        if is_name and (inside := [target for target in store if word in (target.location.topic, target.name)]):
             named += inside
         elif is_name and store and not os.path.exists(word):
             raise TopicNotFound(f"there is no topic {word!r} in {store[0].root}{_nearest(store, word)}")
@@ -55,7 +55,7 @@ def find_targets(words: Sequence[str]) -> list[Target]:
 def _nearest(store: Sequence[Target], word: str) -> str:
     import difflib
 
-    known = sorted({name for target in store for name in (target.place.topic, target.name)})
+    known = sorted({name for target in store for name in (target.location.topic, target.name)})
     nearest = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {nearest[0]!r}?" if nearest else ""
 
@@ -68,8 +68,8 @@ def _at_path(word: str) -> list[Target]:
             raise NotALog(f"there is nothing at {word}; name a store, a partition's directory or a segment's file")
     root = absolute(word)
     files = open_archive(Origin(root=root).files(), root)
-    territory = find_partitions(root, topics=None, config=LogConfig(), files=files)
-    return [Target(place=place, files=files, root=territory.root) for place in territory.places]
+    scope = find_partitions(root, topics=None, config=LogConfig(), files=files)
+    return [Target(location=location, files=files, root=scope.root) for location in scope.partitions]
 
 
 def _of_file(path: str) -> Target:
@@ -84,5 +84,5 @@ def _of_file(path: str) -> Target:
     if not os.path.exists(f"{directory}/{names.segment_name(base_offset, names.LOG)}"):
         raise NotALog(f"{path} belongs to a segment whose .log is not there; look into it with: seeklog dump {path}")
     files = OsFiles()
-    (place,) = find_partitions(directory, topics=None, config=LogConfig(), files=files).places
-    return Target(place=place, files=files, root=None, segment=base_offset)
+    (location,) = find_partitions(directory, topics=None, config=LogConfig(), files=files).partitions
+    return Target(location=location, files=files, root=None, segment=base_offset)

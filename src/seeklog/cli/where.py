@@ -25,7 +25,7 @@ from seeklog.errors import UsageError
 from seeklog.record.record import Record
 
 # Parentheses and `not` within each other: far below what Python's stack takes.
-DEPTH_MOST: Final = 50
+MAX_DEPTH: Final = 50
 
 _TOKEN: Final = re.compile(
     r"""\s*(?:
@@ -136,8 +136,8 @@ class _Parser:
 
     def _deeper(self, parse: Callable[[], Truth]) -> Truth:
         self._depth += 1
-        if self._depth > DEPTH_MOST:
-            raise _mistake(self._next.column, f"nested more than {DEPTH_MOST} deep")
+        if self._depth > MAX_DEPTH:
+            raise _mistake(self._next.column, f"nested more than {MAX_DEPTH} deep")
         truth = parse()
         self._depth -= 1
         return truth

@@ -48,7 +48,7 @@ Listener = Callable[[Partitions], object]
 MIN_PAUSE_S = 0.001
 MAX_PAUSE_S = 0.02
 FOREVER_S = float("inf")
-CLIENT_ID_MOST = 1024
+MAX_CLIENT_ID_BYTES = 1024
 
 
 class _Position:
@@ -177,11 +177,11 @@ class Consumer:
         self._iterated: tuple[_Position, list[Record], Iterator[Record]] | None = None
         self._closing = threading.Event()
         self._version = -1
-        self._lives = 0
+        self._join_count = 0
         self._membership: Membership | None = None
         if group is not None:
             check_group_name(group)
-        check_text("client_id", client_id, most=CLIENT_ID_MOST)
+        check_text("client_id", client_id, most=MAX_CLIENT_ID_BYTES)
         if group is not None and subscribed:
             self._membership = Membership(
                 groups,
@@ -238,9 +238,9 @@ class Consumer:
     def _follow_assignment(self) -> None:
         """Read the partitions that are this consumer's now."""
         if self._membership is not None:
-            if self._is_reborn:
+            if self._has_rejoined:
                 # It begins again where the others committed.
-                self._lives = self._membership.lives
+                self._join_count = self._membership.join_count
                 lost = self.assignment
                 self._assign(frozenset())
                 if lost and self._on_revoke is not None:
@@ -542,9 +542,9 @@ class Consumer:
             return None
 
     @property
-    def _is_reborn(self) -> bool:
+    def _has_rejoined(self) -> bool:
         """Whether the group took this one for gone, and has it again: others may have read on from its positions."""
-        return self._membership is not None and self._membership.lives != self._lives
+        return self._membership is not None and self._membership.join_count != self._join_count
 
     def _commit_positions(self, partitions: Collection[TopicPartition]) -> None:
         """Commit automatically. A failure is no reason to stop reading: the next commit makes up for it."""
@@ -557,7 +557,7 @@ class Consumer:
                 for known in partitions
                 if known in self._positions and self._topic_id(known) == self._positions[known].topic_id
             }
-            self._commit({} if self._is_reborn else self._changed(offsets))
+            self._commit({} if self._has_rejoined else self._changed(offsets))
         except SeeklogError as error:
             logger.warning("group %s: the automatic commit failed: %s", self._group, error)
 
@@ -581,7 +581,7 @@ class Consumer:
         self._check_group("commit")
         self._settle_all()
         if offsets is None:
-            if self._is_reborn:
+            if self._has_rejoined:
                 raise CommitRefused(
                     f"group {self._group!r} took this consumer for gone: others may have read on. Nothing was "
                     "committed; the next poll begins at the last commit"

@@ -15,10 +15,10 @@ from collections.abc import Callable
 # A read out of order: an index interval and a batch, or several small ones. A request costs as much as so many bytes.
 FIRST_BYTES = 32 << 10
 # Where requests follow each other, larger ones than this gain nothing: their cost is in the bytes by then.
-AHEAD_MOST = 4 << 20
+MAX_AHEAD_BYTES = 4 << 20
 # What a reader leaves behind it in a window, for one that goes back to prove what it has found.
 KEPT_BEHIND = 64 << 10
-TOTAL_MOST = 64 << 20
+MAX_TOTAL_BYTES = 64 << 20
 
 Fetch = Callable[[str, int, int], bytes]
 """Asked for a file's bytes in [start, stop); fewer come only at the end of the file."""
@@ -45,9 +45,9 @@ class _Window:
 class ReadAhead:
     """Reads through windows. Any thread may call anything; none waits for another's request."""
 
-    def __init__(self, fetch: Fetch, *, total_most: int = TOTAL_MOST) -> None:
+    def __init__(self, fetch: Fetch, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> None:
         self._fetch = fetch
-        self._total_most = total_most
+        self._max_total_bytes = max_total_bytes
         self._lock = threading.Lock()
         self._windows: dict[str, list[_Window]] = {}
         # The one that was left alone for longest first.
@@ -66,7 +66,9 @@ class ReadAhead:
                 self._order.move_to_end(window)
                 if end <= window.end or window.is_last:
                     return window.data[position - window.start : end - window.start]
-        start, ahead = (position, FIRST_BYTES) if window is None else (window.end, min(2 * window.ahead, AHEAD_MOST))
+        start, ahead = (
+            (position, FIRST_BYTES) if window is None else (window.end, min(2 * window.ahead, MAX_AHEAD_BYTES))
+        )
         stop = max(end, start + ahead)
         if file_size is not None:
             stop = min(stop, file_size)
@@ -91,7 +93,7 @@ class ReadAhead:
         self._windows.setdefault(window.path, []).append(window)
         self._order[window] = None
         self.total += len(window.data)
-        while self.total > self._total_most and len(self._order) > 1:
+        while self.total > self._max_total_bytes and len(self._order) > 1:
             self._drop(next(iter(self._order)))
 
     def _drop(self, window: _Window) -> None:

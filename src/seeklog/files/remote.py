@@ -25,10 +25,10 @@ from seeklog.files.local import Buffer, Files, FileStatus, Kind, ReadOnlyFiles
 from seeklog.files.readahead import ReadAhead
 
 # An index is some MB at most: Kafka's bound is 10 MB unless it was raised.
-MAP_MOST: Final = 256 << 20
+MAX_MAPPED_BYTES: Final = 256 << 20
 # Checkpoints, seals and metadata: they are fetched once. Larger files are not asked for twice by any reader.
-SMALL_MOST: Final = 64 << 10
-SMALL_COUNT_MOST: Final = 4096
+MAX_SMALL_BYTES: Final = 64 << 10
+MAX_SMALL_FILES: Final = 4096
 # What is asked for where nobody knows how large a file is; most are smaller, and one request is enough.
 CHUNK: Final = 16 << 20
 # The size of a file that a listing has without one, as that of a web server.
@@ -165,7 +165,7 @@ class RemoteFiles(ReadOnlyFiles):
 
     def map(self, path: str) -> Buffer:
         size = self._listed_size(path)
-        if size is not None and size > MAP_MOST:
+        if size is not None and size > MAX_MAPPED_BYTES:
             raise OSError(errno.EFBIG, f"an index of {size:,} bytes is not fetched whole", path)
         return self._whole(path)
 
@@ -173,9 +173,9 @@ class RemoteFiles(ReadOnlyFiles):
         data = self._small.get(path)
         if data is None:
             data = self._whole(path)
-            if len(data) <= SMALL_MOST:
+            if len(data) <= MAX_SMALL_BYTES:
                 with self._lock:
-                    if len(self._small) >= SMALL_COUNT_MOST:
+                    if len(self._small) >= MAX_SMALL_FILES:
                         self._small.clear()
                     self._small[path] = data
         return data

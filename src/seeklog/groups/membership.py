@@ -68,7 +68,7 @@ class Membership:
             session_timeout_ms=SESSION_TIMEOUT_MS,
             topics=frozenset(subscribed),
         )
-        self.lives = 0
+        self.join_count = 0
         """How often it has joined: what it had in a former life is not its own any more."""
         self.assignment: frozenset[TopicPartition] = frozenset()
 
@@ -84,7 +84,7 @@ class Membership:
     def join(self) -> None:
         """Become a member, with the partitions that are free and should be this one's."""
         # First: it may have become one, though this raises.
-        self.lives += 1
+        self.join_count += 1
         with self._groups.changing(self._group) as change:
             # The lock before the record: whoever finds this member in the group finds it alive.
             if self._lock is None:
@@ -120,7 +120,7 @@ class Membership:
         own = group.state.members[self.member_id].assignment
         if not self.assignment <= own:
             # What it gave up with a call that raised was given up, and another may have read on.
-            self.lives += 1
+            self.join_count += 1
             self.assignment = own
         # This one lives, whether or not its file could be written.
         living = self._groups.living(group) | {self.member_id: group.state.members[self.member_id]}

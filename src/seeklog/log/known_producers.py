@@ -81,7 +81,7 @@ class KnownProducers:
         now_ms = self._now_ms()
         # Also what lies below the start of the log, in its first segment: the batches are still there.
         position = view.bases[0] if none_at is None else none_at
-        found = self._snapshots.newest(above=_NOTHING_KNOWN if none_at is None else none_at, at_most=end)
+        found = self._snapshots.newest(above=_NOTHING_KNOWN if none_at is None else none_at, not_above=end)
         if found is not None:
             state.restore(found[1], now_ms=now_ms)
             position = found[0]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Of a size that many leading bits count: the error is below 1 in 2 ** (EXACT_BITS - 1).
 EXACT_BITS: Final = 6
-BUCKETS_MOST: Final = 1024
+MAX_BUCKETS: Final = 1024
 HASHES_KEPT: Final = 16_384
 COUNTERS_KEPT: Final = 4_096
 HASH_SPACE: Final = 2**64
@@ -118,7 +118,7 @@ class Throughput:
         self._bound()
 
     def _bound(self) -> None:
-        while len(self.records) > BUCKETS_MOST:
+        while len(self.records) > MAX_BUCKETS:
             self._coarsen()
 
     def _coarsen(self) -> None:
@@ -140,7 +140,7 @@ class Keys:
     counters: dict[bytes, int] = field(default_factory=dict)
     error: int = 0
     """By how much a counter may be too low at most."""
-    counters_most: int = COUNTERS_KEPT
+    max_counters: int = COUNTERS_KEPT
 
     def add_all(self, keys: pyarrow.Array) -> None:
         """Count keys, none of them null."""
@@ -173,8 +173,8 @@ class Keys:
     def _add_counts(self, counts: Mapping[bytes, int]) -> None:
         for key, count in counts.items():
             self.counters[key] = self.counters.get(key, 0) + count
-        if len(self.counters) > self.counters_most:
-            cut = heapq.nlargest(self.counters_most + 1, self.counters.values())[-1]
+        if len(self.counters) > self.max_counters:
+            cut = heapq.nlargest(self.max_counters + 1, self.counters.values())[-1]
             self.counters = {key: count - cut for key, count in self.counters.items() if count > cut}
             self.error += cut
 

@@ -18,7 +18,7 @@ from seeklog.topics.topics import Topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PartitionLocation:
     """One partition: where it lies, and what is known of it from outside."""
 
     topic: str
@@ -31,17 +31,17 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Territory:
+class Scope:
     """What a path stands for: a store with its partitions, or one partition alone."""
 
     root: str | None
     """The store; None: a partition alone."""
-    places: tuple[Place, ...]
+    partitions: tuple[PartitionLocation, ...]
 
 
 def find_partitions(
     path: str | os.PathLike[str], *, topics: Iterable[str] | None, config: LogConfig, files: Files
-) -> Territory:
+) -> Scope:
     """Return what lies at `path`. Nothing is opened or changed; `config` holds for topics that say nothing else."""
     root = absolute(os.fsdecode(path))
     if isinstance(topics, str):
@@ -50,17 +50,17 @@ def find_partitions(
         if _is_partition(files, root):
             if topics is not None:
                 raise UsageError(f"{root} is one partition: topics can be chosen in a store alone")
-            return Territory(root=None, places=(_lone(files, root, config),))
+            return Scope(root=None, partitions=(_lone(files, root, config),))
         check_root(files, root, create=False)
         known = Topics(root, files=files, clock=SystemClock(), defaults=config, read_only=True)
         chosen = known.all() if topics is None else [known.find(name) for name in dict.fromkeys(topics)]
         offsets = RootOffsets.read(files, root)
-    places = []
+    partitions = []
     for topic in chosen:
         for number in topic.partitions:
             partition = TopicPartition(topic.name, number)
-            places.append(
-                Place(
+            partitions.append(
+                PartitionLocation(
                     topic=topic.name,
                     partition=number,
                     directory=partition_path(root, partition),
@@ -68,13 +68,13 @@ def find_partitions(
                     inherited=offsets.of(partition),
                 )
             )
-    return Territory(root=root, places=tuple(places))
+    return Scope(root=root, partitions=tuple(partitions))
 
 
-def still_has(root: str, place: Place, files: Files) -> bool:
+def still_has(root: str, location: PartitionLocation, files: Files) -> bool:
     """Tell whether a store still has a partition: a broker that runs may have deleted its topic just now."""
-    there = find_partitions(root, topics=None, config=place.config, files=files)
-    return any(each.directory == place.directory for each in there.places)
+    scope = find_partitions(root, topics=None, config=location.config, files=files)
+    return any(each.directory == location.directory for each in scope.partitions)
 
 
 def _is_partition(files: Files, path: str) -> bool:
@@ -86,10 +86,10 @@ def _is_partition(files: Files, path: str) -> bool:
         raise NotALog(f"{path} is a file; a store is a directory") from None
 
 
-def _lone(files: Files, directory: str, config: LogConfig) -> Place:
+def _lone(files: Files, directory: str, config: LogConfig) -> PartitionLocation:
     root, name = os.path.split(directory)
     partition = names.parse_partition_name(name)
-    return Place(
+    return PartitionLocation(
         topic=partition.topic if partition is not None else name,
         partition=partition.partition if partition is not None else None,
         directory=directory,

@@ -55,7 +55,7 @@ BROKER_LOOK_S = 0.5
 # How long a change waits for another process's change.
 LOCK_WAIT_S = 10.0
 # Kafka has no limit; this one keeps a slip of the keyboard from filling the disk with directories.
-PARTITIONS_MOST = 10_000
+MAX_PARTITIONS = 10_000
 
 
 class Topics:
@@ -466,5 +466,5 @@ def _describe_change(before: Topic, now: Topic | None) -> str:
 
 
 def _check_count(partitions: int) -> None:
-    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= PARTITIONS_MOST:
-        raise UsageError(f"a topic has 1 to {PARTITIONS_MOST:,} partitions, not {partitions!r}")
+    if not isinstance(partitions, int) or isinstance(partitions, bool) or not 1 <= partitions <= MAX_PARTITIONS:
+        raise UsageError(f"a topic has 1 to {MAX_PARTITIONS:,} partitions, not {partitions!r}")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 # The tests of a bug that nobody finds run to their end.
-SECONDS_MOST = 240
+MAX_SECONDS = 240
 # Some shrink what they have found before they tell.
 SECONDS_EACH = 20.0
 # What a bug looks like that does not even run: a test that stumbles over that has found nothing.
@@ -75,4 +75,4 @@ def judge(arena: Arena, bug: Bug) -> str:
 def try_all(arena: Arena, tests: Sequence[str], *, interpreted: bool) -> dict[str, Any]:
     if not tests:
         return {"failed": ""}
-    return arena.try_tests([(test, SECONDS_EACH) for test in tests], interpreted=interpreted, seconds=SECONDS_MOST)
+    return arena.try_tests([(test, SECONDS_EACH) for test in tests], interpreted=interpreted, seconds=MAX_SECONDS)

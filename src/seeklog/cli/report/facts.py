@@ -95,7 +95,7 @@ class TopicFacts:
     """Records, and the bytes of keys and values, over time: of those that were read."""
     batch_sizes: Sizes = field(default_factory=Sizes)
     record_sizes: Sizes = field(default_factory=Sizes)
-    keys: Keys = field(default_factory=lambda: Keys(counters_most=MAX_KEY_COUNTERS))
+    keys: Keys = field(default_factory=lambda: Keys(max_counters=MAX_KEY_COUNTERS))
     null_keys: int = 0
     tombstones: int = 0
     lateness: Sizes = field(default_factory=Sizes)

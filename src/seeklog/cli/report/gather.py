@@ -250,9 +250,9 @@ class _TopicReader:
         files, inherited = source.files, topic.inherited[facts.partition]
         plan = plan_inspection(log.location, config=topic.config, inherited=inherited, files=files)
         inspections = []
-        for subject in plan.subjects:
-            inspections.append(inspect_segment(subject, files=files))
-            self.progress.advance(subject.size)
+        for task in plan.tasks:
+            inspections.append(inspect_segment(task, files=files))
+            self.progress.advance(task.size)
         findings = conclude(plan, inspections, files=files)
         facts.findings = [finding for finding in findings if finding.severity is not Severity.NOTE]
         segments = {segment.base_offset: segment for segment in facts.segments}

@@ -69,7 +69,7 @@ def write_about(
             store = opened.enter_context(opening.open_to_read(directory))
         described = [
             _topic(store, name, list(group), utc=utc, with_groups=topic is not None or chosen != "table")
-            for name, group in groupby(targets, key=lambda target: target.place.topic)
+            for name, group in groupby(targets, key=lambda target: target.location.topic)
         ]
     partitions = [partition for each in described for partition in each["partitions"]]
     if chosen == "csv":
@@ -101,22 +101,24 @@ def _topic(store: Store | None, name: str, targets: list[Target], *, utc: bool, 
         "partitions": partitions,
         "records": sum(partition["records"] or 0 for partition in partitions),
         "size_bytes": sum(partition["size_bytes"] for partition in partitions),
-        "config": list(_config(targets[0].place.config, configured)),
+        "config": list(_config(targets[0].location.config, configured)),
         "groups": list(_groups(store, name)) if store is not None and with_groups else [],
     }
 
 
 def _partition(target: Target, *, utc: bool) -> dict[str, Any]:
-    place = target.place
-    base = {"topic": place.topic, "partition": place.partition}
+    location = target.location
+    base = {"topic": location.topic, "partition": location.partition}
     try:
-        portrait = take_portrait(place.directory, config=place.config, inherited=place.inherited, files=target.files)
+        portrait = take_portrait(
+            location.directory, config=location.config, inherited=location.inherited, files=target.files
+        )
     except OSError as error:
         nothing = dict.fromkeys(column.name for column in PARTITIONS[2:])
         return base | nothing | {"segments": [], "size_bytes": 0, "state": f"unreadable: {error}", "set_aside": []}
     counts = [segment.record_count for segment in portrait.segments if segment.record_count is not None]
     return base | {
-        "segments": [_segment(segment, place.partition, utc=utc) for segment in portrait.segments],
+        "segments": [_segment(segment, location.partition, utc=utc) for segment in portrait.segments],
         "records": sum(counts) if len(counts) == len(portrait.segments) else None,
         "size_bytes": portrait.size_bytes,
         "log_start_offset": portrait.log_start_offset,

@@ -145,8 +145,8 @@ def append(
 
         sending = Sending(send, rate=rate)
         # A size that no record can have; compression may make any small enough.
-        value_most = found.config.max_message_bytes if found.config.compression_type == "none" else None
-        _send_all(terminal, drafts, sending, value_most=value_most)
+        max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
+        _send_all(terminal, drafts, sending, max_value_bytes=max_value_bytes)
     # Behind the close of the store, which has synced it.
     records, seconds = amounts.counted(sending.written, "record"), progress.seconds
     speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
@@ -228,12 +228,14 @@ class Sending:
         return first
 
 
-def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, *, value_most: int | None) -> None:
+def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, *, max_value_bytes: int | None) -> None:
     try:
         for number, draft in drafts:
             size = len(draft.value or b"") + len(draft.key or b"")
-            if value_most is not None and size > value_most:
-                raise BadLine(number, f"a record of {size:,} bytes; max.message.bytes of the topic is {value_most:,}")
+            if max_value_bytes is not None and size > max_value_bytes:
+                raise BadLine(
+                    number, f"a record of {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
+                )
             try:
                 sending.send(draft)
             except (InvalidRecord, TopicNotFound) as error:

@@ -38,7 +38,7 @@ KEYS = 1000
 START_MS = 1_767_225_600_000
 # A work of many small steps ends after this long, or after so many.
 STEPS_S = 1.0
-STEPS_MOST = 20_000
+MAX_STEPS = 20_000
 
 
 def _span(value: Any) -> str:
@@ -110,7 +110,7 @@ def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> 
         read = sum(len(chunk) for chunk in log.scan_chunks())
         rate = read / (perf_counter() - started)
         yield {"work": "scan", "unit": "records", "per_second": round(rate, 1), "p50_us": None, "p99_us": None}
-        offsets = [random_numbers.randrange(records) for _ in range(STEPS_MOST)]
+        offsets = [random_numbers.randrange(records) for _ in range(MAX_STEPS)]
         began("read by offset")
         yield _timed("read one by offset", "reads", offsets, lambda at: len(list(log.read(at, max_records=1))))
         began("seek by time")
@@ -127,7 +127,7 @@ def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> 
             log.append(b"%0*d" % (VALUE_BYTES, number))
             return 1
 
-        yield _timed("append one, durable", "records", range(STEPS_MOST), append_one)
+        yield _timed("append one, durable", "records", range(MAX_STEPS), append_one)
 
 
 def _batches(records: int, numbers: random.Random) -> Iterator[list[Record]]:

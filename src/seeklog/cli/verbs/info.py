@@ -47,11 +47,11 @@ def info(
     """
     targets = find_targets([directory] if topic is None else [directory, topic])
     if partition is not None:
-        numbers = sorted(target.place.partition for target in targets if target.place.partition is not None)
+        numbers = sorted(target.location.partition for target in targets if target.location.partition is not None)
         if targets and partition not in numbers:
             there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
             raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; there are {there}")
-        targets = [target for target in targets if target.place.partition == partition]
+        targets = [target for target in targets if target.location.partition == partition]
     if as_map:
         return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
     write_about(terminal, directory, targets, topic=topic, utc=utc, row_format=row_format)
@@ -66,9 +66,9 @@ def _draw(
     with terminal.progress("looking at every byte", unit="bytes") as shown:
         for number, target in enumerate(targets):
             portrait = take_portrait(
-                target.place.directory,
-                config=target.place.config,
-                inherited=target.place.inherited,
+                target.location.directory,
+                config=target.location.config,
+                inherited=target.location.inherited,
                 files=target.files,
                 is_checked=is_checked,
                 advance=shown.advance,

@@ -64,7 +64,7 @@ def repair(
         return Exit.DAMAGE
     with terminal.progress("mending", unit="bytes") as shown:
         done = [
-            (target, mend(target.place.directory, from_torn=from_torn, advance=shown.advance, **_known_of(target)))
+            (target, mend(target.location.directory, from_torn=from_torn, advance=shown.advance, **_known_of(target)))
             for target, _ in needed
         ]
     terminal.say(f"mended {_summary(done)}")
@@ -73,12 +73,12 @@ def repair(
 
 def _plan(target: Target, *, from_torn: bool) -> RepairPlan:
     if not isinstance(target.files, OsFiles):
-        raise UsageError(f"{target.place.directory} is in an archive, which is only read; archive it anew instead")
-    return plan_repair(target.place.directory, from_torn=from_torn, **_known_of(target))
+        raise UsageError(f"{target.location.directory} is in an archive, which is only read; archive it anew instead")
+    return plan_repair(target.location.directory, from_torn=from_torn, **_known_of(target))
 
 
 def _known_of(target: Target) -> dict[str, Any]:
-    return {"config": target.place.config, "inherited": target.place.inherited}
+    return {"config": target.location.config, "inherited": target.location.inherited}
 
 
 def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:

@@ -111,7 +111,7 @@ def _record_count(directory: str, description: TopicDescription) -> int:
 
     counted = 0
     for target in find_targets([directory, description.name]):
-        where = target.place
+        where = target.location
         portrait = take_portrait(where.directory, config=where.config, inherited=where.inherited, files=target.files)
         for segment in portrait.segments:
             if segment.record_count is None:

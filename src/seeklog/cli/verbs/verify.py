@@ -59,7 +59,7 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_forma
     plans = [_plan(target) for target in targets]
     rows: list[dict[str, Any]] = []
     inspections: list[Inspection] = []
-    total = sum(subject.size for plan in plans for subject in plan.subjects)
+    total = sum(task.size for plan in plans for task in plan.tasks)
     with terminal.progress("checking", total=total * (2 if deep else 1), unit="bytes") as shown:
         for target, plan in zip(targets, plans, strict=True):
             found, inspected = _check_settled(target, plan, is_deep=deep, advance=shown.advance)
@@ -76,22 +76,24 @@ def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_forma
 
 
 def _plan(target: Target, *, attempts: int = MAX_ATTEMPTS) -> Plan:
-    place = target.place
+    location = target.location
     try:
-        plan = plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=target.files)
+        plan = plan_inspection(
+            location.directory, config=location.config, inherited=location.inherited, files=target.files
+        )
     except OSError as error:
         missing = isinstance(error, FileNotFoundError)
-        if missing and target.root is not None and not still_has(target.root, place, target.files):
-            return Plan(directory=place.directory, checkpoint=None, subjects=())
+        if missing and target.root is not None and not still_has(target.root, location, target.files):
+            return Plan(directory=location.directory, checkpoint=None, tasks=())
         if missing and attempts > 1:
             return _plan(target, attempts=attempts - 1)  # a broker may be creating it again
         detail = "the directory of the partition is missing" if missing else f"it cannot be read: {error}"
-        finding = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
-        return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(finding,))
+        finding = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=location.directory, detail=detail)
+        return Plan(directory=location.directory, checkpoint=location.inherited, tasks=(), findings=(finding,))
     if target.segment is None:
         return plan
-    subjects = tuple(subject for subject in plan.subjects if subject.base_offset == target.segment)
-    return replace(plan, subjects=subjects, findings=())
+    tasks = tuple(task for task in plan.tasks if task.base_offset == target.segment)
+    return replace(plan, tasks=tasks, findings=())
 
 
 def _check_settled(
@@ -110,11 +112,11 @@ def _check(
     target: Target, plan: Plan, *, is_deep: bool, advance: Callable[[int], None]
 ) -> tuple[list[Finding], list[Inspection]]:
     inspected = []
-    for subject in plan.subjects:
-        inspection = inspect_segment(subject, files=target.files)
-        advance(subject.size)
+    for task in plan.tasks:
+        inspection = inspect_segment(task, files=target.files)
+        advance(task.size)
         if is_deep and not inspection.is_gone:
-            inspection.findings += inspect_records(subject, files=target.files, advance=advance)
+            inspection.findings += inspect_records(task, files=target.files, advance=advance)
         inspected.append(inspection)
     found = conclude(plan, inspected, files=target.files)
     if is_deep and target.segment is None:
@@ -123,12 +125,12 @@ def _check(
 
 
 def _row(target: Target, finding: Finding) -> dict[str, Any]:
-    place = f"{target.root} {target.name}" if target.root is not None else target.place.directory
+    place = f"{target.root} {target.name}" if target.root is not None else target.location.directory
     return {
         "severity": finding.severity.value,
         "kind": finding.kind.value,
-        "topic": target.place.topic,
-        "partition": target.place.partition,
+        "topic": target.location.topic,
+        "partition": target.location.partition,
         "segment": finding.segment,
         "file": finding.path,
         "position": finding.position,

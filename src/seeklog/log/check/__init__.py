@@ -31,7 +31,7 @@ from seeklog.log.check.reindex import (
 from seeklog.log.check.repair_plan import RepairPlan, plan_repair
 from seeklog.log.check.repair_work import repair
 from seeklog.log.check.salvage import Damage, Salvage, read_batches
-from seeklog.log.check.subject import Subject
+from seeklog.log.check.segment_task import SegmentTask
 
 __all__ = [
     "OFFSETS",
@@ -48,8 +48,8 @@ __all__ = [
     "RepairPlan",
     "Salvage",
     "SegmentPortrait",
+    "SegmentTask",
     "Severity",
-    "Subject",
     "conclude",
     "has_changed",
     "index_problems",

@@ -23,7 +23,7 @@ from seeklog.log.check.index_entries import (
     state_of_every_batch,
 )
 from seeklog.log.check.salvage import Salvage
-from seeklog.log.check.subject import Subject
+from seeklog.log.check.segment_task import SegmentTask
 from seeklog.log.index import read_entries
 from seeklog.log.side.seal import Seal
 from seeklog.record.crc import crc32c
@@ -38,9 +38,9 @@ class IndexCheck:
     """The check of one segment's indexes. `has_lost_end`: batches that entries may name are missing at the end."""
 
     def __init__(
-        self, subject: Subject, salvage: Salvage, seal: Seal | None, contiguous_from: int, *, has_lost_end: bool
+        self, task: SegmentTask, salvage: Salvage, seal: Seal | None, contiguous_from: int, *, has_lost_end: bool
     ) -> None:
-        self._subject = subject
+        self._task = task
         self._salvage = salvage
         self._segment = salvage.segment
         self._seal = seal
@@ -53,24 +53,24 @@ class IndexCheck:
         state = self._salvage.state
         noted: Seal | SavedState | None = self._seal
         if noted is None and not self._is_growing():
-            noted = self._subject.saved
+            noted = self._task.saved
         crcs = (noted.offset_index_crc, noted.time_index_crc) if noted is not None else (None, None)
         yield from self._check(OFFSETS, bytes(state.offset_table), crcs[0])
         yield from self._check(TIMES, bytes(state.time_table), crcs[1])
         # One that is left from before a broker's visit is used by no reader.
-        if self._subject.is_ours and not self._is_growing():
+        if self._task.is_ours and not self._is_growing():
             problem = key_index_problem(self._segment, state, is_whole=not self._salvage.damages)
             if problem is not None:
                 severity = Severity.ERROR if problem.is_damage else Severity.WARNING
-                yield self._subject.finding(Kind.KEY_INDEX, severity, problem.reason, suffix=names.KEY_INDEX)
+                yield self._task.finding(Kind.KEY_INDEX, severity, problem.reason, suffix=names.KEY_INDEX)
 
     def _is_growing(self) -> bool:
         # Asked after a file was read: a writer may have come since the scan.
-        return self._subject.is_growing(self._segment)
+        return self._task.is_growing(self._segment)
 
     def _check(self, file: IndexFile, expected: bytes, crc: int | None) -> Iterator[Finding]:
-        subject = self._subject
-        path = subject.path_of(file.suffix)
+        task = self._task
+        path = task.path_of(file.suffix)
         kind, missing = _KINDS[file]
         try:
             table = self._read(path, file)
@@ -78,7 +78,7 @@ class IndexCheck:
             # A new segment, and one that a broker's cleaner has rewritten, gets its log first.
             if not self._is_growing() and not self._is_renamed_next(path):
                 detail = "the file is missing: every reader makes the index anew, and `reindex` writes it"
-                yield subject.finding(missing, Severity.WARNING, detail, suffix=file.suffix)
+                yield task.finding(missing, Severity.WARNING, detail, suffix=file.suffix)
             return
         is_as_written = crc is None or crc32c(table) == crc
         if not self._salvage.damages and is_as_written and self._is_proved(table, expected):
@@ -89,16 +89,16 @@ class IndexCheck:
             is_sound = False
             position = None if problem.entry is None else problem.entry * file.entry.size
             detail = problem.reason if problem.entry is None else f"entry {problem.entry}: {problem.reason}"
-            yield subject.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=position)
+            yield task.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=position)
         more = sum(1 for _ in problems)
         if more:
-            yield subject.finding(kind, Severity.ERROR, f"{more} more entries are wrong", suffix=file.suffix)
+            yield task.finding(kind, Severity.ERROR, f"{more} more entries are wrong", suffix=file.suffix)
         if is_sound and not is_as_written:
             detail = f"{len(table)} bytes, which are not all that were written"
-            yield subject.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=len(table))
+            yield task.finding(kind, Severity.ERROR, detail, suffix=file.suffix, position=len(table))
 
     def _is_renamed_next(self, path: str) -> bool:
-        if not self._subject.is_ours:
+        if not self._task.is_ours:
             with contextlib.suppress(OSError):
                 self._segment.shared.files.status(path + names.SWAP)
                 return True
@@ -106,7 +106,7 @@ class IndexCheck:
 
     def _read(self, path: str, file: IndexFile) -> bytes:
         files = self._segment.shared.files
-        if self._seal is None and self._subject.is_last:
+        if self._seal is None and self._task.is_last:
             return read_entries(files, path, file.entry)
         table = files.read_file(path)
         if self._seal is not None:
@@ -119,15 +119,13 @@ class IndexCheck:
         # Entries of the last segment are written a few at a time, and go on to be.
         common = min(len(table), len(expected))
         return (
-            self._subject.is_last
-            and table[:common] == expected[:common]
-            and (len(table) == common or self._is_growing())
+            self._task.is_last and table[:common] == expected[:common] and (len(table) == common or self._is_growing())
         )
 
     def _problems(self, file: IndexFile, table: bytes) -> Iterator[IndexProblem]:
         """Yield the problems, but for entries of batches that could not be read: damaged, lost, or not yet there."""
         if self._batches is None:
-            end_offset = self._subject.end_offset
+            end_offset = self._task.end_offset
             every = Salvage(self._segment, self._contiguous_from, state_of_every_batch, end_offset=end_offset)
             self._batches = BatchMap(every.state)
         is_short = self._has_lost_end or self._is_growing()
@@ -139,7 +137,7 @@ class IndexCheck:
                     continue
                 reported = problem.entry
                 first, second = file.entry.unpack_from(table, problem.entry * file.entry.size)
-                offset = self._subject.base_offset + (first if file is OFFSETS else second)
+                offset = self._task.base_offset + (first if file is OFFSETS else second)
                 if (is_short and offset >= end) or not self._salvage.has_read_offset(offset):
                     continue
                 if file is OFFSETS and not self._salvage.has_read(second):

@@ -22,7 +22,7 @@ from seeklog.log.broker_visit import known_checkpoint
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.salvage import Damage, Salvage
 from seeklog.log.check.segment_check import SegmentCheck
-from seeklog.log.check.subject import Subject
+from seeklog.log.check.segment_task import SegmentTask
 from seeklog.log.directory import has_broker
 from seeklog.log.recovery import list_beside_writer
 from seeklog.log.segment import Segment, Shared
@@ -38,7 +38,7 @@ class Plan:
 
     directory: str
     checkpoint: Checkpoint | None
-    subjects: tuple[Subject, ...]
+    tasks: tuple[SegmentTask, ...]
     findings: tuple[Finding, ...] = ()
 
 
@@ -63,7 +63,7 @@ def inspect_partition(
 ) -> list[Finding]:
     """Do all three steps in this process."""
     plan = plan_inspection(directory, config=config, inherited=inherited, files=files)
-    return conclude(plan, [inspect_segment(subject, files=files) for subject in plan.subjects], files=files)
+    return conclude(plan, [inspect_segment(task, files=files) for task in plan.tasks], files=files)
 
 
 # ---------------------------------------------------------------- before
@@ -110,8 +110,8 @@ def plan_inspection(
     if checkpoint is not None:
         mark_gaps(segments, checkpoint.gaps)
     followers: list[Segment | None] = [*segments[1:], None]
-    subjects = tuple(
-        Subject(
+    tasks = tuple(
+        SegmentTask(
             directory=directory,
             base_offset=segment.base_offset,
             path=segment.path,
@@ -128,7 +128,7 @@ def plan_inspection(
         )
         for segment, following in zip(segments, followers, strict=False)
     )
-    return Plan(directory=directory, checkpoint=checkpoint, subjects=subjects, findings=tuple(findings))
+    return Plan(directory=directory, checkpoint=checkpoint, tasks=tasks, findings=tuple(findings))
 
 
 def _index_statuses(files: Files, directory: str, base_offset: int) -> Iterator[FileStatus | None]:
@@ -161,43 +161,41 @@ def _lost_at_start(directory: str, segments: list[Segment], checkpoint: Checkpoi
 # ---------------------------------------------------------------- one segment
 
 
-def inspect_segment(subject: Subject, *, files: Files | None = None) -> Inspection:
+def inspect_segment(task: SegmentTask, *, files: Files | None = None) -> Inspection:
     """Check every batch of one segment, every entry of its indexes, its seal, and that it holds what was promised."""
-    shared = Shared(files or OsFiles(), subject.directory, subject.config, writable=False)
-    result = Inspection(base_offset=subject.base_offset)
+    shared = Shared(files or OsFiles(), task.directory, task.config, writable=False)
+    result = Inspection(base_offset=task.base_offset)
     try:
-        check = SegmentCheck(subject, shared, result.findings)
+        check = SegmentCheck(task, shared, result.findings)
         result.batch_count, result.record_count = check.state.batch_count, check.state.record_count
-        result.size, result.damages = subject.size, check.salvage.damages
+        result.size, result.damages = task.size, check.salvage.damages
         check.check_indexes()
     except FileNotFoundError:
         result.is_gone = True
     except OSError as error:
-        result.findings.append(subject.finding(Kind.UNREADABLE, Severity.ERROR, str(error)))
+        result.findings.append(task.finding(Kind.UNREADABLE, Severity.ERROR, str(error)))
     finally:
         shared.clear()
     return result
 
 
 def inspect_records(
-    subject: Subject, *, files: Files | None = None, advance: Callable[[int], None] | None = None
+    task: SegmentTask, *, files: Files | None = None, advance: Callable[[int], None] | None = None
 ) -> list[Finding]:
     """Read every record of a segment's whole batches; return the batches of which that fails.
 
     The CRCs vouch for what is decompressed and decoded here, so what is found was written wrong.
     """
-    shared = Shared(files or OsFiles(), subject.directory, subject.config, writable=False)
+    shared = Shared(files or OsFiles(), task.directory, task.config, writable=False)
     findings = []
     try:
-        salvage = Salvage(subject.segment_in(shared), INT64_MAX, shared.new_state, end_offset=subject.end_offset)
+        salvage = Salvage(task.segment_in(shared), INT64_MAX, shared.new_state, end_offset=task.end_offset)
         for position, batch in salvage.batches():
             try:
-                decode_records(batch.raw, limit=subject.config.max_decompressed_bytes)
+                decode_records(batch.raw, limit=task.config.max_decompressed_bytes)
             except CorruptionError as error:
                 at = batch.base_offset
-                findings.append(
-                    subject.finding(Kind.RECORDS, Severity.ERROR, error.reason, position=position, offset=at)
-                )
+                findings.append(task.finding(Kind.RECORDS, Severity.ERROR, error.reason, position=position, offset=at))
             if advance is not None:
                 advance(batch.header.size)
     except OSError:
@@ -238,7 +236,7 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
         files.list(plan.directory)
         now = known_checkpoint(files, plan.directory, inherited=before) or before
     except FileNotFoundError:
-        return [] if plan.subjects else list(plan.findings)  # the topic was deleted, or its directory never there
+        return [] if plan.tasks else list(plan.findings)  # the topic was deleted, or its directory never there
     except (OSError, CorruptionError):
         pass  # reported already
     if before is not None and now is not None and now.generation != before.generation:
@@ -246,22 +244,22 @@ def conclude(plan: Plan, inspections: Iterable[Inspection], *, files: Files | No
     start = now.log_start_offset if now is not None else 0
     by_base = {inspection.base_offset: inspection for inspection in inspections}
     findings = [finding for finding in plan.findings if finding.offset is None or finding.offset >= start]
-    overtaken = {subject.base_offset for subject in plan.subjects if _is_overtaken(subject, files)}
+    overtaken = {task.base_offset for task in plan.tasks if _is_overtaken(task, files)}
     if overtaken:
         segments = "a segment was" if len(overtaken) == 1 else f"{len(overtaken)} segments were"
         what = "replaced or deleted by a broker during the inspection; inspect the partition again"
         findings.append(_changed(plan, f"{segments} {what}"))
-    for subject in plan.subjects:
-        if subject.base_offset in overtaken or subject.next_base_offset in overtaken:
+    for task in plan.tasks:
+        if task.base_offset in overtaken or task.next_base_offset in overtaken:
             continue
-        inspection = by_base.get(subject.base_offset)
-        if inspection is None or (subject.next_base_offset is not None and subject.next_base_offset <= start):
+        inspection = by_base.get(task.base_offset)
+        if inspection is None or (task.next_base_offset is not None and task.next_base_offset <= start):
             continue
-        if inspection.is_gone and subject.is_last and subject.base_offset < start:
+        if inspection.is_gone and task.is_last and task.base_offset < start:
             continue  # it was rolled and deleted
         if inspection.is_gone:
             detail = "the segment was there when the directory was listed, and is gone"
-            findings.append(subject.finding(Kind.UNREADABLE, Severity.ERROR, detail, offset=subject.base_offset))
+            findings.append(task.finding(Kind.UNREADABLE, Severity.ERROR, detail, offset=task.base_offset))
         findings += inspection.findings
     return findings
 
@@ -270,19 +268,19 @@ def _changed(plan: Plan, detail: str) -> Finding:
     return Finding(kind=Kind.CHANGED, severity=Severity.NOTE, path=plan.directory, detail=detail)
 
 
-def _is_overtaken(subject: Subject, files: Files) -> bool:
+def _is_overtaken(task: SegmentTask, files: Files) -> bool:
     """Tell whether a broker has replaced a segment's files since the inspection was planned, or taken them away."""
-    if subject.is_ours:
+    if task.is_ours:
         return False  # a writer of ours says so in its checkpoint
     now = (
-        _status(files, subject.path),
-        *_index_statuses(files, subject.directory, subject.base_offset),
+        _status(files, task.path),
+        *_index_statuses(files, task.directory, task.base_offset),
     )
-    for before, after in zip(subject.listed, now, strict=True):
+    for before, after in zip(task.listed, now, strict=True):
         if before is None or after is None or before.identity != after.identity:
             if before != after:
                 return True
-        elif before.size != after.size and not subject.is_last:
+        elif before.size != after.size and not task.is_last:
             return True
     return False
 

@@ -20,7 +20,7 @@ from seeklog.files import Files, OsFiles
 from seeklog.log.check.finding import Finding, Severity
 from seeklog.log.check.inspection import Inspection, Plan, conclude, inspect_segment, plan_inspection
 from seeklog.log.check.salvage import Damage
-from seeklog.log.check.subject import Subject
+from seeklog.log.check.segment_task import SegmentTask
 from seeklog.log.headers import first_timestamp_ms, scan_headers
 from seeklog.log.host import Host, OpenSegments
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY, read_entries
@@ -120,15 +120,13 @@ def take_portrait(
     listing = files.list(directory)
     inspections: dict[int, Inspection] = {}
     if is_checked:
-        for subject in plan.subjects:
-            inspections[subject.base_offset] = inspect_segment(subject, files=files)
+        for task in plan.tasks:
+            inspections[task.base_offset] = inspect_segment(task, files=files)
             if advance is not None:
-                advance(subject.size)
+                advance(task.size)
     shared = Shared(files, directory, config, writable=False)
     try:
-        segments = [
-            _segment(subject, shared, listing, inspections.get(subject.base_offset)) for subject in plan.subjects
-        ]
+        segments = [_segment(task, shared, listing, inspections.get(task.base_offset)) for task in plan.tasks]
     finally:
         shared.clear()
     findings = conclude(plan, inspections.values(), files=files) if is_checked else plan.findings
@@ -167,49 +165,49 @@ def _without_log(plan: Plan, segments: list[SegmentPortrait], listing: list[str]
     )
 
 
-def _segment(subject: Subject, shared: Shared, listing: list[str], inspection: Inspection | None) -> SegmentPortrait:
+def _segment(task: SegmentTask, shared: Shared, listing: list[str], inspection: Inspection | None) -> SegmentPortrait:
     files = shared.files
-    beside = [suffix for suffix in _SIDE_FILES if names.segment_name(subject.base_offset, suffix) in listing]
+    beside = [suffix for suffix in _SIDE_FILES if names.segment_name(task.base_offset, suffix) in listing]
     portrait = SegmentPortrait(
-        base_offset=subject.base_offset,
-        next_offset=subject.base_offset,
-        size_bytes=subject.size,
-        is_active=subject.is_last,
-        seal=None if subject.is_last else read_seal(files, subject.directory, subject.base_offset),
-        side_files={suffix: files.file_size(subject.path_of(suffix)) for suffix in beside},
-        index_points=tuple(_points(files, subject)),
-        time_points=len(_entries(files, subject, names.TIME_INDEX, TIME_ENTRY)) // TIME_ENTRY.size,
-        damages=_damages(subject, inspection),
+        base_offset=task.base_offset,
+        next_offset=task.base_offset,
+        size_bytes=task.size,
+        is_active=task.is_last,
+        seal=None if task.is_last else read_seal(files, task.directory, task.base_offset),
+        side_files={suffix: files.file_size(task.path_of(suffix)) for suffix in beside},
+        index_points=tuple(_points(files, task)),
+        time_points=len(_entries(files, task, names.TIME_INDEX, TIME_ENTRY)) // TIME_ENTRY.size,
+        damages=_damages(task, inspection),
     )
     try:
-        portrait.add_headers(header for _, header in scan_headers(subject.segment_in(shared), 0, INT64_MAX))
+        portrait.add_headers(header for _, header in scan_headers(task.segment_in(shared), 0, INT64_MAX))
     except (CorruptionError, OSError):
         portrait.batch_count = portrait.record_count = None
     if portrait.seal is not None:
         portrait.batch_count, portrait.record_count = portrait.seal.batch_count, portrait.seal.record_count
         portrait.max_timestamp_ms = portrait.seal.max_timestamp_ms
-    if subject.next_base_offset is not None:
-        portrait.next_offset = subject.next_base_offset
+    if task.next_base_offset is not None:
+        portrait.next_offset = task.next_base_offset
     return portrait
 
 
-def _points(files: Files, subject: Subject) -> list[tuple[int, int]]:
-    table = _entries(files, subject, names.OFFSET_INDEX, OFFSET_ENTRY)
-    points = [(subject.base_offset + relative, position) for relative, position in OFFSET_ENTRY.iter_unpack(table)]
+def _points(files: Files, task: SegmentTask) -> list[tuple[int, int]]:
+    table = _entries(files, task, names.OFFSET_INDEX, OFFSET_ENTRY)
+    points = [(task.base_offset + relative, position) for relative, position in OFFSET_ENTRY.iter_unpack(table)]
     # An entry that does not grow is damaged: it is no index point.
-    grown = [points[0]] if points and points[0] != (subject.base_offset, 0) else []
-    grown += [point for before, point in pairwise(points) if point[1] > before[1] and point[1] < subject.size]
+    grown = [points[0]] if points and points[0] != (task.base_offset, 0) else []
+    grown += [point for before, point in pairwise(points) if point[1] > before[1] and point[1] < task.size]
     return grown
 
 
-def _entries(files: Files, subject: Subject, suffix: str, entry: struct.Struct) -> bytes:
+def _entries(files: Files, task: SegmentTask, suffix: str, entry: struct.Struct) -> bytes:
     try:
-        return read_entries(files, subject.path_of(suffix), entry)
+        return read_entries(files, task.path_of(suffix), entry)
     except OSError:
         return b""
 
 
-def _damages(subject: Subject, inspection: Inspection | None) -> tuple[Damage, ...]:
+def _damages(task: SegmentTask, inspection: Inspection | None) -> tuple[Damage, ...]:
     if inspection is None:
         return ()
     told = {finding.position for finding in inspection.findings if finding.severity is not Severity.NOTE}

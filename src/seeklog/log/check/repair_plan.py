@@ -26,7 +26,7 @@ from seeklog.log.check.finding import Kind, Severity
 from seeklog.log.check.inspection import Plan, plan_inspection
 from seeklog.log.check.salvage import Damage, Salvage, read_batches
 from seeklog.log.check.segment_check import SegmentCheck
-from seeklog.log.check.subject import Subject
+from seeklog.log.check.segment_task import SegmentTask
 from seeklog.log.segment import Segment, Shared
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 from seeklog.log.side.epochs import LeaderEpochs
@@ -151,7 +151,7 @@ class _Planner:
 
     def __init__(self, shared: Shared, found: Plan, clock: Clock) -> None:
         self._shared = shared
-        self._subjects = found.subjects
+        self._tasks = found.tasks
         self._clock = clock
         self._listing = shared.files.list(shared.directory)
         checkpoint = found.checkpoint
@@ -176,13 +176,13 @@ class _Planner:
 
     def plan(self, *, from_torn: bool) -> RepairPlan:
         end = self._start()
-        for subject in self._subjects:
-            end = self._plan_segment(subject, is_cut_here=from_torn and self._is_ours)
+        for task in self._tasks:
+            end = self._plan_segment(task, is_cut_here=from_torn and self._is_ours)
         roll_at = None
         if self._promised > end:
             self._lose(end, self._promised, "the end of the log is lost")
             roll_at = end = self._promised
-            last = self._subjects[-1].base_offset if self._subjects else None
+            last = self._tasks[-1].base_offset if self._tasks else None
             if last is not None and not any(each.base_offset == last for each in self._segments):
                 self._resealed.setdefault(last, _WHOLE)
         returning = tuple(self._returning(end)) if from_torn else ()
@@ -210,24 +210,24 @@ class _Planner:
     def _start(self) -> int:
         """Return where the log begins; what should come before the first segment is lost."""
         start = self._checkpoint.log_start_offset if self._checkpoint is not None else 0
-        if not self._subjects:
+        if not self._tasks:
             return start
-        first = self._subjects[0].base_offset
+        first = self._tasks[0].base_offset
         if self._is_ours and self._checkpoint is not None:
             self._lose(start, first, "the first segments are gone")
         return first
 
     # ------------------------------------------------------------ one segment
 
-    def _plan_segment(self, subject: Subject, *, is_cut_here: bool) -> int:
+    def _plan_segment(self, task: SegmentTask, *, is_cut_here: bool) -> int:
         """Decide what becomes of a segment; return the offset after what stays of it.
 
         With `is_cut_here` a torn end is not left to recovery, which would cut with it what comes after.
         """
-        check = SegmentCheck(subject, self._shared, [])
+        check = SegmentCheck(task, self._shared, [])
         if check.salvage.is_given_up:
             raise UsageError(
-                f"{subject.path}: too much of it is damaged to be mended; restore it from a copy. Nothing was changed"
+                f"{task.path}: too much of it is damaged to be mended; restore it from a copy. Nothing was changed"
             )
         end, rewritten = check.state.next_offset, None
         is_mended = bool(check.salvage.damages) and (is_cut_here or not self._is_left_to_recovery(check))
@@ -235,8 +235,8 @@ class _Planner:
             end, rewritten = self._mend(check)
         is_synced = self._checkpoint is not None and end <= self._checkpoint.recovery_point
         if self._is_ours and check.seal is None and not is_synced:
-            self._unsynced.append(subject.path)
-        following = subject.next_base_offset
+            self._unsynced.append(task.path)
+        following = task.next_base_offset
         is_short = following is not None and end < following and check.is_gap_damage(end)
         # What the damage of the end has lost is told by it.
         if is_short and following is not None and not any(loss.next_offset == following for loss in self._losses):
@@ -246,32 +246,32 @@ class _Planner:
         else:
             reason = self._reason_to_reseal(check) or (_WHOLE if is_mended or is_short else None)
             if reason is not None:
-                self._resealed[subject.base_offset] = reason
+                self._resealed[task.base_offset] = reason
         return end if following is None else following
 
     def _is_left_to_recovery(self, check: SegmentCheck) -> bool:
         """Tell whether nothing is wrong but an end that was never promised: the next open cuts it, and keeps it."""
         (first, *more) = check.salvage.damages
-        return check.subject.is_last and not more and first.next_offset is None and first.offset >= self._promised
+        return check.task.is_last and not more and first.next_offset is None and first.offset >= self._promised
 
     def _reason_to_reseal(self, check: SegmentCheck) -> str | None:
         with contextlib.suppress(OSError):  # an index that cannot be read is no reason to stop
             check.check_indexes()
-        if check.subject.is_swap:
+        if check.task.is_swap:
             return None
         found = [each for each in check.findings if each.kind in _RENEWED and each.severity is not Severity.NOTE]
-        changed = [each.detail for each in found if each.kind is Kind.SEAL and each.path == check.subject.path]
+        changed = [each.detail for each in found if each.kind is Kind.SEAL and each.path == check.task.path]
         if changed:
             return f"indexes and seal of a segment whose log stays as it is: {changed[0]}"
         return _WHOLE if found else None
 
     def _mend(self, check: SegmentCheck) -> tuple[int, SegmentRepair]:
         """Take the damaged bytes out of a segment; return the offset after what stays, and what stays."""
-        subject, following = check.subject, check.subject.next_base_offset
-        end, pieces, aside = subject.base_offset, list[Range](), list[Quarantine]()
+        task, following = check.task, check.task.next_base_offset
+        end, pieces, aside = task.base_offset, list[Range](), list[Quarantine]()
         for place in check.salvage.places():
             if isinstance(place, Damage):
-                aside += self._give_up(subject, place)
+                aside += self._give_up(task, place)
                 continue
             for position, batch in read_batches(check.segment, *place):
                 stop = position + batch.header.size
@@ -282,20 +282,20 @@ class _Planner:
                     _add_piece(pieces, position, stop)
                     end = batch.next_offset
         repair = SegmentRepair(
-            base_offset=subject.base_offset, path=subject.path, size=subject.size, pieces=pieces, quarantines=aside
+            base_offset=task.base_offset, path=task.path, size=task.size, pieces=pieces, quarantines=aside
         )
         return end, repair
 
-    def _give_up(self, subject: Subject, damage: Damage) -> list[Quarantine]:
+    def _give_up(self, task: SegmentTask, damage: Damage) -> list[Quarantine]:
         """Note the offsets that are lost with a damage; return its bytes, if it has any."""
-        if damage.kind is Kind.FORMAT and not subject.is_ours:
+        if damage.kind is Kind.FORMAT and not task.is_ours:
             raise UsageError(
-                f"{subject.path}, byte {damage.start}: {damage.reason}; that is no damage, and there is nothing to "
+                f"{task.path}, byte {damage.start}: {damage.reason}; that is no damage, and there is nothing to "
                 "mend. Nothing was changed"
             )
-        lost_to = subject.next_base_offset if damage.next_offset is None else damage.next_offset
+        lost_to = task.next_base_offset if damage.next_offset is None else damage.next_offset
         # Offsets that come again are seen batch by batch, and the end of the log is told once, for all of it.
-        is_told = damage.kind is Kind.OVERLAP or (subject.is_last and damage.stop == subject.size)
+        is_told = damage.kind is Kind.OVERLAP or (task.is_last and damage.stop == task.size)
         if lost_to is not None and not is_told:
             self._lose(damage.offset, lost_to, damage.reason)
         if damage.start == damage.stop:
@@ -335,7 +335,7 @@ class _Planner:
     # ------------------------------------------------------------ the checkpoint
 
     def _new_checkpoint(self, end: int) -> Checkpoint:
-        first = self._subjects[0].base_offset if self._subjects else end
+        first = self._tasks[0].base_offset if self._tasks else end
         after_losses = max((loss.next_offset for loss in self._losses), default=0)
         if self._checkpoint is None:
             epochs = LeaderEpochs.read(self._shared.files, self._shared.directory).entries
@@ -351,7 +351,7 @@ class _Planner:
         old = self._checkpoint
         return replace(
             old,
-            log_start_offset=max(first, old.log_start_offset) if self._subjects else end,
+            log_start_offset=max(first, old.log_start_offset) if self._tasks else end,
             contiguous_from=max(old.contiguous_from, after_losses),
             generation=old.generation + 1,
             active=None,

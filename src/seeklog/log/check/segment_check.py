@@ -7,7 +7,7 @@ from seeklog.files import read_if_there
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_check import IndexCheck
 from seeklog.log.check.salvage import MAX_DAMAGES, Damage, Salvage
-from seeklog.log.check.subject import Subject
+from seeklog.log.check.segment_task import SegmentTask
 from seeklog.log.segment import Shared, Trust, seal_of
 from seeklog.log.side.pages import PageSums, first_difference
 from seeklog.log.side.seal import HEAD_SIZE as SEAL_HEAD_SIZE
@@ -21,23 +21,21 @@ class SegmentCheck:
     What is wrong is added to `findings`. An `OSError` passes through.
     """
 
-    def __init__(self, subject: Subject, shared: Shared, findings: list[Finding]) -> None:
-        self.subject = subject
+    def __init__(self, task: SegmentTask, shared: Shared, findings: list[Finding]) -> None:
+        self.task = task
         self.findings = findings
-        self._finding = subject.finding
+        self._finding = task.finding
         self._files = shared.files
-        self.segment = segment = subject.segment_in(shared)
-        segment.trust = Trust(is_exact=subject.is_ours and subject.contiguous_from <= subject.base_offset)
+        self.segment = segment = task.segment_in(shared)
+        segment.trust = Trust(is_exact=task.is_ours and task.contiguous_from <= task.base_offset)
         self.seal = self._read_seal()
         if self.seal is not None:
             segment.attach(self.seal)
             segment.read_unproved()
         self._page_table, sums = self._read_page_table()
-        self.contiguous_from = subject.base_offset if segment.contiguous else subject.contiguous_from
+        self.contiguous_from = task.base_offset if segment.contiguous else task.contiguous_from
         """From here on a gap is damage."""
-        self.salvage = Salvage(
-            segment, self.contiguous_from, shared.new_state, end_offset=subject.end_offset, sums=sums
-        )
+        self.salvage = Salvage(segment, self.contiguous_from, shared.new_state, end_offset=task.end_offset, sums=sums)
         self.state = self.salvage.state
         self._check_batches()
         self._has_lost_end = self._check_end()
@@ -50,9 +48,9 @@ class SegmentCheck:
 
     def check_indexes(self) -> None:
         """Hold the indexes against the log. Those of a compaction that is not yet complete do not count."""
-        if not self.subject.is_swap:
+        if not self.task.is_swap:
             contiguous_from, is_short = self.contiguous_from, self._has_lost_end
-            indexes = IndexCheck(self.subject, self.salvage, self.seal, contiguous_from, has_lost_end=is_short)
+            indexes = IndexCheck(self.task, self.salvage, self.seal, contiguous_from, has_lost_end=is_short)
             self.findings += indexes.findings()
 
     # ------------------------------------------------------------ batches
@@ -69,7 +67,7 @@ class SegmentCheck:
             self.findings.append(self._finding(last.kind, Severity.ERROR, detail, position=last.start))
 
     def _is_tail(self, damage: Damage) -> bool:
-        return self.subject.is_last and damage.next_offset is None
+        return self.task.is_last and damage.next_offset is None
 
     def _is_unfinished(self, damage: Damage) -> bool:
         """Tell whether a damage looks like the end of a write, or like room that was made for one."""
@@ -77,17 +75,17 @@ class SegmentCheck:
 
     def _is_lost(self, damage: Damage) -> bool:
         """Tell whether records were promised there. Where nothing says, only the very end is taken for unpromised."""
-        if self.subject.recovery_point is None:
+        if self.task.recovery_point is None:
             return not self._is_tail(damage)
-        return self.subject.is_promised(damage.offset)
+        return self.task.is_promised(damage.offset)
 
     def _is_being_written(self, damage: Damage) -> bool:
-        return self._is_unfinished(damage) and not self._is_lost(damage) and self.subject.is_growing(self.segment)
+        return self._is_unfinished(damage) and not self._is_lost(damage) and self.task.is_growing(self.segment)
 
     def _report_damage(self, damage: Damage) -> None:
         severity, kind = Severity.ERROR, damage.kind
         detail = [damage.reason]
-        if kind is Kind.FORMAT and self.subject.is_ours:
+        if kind is Kind.FORMAT and self.task.is_ours:
             kind = Kind.HEADER  # seeklog writes no other
         if kind is Kind.FORMAT:
             severity = Severity.WARNING
@@ -111,12 +109,12 @@ class SegmentCheck:
         """Hold the end of the segment against what was promised, sealed, and begun after it; tell what is lost."""
         if self.salvage.is_given_up or any(damage.next_offset is None for damage in self.salvage.damages):
             return False  # the damage says it
-        subject, seal, end, following = self.subject, self.seal, self.state.next_offset, self.subject.next_base_offset
+        task, seal, end, following = self.task, self.seal, self.state.next_offset, self.task.next_base_offset
         kind = Kind.TRUNCATED
-        if seal is not None and subject.size < seal.size:
-            detail = f"the file has {subject.size} bytes, its seal says {seal.size}: offsets from {end} on are lost"
-        elif following is None and subject.is_promised(end):
-            detail = f"whole batches end at offset {end}, but offsets below {subject.recovery_point} were synced"
+        if seal is not None and task.size < seal.size:
+            detail = f"the file has {task.size} bytes, its seal says {seal.size}: offsets from {end} on are lost"
+        elif following is None and task.is_promised(end):
+            detail = f"whole batches end at offset {end}, but offsets below {task.recovery_point} were synced"
         elif following is not None and end > following:
             kind = Kind.OVERLAP
             detail = f"the segment ends with offset {end - 1}, but the next one starts at {following}"
@@ -130,37 +128,37 @@ class SegmentCheck:
 
     def is_gap_damage(self, end: int) -> bool:
         """Tell whether offsets from `end` on, up to the next segment, are missing where that is not lawful."""
-        return end != self.subject.gap_from and (self.segment.contiguous or end >= self.subject.contiguous_from)
+        return end != self.task.gap_from and (self.segment.contiguous or end >= self.task.contiguous_from)
 
     def _note_gaps(self) -> None:
         """Note offsets without records where that is lawful."""
-        subject = self.subject
-        end = self.state.next_offset if subject.next_base_offset is None else subject.next_base_offset
-        if subject.gap_from is not None:
-            detail = f"offsets {subject.gap_from} to {end - 1} are missing behind, as the archive's manifest declares"
-            self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=subject.gap_from))
-            end = subject.gap_from
-        total = end - subject.base_offset
+        task = self.task
+        end = self.state.next_offset if task.next_base_offset is None else task.next_base_offset
+        if task.gap_from is not None:
+            detail = f"offsets {task.gap_from} to {end - 1} are missing behind, as the archive's manifest declares"
+            self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=task.gap_from))
+            end = task.gap_from
+        total = end - task.base_offset
         missing = total - self.state.record_count
-        if subject.contiguous_from > subject.base_offset and missing > 0:
+        if task.contiguous_from > task.base_offset and missing > 0:
             detail = f"{missing} of {total} offsets have no record, as compaction or a repair leaves them"
-            self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=subject.base_offset))
+            self.findings.append(self._finding(Kind.GAP, Severity.NOTE, detail, offset=task.base_offset))
 
     # ------------------------------------------------------------ the seal
 
     def _read_seal(self) -> Seal | None:
-        subject = self.subject
-        if subject.next_base_offset is None or not subject.is_ours or subject.is_swap:
+        task = self.task
+        if task.next_base_offset is None or not task.is_ours or task.is_swap:
             return None
-        data = read_if_there(self._files, subject.path_of(names.SEAL))
+        data = read_if_there(self._files, task.path_of(names.SEAL))
         if data is None:
             # The sync that seals a segment covers records of the next one, too: it may have been rolled just now.
-            if subject.is_promised(subject.next_base_offset):
+            if task.is_promised(task.next_base_offset):
                 detail = "a segment that was synced has no seal; it gets one when the log is next opened for writing"
                 self.findings.append(self._finding(Kind.SEAL_MISSING, Severity.WARNING, detail, suffix=names.SEAL))
             return None
         seal = decode_seal(data)
-        if seal is not None and seal.base_offset == subject.base_offset:
+        if seal is not None and seal.base_offset == task.base_offset:
             return seal
         detail = f"{len(data)} bytes that are no seal: one has at least {SEAL_SIZE}, with a CRC of the others"
         if seal is not None:
@@ -172,7 +170,7 @@ class SegmentCheck:
         """Return the table of page checksums, and what is to sum up the pages that are there; None: there is none."""
         if self.seal is None or self.seal.pages is None:
             return b"", None
-        table = read_table(self._files, self.subject.directory, self.subject.base_offset, self.seal.pages)
+        table = read_table(self._files, self.task.directory, self.task.base_offset, self.seal.pages)
         if table is None:
             detail = "the table of page checksums behind its head is damaged, or cut off"
             self.findings.append(
@@ -184,7 +182,7 @@ class SegmentCheck:
     def _check_sealed(self, sums: PageSums | None) -> None:
         """Hold the seal against the log, which is sound by itself. The indexes are held against it apart."""
         seal = self.seal
-        if seal is None or self.subject.size < seal.size:
+        if seal is None or self.task.size < seal.size:
             return
         made = seal_of(self.state, sealed_at_ms=seal.sealed_at_ms, may_have_gaps=not seal.contiguous)
         different = [
@@ -209,10 +207,10 @@ class SegmentCheck:
 
     def _check_closed(self) -> None:
         """Hold the last segment against what a clean close has noted of it."""
-        saved = self.subject.saved
+        saved = self.task.saved
         if saved is None or (saved.size, saved.log_crc) == (self.state.size, self.state.crc):
             return
-        if not self.subject.is_growing(self.segment):
+        if not self.task.is_growing(self.segment):
             self._report_uncovered(saved.log_crc, noted_by="it was closed with", page=None)
 
     def _report_uncovered(self, crc: int, *, noted_by: str, page: int | None) -> None:

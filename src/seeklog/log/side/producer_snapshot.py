@@ -95,12 +95,12 @@ class Snapshots:
         """The offsets of the snapshots, in order."""
         return sorted(self._offsets)
 
-    def newest(self, *, above: int, at_most: int) -> tuple[int, list[ProducerEntry]] | None:
+    def newest(self, *, above: int, not_above: int) -> tuple[int, list[ProducerEntry]] | None:
         """Return the offset of the newest whole snapshot in the range, and what it says.
 
         One that is not whole does not count any more, and is removed with the next that goes.
         """
-        for offset in reversed([offset for offset in self.offsets if above < offset <= at_most]):
+        for offset in reversed([offset for offset in self.offsets if above < offset <= not_above]):
             entries = decode_snapshot(read_if_there(self._files, self._path(offset)) or b"")
             if entries is not None:
                 return offset, entries

@@ -22,7 +22,7 @@ from seeklog.spark.jobs.tasks import frame_of, run_tasks
 from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
 from seeklog.store import open_store
-from seeklog.topics.scope import Place, find_partitions
+from seeklog.topics.scope import PartitionLocation, find_partitions
 
 OUTCOMES = parse_schema(
     "topic string, partition int, done string, rounds int, segments_before bigint, segments_after bigint, "
@@ -52,16 +52,16 @@ def compact(
     config = parse_config(config)
     files = OsFiles()
     root = local_path("path", os.fsdecode(path))
-    territory = find_partitions(root, topics=topics, config=config, files=files)
-    if territory.root is not None and names.TOPICS not in files.list(territory.root):
-        raise UsageError(f"{territory.root} is a broker's: open it with seeklog.open, which makes it a store, first")
+    scope = find_partitions(root, topics=topics, config=config, files=files)
+    if scope.root is not None and names.TOPICS not in files.list(scope.root):
+        raise UsageError(f"{scope.root} is a broker's: open it with seeklog.open, which makes it a store, first")
     packs = [
-        [place]
-        for place in territory.places
-        if place.topic not in ONLY_BROKER_WRITES and (place.config.compacts or topics is not None)
+        [location]
+        for location in scope.partitions
+        if location.topic not in ONLY_BROKER_WRITES and (location.config.compacts or topics is not None)
     ]
-    shown = Progress.of("compact", packs, lambda place: 0, is_shown=progress)
-    work = partial(_compact, territory.root, config, buffer_bytes)
+    shown = Progress.of("compact", packs, lambda location: 0, is_shown=progress)
+    work = partial(_compact, scope.root, config, buffer_bytes)
     rows = sorted(run_tasks(spark, packs, work, progress=shown), key=lambda row: (row["topic"], row["partition"]))
     freed = sum(row["bytes_before"] - row["bytes_after"] for row in rows)
     done = counted(row["done"] for row in rows)
@@ -69,13 +69,13 @@ def compact(
     return frame_of(spark, OUTCOMES, rows)
 
 
-def _compact(root: str | None, config: LogConfig, buffer_bytes: int, place: Place) -> dict[str, Any]:
+def _compact(root: str | None, config: LogConfig, buffer_bytes: int, location: PartitionLocation) -> dict[str, Any]:
     """What a task does: compact one partition and return its row."""
     compacted, detail = Compacted(), ""
     try:
         with contextlib.ExitStack() as stack:
             store = None if root is None else stack.enter_context(open_store(root, config=config, background=False))
-            compacted = stack.enter_context(open_log(place, store)).compact(buffer_bytes=buffer_bytes)
+            compacted = stack.enter_context(open_log(location, store)).compact(buffer_bytes=buffer_bytes)
         before = compacted.records_before, compacted.segments_before
         done = "unchanged" if before == (compacted.records_after, compacted.segments_after) else "compacted"
     except LogLocked as error:
@@ -83,8 +83,8 @@ def _compact(root: str | None, config: LogConfig, buffer_bytes: int, place: Plac
     except SeeklogError as error:
         done, detail = "refused", " ".join(str(error).split())
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": location.topic,
+        "partition": location.partition,
         "done": done,
         **asdict(compacted),
         "detail": detail,

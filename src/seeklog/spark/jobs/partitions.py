@@ -13,17 +13,17 @@ from seeklog.files import OsFiles
 from seeklog.log import Log
 from seeklog.names import check_topic_name
 from seeklog.store import Store
-from seeklog.topics.scope import Place
+from seeklog.topics.scope import PartitionLocation
 
 ONLY_BROKER_WRITES: Final = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
 """Topics that no job changes."""
 
 
-def open_log(place: Place, store: Store | None) -> AbstractContextManager[Log]:
+def open_log(location: PartitionLocation, store: Store | None) -> AbstractContextManager[Log]:
     """Open a partition to write: through the store that it lies in, if there is one."""
-    if store is not None and place.partition is not None:
-        return store.writer(place.topic, place.partition)
-    return Log(place.directory, config=place.config, files=OsFiles(), background=False)
+    if store is not None and location.partition is not None:
+        return store.writer(location.topic, location.partition)
+    return Log(location.directory, config=location.config, files=OsFiles(), background=False)
 
 
 def choose_topics(topics: Iterable[str] | None, all_topics: Sequence[str]) -> list[str]:

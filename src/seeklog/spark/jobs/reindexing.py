@@ -22,7 +22,7 @@ from seeklog.spark.option_map import local_path
 from seeklog.spark.read.schema import parse_schema
 from seeklog.store import Store, open_store
 from seeklog.topics.layout import check_root
-from seeklog.topics.scope import Place, find_partitions
+from seeklog.topics.scope import PartitionLocation, find_partitions
 
 OUTCOMES = parse_schema(
     "topic string, partition int, segment bigint, file string, done string, index_bytes_before bigint, "
@@ -38,7 +38,7 @@ MAX_HELD = 100
 class _Segment(NamedTuple):
     """One segment whose indexes are to be checked."""
 
-    place: Place
+    location: PartitionLocation
     path: str
     base_offset: int
     size: int
@@ -67,29 +67,29 @@ def reindex(
     """
     files = OsFiles()
     config = parse_config(config)
-    territory = find_partitions(local_path("path", os.fsdecode(path)), topics=topics, config=config, files=files)
-    root = territory.root
+    scope = find_partitions(local_path("path", os.fsdecode(path)), topics=topics, config=config, files=files)
+    root = scope.root
     if root is not None:
         # Refuses an archive, whose manifest knows every byte.
         check_root(files, root, create=True)
-    places = _writable(territory.places, topics)
-    _check_unlocked(places, files)
+    locations = _writable(scope.partitions, topics)
+    _check_unlocked(locations, files)
     rows: list[dict[str, Any]] = []
     seconds, scanned = 0.0, 0
-    for first in range(0, len(places), MAX_HELD):
+    for first in range(0, len(locations), MAX_HELD):
         segments: list[_Segment] = []
         recovered: list[tuple[_Segment, _Indexes]] = []
         with contextlib.ExitStack() as held:
             store = _hold_root(root, config, files, held)
-            for place in places[first : first + MAX_HELD]:
+            for location in locations[first : first + MAX_HELD]:
                 try:
-                    lasting, last = _hold(place, store, files, held)
+                    lasting, last = _hold(location, store, files, held)
                     segments += lasting
                     recovered += last
                 except LogLocked:
                     raise
                 except (SeeklogError, OSError) as error:
-                    rows.append(_refused(place, error))
+                    rows.append(_refused(location, error))
             packs = pack(segments, _size)
             shown = Progress.of("reindex", packs, _size, is_shown=progress)
             rows += [_row(segment, renewed) for segment, renewed in run_tasks(spark, packs, _renew, progress=shown)]
@@ -108,28 +108,28 @@ def reindex(
 
 def _renew(segment: _Segment) -> tuple[_Segment, Renewed]:
     """What a task does."""
-    return segment, renew_index(segment.path, config=segment.place.config)
+    return segment, renew_index(segment.path, config=segment.location.config)
 
 
 def _size(segment: _Segment) -> int:
     return segment.size
 
 
-def _writable(places: Iterable[Place], topics: Iterable[str] | None) -> list[Place]:
+def _writable(locations: Iterable[PartitionLocation], topics: Iterable[str] | None) -> list[PartitionLocation]:
     """Leave out the topics that only a broker writes; one that was asked for by name is refused."""
-    places = list(places)
-    refused = sorted({place.topic for place in places if place.topic in ONLY_BROKER_WRITES})
+    locations = list(locations)
+    refused = sorted({location.topic for location in locations if location.topic in ONLY_BROKER_WRITES})
     if refused and topics is not None:
         raise UsageError(f"{refused[0]} is a broker's own, and only a broker writes it")
-    return [place for place in places if place.topic not in ONLY_BROKER_WRITES]
+    return [location for location in locations if location.topic not in ONLY_BROKER_WRITES]
 
 
-def _check_unlocked(places: Iterable[Place], files: OsFiles) -> None:
+def _check_unlocked(locations: Iterable[PartitionLocation], files: OsFiles) -> None:
     """Raise `LogLocked` for the first partition that is written to. Later ones are found when they are opened."""
-    for place in places:
+    for location in locations:
         with contextlib.suppress(FileNotFoundError):
-            if files.is_locked(f"{place.directory}/{names.LOCK}"):
-                lock_directory(files, place.directory).close()
+            if files.is_locked(f"{location.directory}/{names.LOCK}"):
+                lock_directory(files, location.directory).close()
 
 
 def _hold_root(root: str | None, config: LogConfig, files: OsFiles, held: contextlib.ExitStack) -> Store | None:
@@ -143,27 +143,27 @@ def _hold_root(root: str | None, config: LogConfig, files: OsFiles, held: contex
 
 
 def _hold(
-    place: Place, store: Store | None, files: OsFiles, held: contextlib.ExitStack
+    location: PartitionLocation, store: Store | None, files: OsFiles, held: contextlib.ExitStack
 ) -> tuple[list[_Segment], list[tuple[_Segment, _Indexes]]]:
     """Keep others from writing to a partition until `held` ends.
 
     Return its segments that do not grow, and the one that its log recovers itself, with its indexes as they were.
     """
-    if names.CHECKPOINT not in files.list(place.directory):
-        held.callback(lock_directory(files, place.directory).close)
-        return _segments(place, files), []
-    before = [(segment, _indexes(segment, files)) for segment in _segments(place, files)[-1:]]
-    held.enter_context(open_log(place, store))
+    if names.CHECKPOINT not in files.list(location.directory):
+        held.callback(lock_directory(files, location.directory).close)
+        return _segments(location, files), []
+    before = [(segment, _indexes(segment, files)) for segment in _segments(location, files)[-1:]]
+    held.enter_context(open_log(location, store))
     # Listed again: opening may have removed segments that were deleted or cut.
-    return _segments(place, files)[:-1], before
+    return _segments(location, files)[:-1], before
 
 
-def _segments(place: Place, files: OsFiles) -> list[_Segment]:
-    found = filter(None, map(names.parse_segment_name, files.list(place.directory)))
+def _segments(location: PartitionLocation, files: OsFiles) -> list[_Segment]:
+    found = filter(None, map(names.parse_segment_name, files.list(location.directory)))
     segments = []
     for base_offset in sorted(base_offset for base_offset, suffix in found if suffix == names.LOG):
-        path = f"{place.directory}/{names.segment_name(base_offset, names.LOG)}"
-        segments.append(_Segment(place, path, base_offset, files.file_size(path)))
+        path = f"{location.directory}/{names.segment_name(base_offset, names.LOG)}"
+        segments.append(_Segment(location, path, base_offset, files.file_size(path)))
     return segments
 
 
@@ -190,8 +190,8 @@ def _recovered(segment: _Segment, before: _Indexes, files: OsFiles) -> Renewed:
 def _row(segment: _Segment, renewed: Renewed) -> dict[str, Any]:
     sizes = zip(("index", "time_index"), renewed.sizes_before, renewed.sizes_after, strict=True)
     row: dict[str, Any] = {
-        "topic": segment.place.topic,
-        "partition": segment.place.partition,
+        "topic": segment.location.topic,
+        "partition": segment.location.partition,
         "segment": segment.base_offset,
         "file": segment.path,
         "done": renewed.done,
@@ -205,12 +205,12 @@ def _row(segment: _Segment, renewed: Renewed) -> dict[str, Any]:
     return row
 
 
-def _refused(place: Place, error: Exception) -> dict[str, Any]:
+def _refused(location: PartitionLocation, error: Exception) -> dict[str, Any]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": location.topic,
+        "partition": location.partition,
         "segment": None,
-        "file": place.directory,
+        "file": location.directory,
         "done": "refused",
         "batches": 0,
         "records": 0,

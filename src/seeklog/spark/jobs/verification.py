@@ -18,8 +18,8 @@ from seeklog.log.check import (
     Inspection,
     Kind,
     Plan,
+    SegmentTask,
     Severity,
-    Subject,
     conclude,
     inspect_segment,
     plan_inspection,
@@ -29,7 +29,7 @@ from seeklog.spark.jobs.progress import Progress, readable
 from seeklog.spark.jobs.tasks import frame_of, pack, run_tasks
 from seeklog.spark.option_map import readable_path
 from seeklog.spark.read.schema import parse_schema
-from seeklog.topics.scope import Place, find_partitions, still_has
+from seeklog.topics.scope import PartitionLocation, find_partitions, still_has
 
 FINDINGS = parse_schema(
     "topic string, partition int, segment bigint, file string, position bigint, offset bigint, kind string, "
@@ -58,49 +58,49 @@ def verify(
         files = open_archive(Origin(root=root, storage_options=storage_options or {}).files(), root)
     stored = files.stored if isinstance(files, StoredFiles) else {}
     origin = Origin(root=root, storage_options=storage_options or {}, stored=stored)
-    places = find_partitions(root, topics=topics, config=parse_config(config), files=files).places
-    plans = [_plan(root, place, files) for place in places]
-    packs = pack([(number, subject) for number, plan in enumerate(plans) for subject in plan.subjects], _size)
+    locations = find_partitions(root, topics=topics, config=parse_config(config), files=files).partitions
+    plans = [_plan(root, location, files) for location in locations]
+    packs = pack([(number, task) for number, plan in enumerate(plans) for task in plan.tasks], _size)
     shown = Progress.of("verify", packs, _size, is_shown=progress)
     inspections: list[list[Inspection]] = [[] for _ in plans]
     for number, inspection in run_tasks(spark, packs, partial(_inspect, origin), progress=shown):
         inspections[number].append(inspection)
     rows = [
-        _row(place, finding)
-        for place, plan, inspected in zip(places, plans, inspections, strict=True)
+        _row(location, finding)
+        for location, plan, inspected in zip(locations, plans, inspections, strict=True)
         for finding in conclude(plan, inspected, files=files)
     ]
     shown.finish(_summary([each for inspected in inspections for each in inspected], rows, shown.seconds), path=path)
     return frame_of(spark, FINDINGS, rows)
 
 
-def _plan(root: str, place: Place, files: Files) -> Plan:
+def _plan(root: str, location: PartitionLocation, files: Files) -> Plan:
     try:
-        return plan_inspection(place.directory, config=place.config, inherited=place.inherited, files=files)
+        return plan_inspection(location.directory, config=location.config, inherited=location.inherited, files=files)
     except FileNotFoundError:
-        if not still_has(root, place, files):
-            return Plan(directory=place.directory, checkpoint=None, subjects=())
+        if not still_has(root, location, files):
+            return Plan(directory=location.directory, checkpoint=None, tasks=())
         detail = "the directory of the partition is missing"
     except OSError as error:
         detail = str(translate(error, "the directory cannot be read"))
-    missing = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=place.directory, detail=detail)
-    return Plan(directory=place.directory, checkpoint=place.inherited, subjects=(), findings=(missing,))
+    missing = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=location.directory, detail=detail)
+    return Plan(directory=location.directory, checkpoint=location.inherited, tasks=(), findings=(missing,))
 
 
-def _inspect(origin: Origin, item: tuple[int, Subject]) -> tuple[int, Inspection]:
+def _inspect(origin: Origin, item: tuple[int, SegmentTask]) -> tuple[int, Inspection]:
     """What a task does."""
-    number, subject = item
-    return number, inspect_segment(subject, files=origin.files())
+    number, task = item
+    return number, inspect_segment(task, files=origin.files())
 
 
-def _size(item: tuple[int, Subject]) -> int:
+def _size(item: tuple[int, SegmentTask]) -> int:
     return item[1].size
 
 
-def _row(place: Place, finding: Finding) -> dict[str, object]:
+def _row(location: PartitionLocation, finding: Finding) -> dict[str, object]:
     return {
-        "topic": place.topic,
-        "partition": place.partition,
+        "topic": location.topic,
+        "partition": location.partition,
         "segment": finding.segment,
         "file": finding.path,
         "position": finding.position,

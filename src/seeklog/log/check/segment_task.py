@@ -13,7 +13,7 @@ from seeklog.record.saved_state import SavedState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class SegmentTask:
     """A segment and what its partition says of it. It can be sent to another process."""
 
     directory: str
