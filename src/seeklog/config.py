@@ -154,20 +154,20 @@ class LogConfig:
         """
         return cls(**_values(words, [field.name for field in fields(cls)]))
 
-    def with_words(self, words: Mapping[str, Any]) -> LogConfig:
+    def with_settings(self, words: Mapping[str, Any]) -> LogConfig:
         """Return this config with the words of a topic's own configuration in place of its values."""
-        return replace(self, **_values(words, TOPIC_WORDS))
+        return replace(self, **_values(words, TOPIC_SETTINGS))
 
 
 # What one topic may have otherwise than its store. The rest belongs to a process, or to a log that is made by hand.
-TOPIC_WORDS: Final = tuple(
+TOPIC_SETTINGS: Final = tuple(
     field.name
     for field in fields(LogConfig)
     if field.name not in ("initial_offset", "high_watermark", "max_open_segments")
 )
 
 
-def canonical_word(word: str) -> str:
+def canonical_setting(word: str) -> str:
     """Return a configuration word as Kafka spells it, with dots."""
     return word.replace("_", ".")
 

@@ -111,7 +111,7 @@ _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
 _STAGED_NAME: Final = re.compile(r"seeklog-staged-([0-9a-f]{16})-([0-9a-f]{12})-[0-9a-f]{32}\Z", re.ASCII)
 _TRANSACTION_NAME: Final = re.compile(r"seeklog-transaction-([0-9a-f]{16})\Z", re.ASCII)
 _TEMPORARY_NAME: Final = re.compile(r".+\.[0-9a-f]{32}\.tmp\Z", re.ASCII)
-_SET_ASIDE_NAME: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-(stray|future)\Z", re.ASCII)
+_LEFTOVER_NAME: Final = re.compile(r".+-\d+\.[0-9a-f]{32}-(stray|future)\Z", re.ASCII)
 _DELETED_NAME: Final = re.compile(r".+\.[0-9a-f]{32}-delete\Z", re.ASCII)
 _KNOWN_NAME: Final = re.compile(
     r"(\d{20}\..+"
@@ -257,13 +257,13 @@ def deleted_directory(partition: TopicPartition, unique: str) -> str:
     return f"{partition.topic[: MAX_FILE_NAME_LENGTH - len(suffix)]}{suffix}"
 
 
-def parse_set_aside_directory(name: str) -> str | None:
+def parse_leftover_directory(name: str) -> str | None:
     """Return "stray" or "future" for the directory of a partition that a broker has set aside, None for any other.
 
     A stray one is of a topic that the broker's cluster does not know; a future one is the unfinished copy of a
     partition that moves to another disk.
     """
-    match = _SET_ASIDE_NAME.match(name)
+    match = _LEFTOVER_NAME.match(name)
     return match[1] if match else None
 
 

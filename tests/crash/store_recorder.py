@@ -331,7 +331,7 @@ class StoreRecorder:
         promised = self.topic(topic)
         log = Log(
             f"{ROOT}/{topic}-{number}",
-            config=CONFIG.with_words(promised.config),
+            config=CONFIG.with_settings(promised.config),
             files=self.door(self.files),
             clock=self.clock,
             background=False,

@@ -329,7 +329,7 @@ def test_a_listener_that_cannot_be_is_refused(text: str) -> None:
 def test_settings_that_went_out_come_back(config: LogConfig) -> None:
     found, left = from_kafka(to_kafka(config).values)
     assert left == {}
-    assert LogConfig().with_words(found) == config
+    assert LogConfig().with_settings(found) == config
 
 
 def test_settings_without_a_counterpart_are_named() -> None:

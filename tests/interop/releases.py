@@ -55,7 +55,7 @@ def look(root: str, *, read_only: bool, files: Files | None = None) -> dict[str,
     """Return everything that a release's directories hold, as JSON has it."""
     found: dict[str, Any] = {}
     for name in LOGS:
-        config = CONFIG.with_words({"cleanup.policy": "compact"}) if name == "aborted-0" else CONFIG
+        config = CONFIG.with_settings({"cleanup.policy": "compact"}) if name == "aborted-0" else CONFIG
         kind = LogReader if read_only else partial(Log, background=False)
         with kind(f"{root}/{name}", config=config, files=files) as log:
             found[name] = look_at_log(log)

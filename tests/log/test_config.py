@@ -118,8 +118,8 @@ def test_a_cleanup_policy_that_is_none_is_refused(cleanup_policy: object) -> Non
 def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
     config = LogConfig(retention_ms=5, segment_bytes=1000, max_open_segments=7)
 
-    assert config.with_words({}) == config
-    assert config.with_words({"retention.ms": "9", "flush": "os"}) == LogConfig(
+    assert config.with_settings({}) == config
+    assert config.with_settings({"retention.ms": "9", "flush": "os"}) == LogConfig(
         retention_ms=9, segment_bytes=1000, max_open_segments=7, flush="os"
     )
     assert config.retention_ms == 5
@@ -128,7 +128,7 @@ def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
 @pytest.mark.parametrize("word", ["initial.offset", "high.watermark", "max.open.segments", "initial_offset"])
 def test_what_belongs_to_a_process_is_no_word_of_a_topic(word: str) -> None:
     with pytest.raises(InvalidConfig, match=f"unknown configuration word '{word}'"):
-        LogConfig().with_words({word: 5})
+        LogConfig().with_settings({word: 5})
 
 
 def test_every_other_word_is_one_of_a_topic() -> None:
@@ -138,7 +138,7 @@ def test_every_other_word_is_one_of_a_topic() -> None:
         if name not in ("initial_offset", "high_watermark", "max_open_segments")
     }
 
-    assert LogConfig().with_words(values_of_words) == LogConfig()
+    assert LogConfig().with_settings(values_of_words) == LogConfig()
 
 
 def test_the_defaults_are_kafkas() -> None:

@@ -17,7 +17,7 @@ ADVICE = "Restore it."
 
 
 def decode(data: bytes) -> list[str]:
-    return decode_framed(data, FIRST, what="the list of things", path="things", advice=ADVICE)
+    return decode_framed(data, FIRST, subject="the list of things", path="things", advice=ADVICE)
 
 
 def test_the_last_line_is_the_crc_of_all_before_it() -> None:

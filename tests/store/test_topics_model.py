@@ -110,13 +110,13 @@ class ModelTopic:
 
     @property
     def config(self) -> LogConfig:
-        return DEFAULTS.with_words(self.words)
+        return DEFAULTS.with_settings(self.words)
 
 
 DEFAULTS = LogConfig(flush="os", retention_ms=2000)
 
 
-def with_words(words: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+def with_settings(words: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
     """Return a topic's words after a change, as the store tells them: with dots, numbers as numbers."""
     result = dict(words)
     for word, value in more.items():
@@ -190,7 +190,7 @@ class TopicsMachine(RuleBasedStateMachine):
             self.refused(TopicExists, call)
         else:
             call()
-            self.topics[name] = ModelTopic(with_words({}, config), [ModelPartition() for _ in range(partitions)])
+            self.topics[name] = ModelTopic(with_settings({}, config), [ModelPartition() for _ in range(partitions)])
 
     @rule(by=who, name=mostly_good_names)
     def delete(self, by: str, name: str) -> None:
@@ -231,7 +231,7 @@ class TopicsMachine(RuleBasedStateMachine):
             call()
             for each in self.stores.values():
                 each._upkeep.refresh()  # as its thread does within a second
-            topic.words = with_words(topic.words, config)
+            topic.words = with_settings(topic.words, config)
             if topic.config != before:
                 self.release(topic=name)
 

@@ -67,7 +67,7 @@ def alone(depot: Depot) -> Iterator[None]:
     """Be the only one who archives to a place, where it can be locked; else raise `LogLocked`."""
     # Before the lock: nothing is put beside the files of strangers.
     check_place(depot, depot.version(names.ARCHIVE))
-    with depot.held():
+    with depot.locked():
         yield
 
 

@@ -258,7 +258,7 @@ def _topic_in(entry: Mapping[str, Any]) -> TopicEntry:
         partitions={partition.partition: partition for partition in map(_partition_in, entry["partitions"])},
     )
     names.check_topic_name(topic.name)
-    LogConfig().with_words(topic.config)
+    LogConfig().with_settings(topic.config)
     if not isinstance(topic.topic_id, str):
         raise ValueError(f"the topic {topic.name!r} has an id that cannot be")
     return topic
@@ -276,7 +276,7 @@ def _partition_in(entry: Mapping[str, Any]) -> PartitionEntry:
     if unknown:
         raise ValueError(f"{min(unknown)!r} is no file of a partition")
     return PartitionEntry(
-        partition=whole_number(entry["partition"], most=INT32_MAX),
+        partition=whole_number(entry["partition"], maximum=INT32_MAX),
         log_start_offset=whole_number(entry["log_start_offset"]),
         epochs=tuple((whole_number(epoch), whole_number(start)) for epoch, start in entry["epochs"]),
         files=_files_in(entry["files"]),
@@ -291,7 +291,7 @@ def _segment_in(entry: Mapping[str, Any]) -> SegmentEntry:
         next_offset=whole_number(entry["next_offset"]),
         record_count=whole_number(entry["record_count"]),
         batch_count=whole_number(entry["batch_count"]),
-        max_timestamp_ms=whole_number(entry["max_timestamp_ms"], least=-1),
+        max_timestamp_ms=whole_number(entry["max_timestamp_ms"], minimum=-1),
         seal_bytes=None if entry["seal"] is None else bytes.fromhex(entry["seal"]),
         stem=entry["stem"],
         files=_files_in(entry["files"]),
@@ -312,4 +312,4 @@ def _files_in(entry: Mapping[str, Any]) -> dict[str, StoredFile]:
 
 
 def _file_in(file: Mapping[str, Any]) -> StoredFile:
-    return StoredFile(whole_number(file["size"]), whole_number(int(file["crc32c"], 16), most=2**32 - 1))
+    return StoredFile(whole_number(file["size"]), whole_number(int(file["crc32c"], 16), maximum=2**32 - 1))

@@ -117,10 +117,10 @@ def _with_kafkas_words(text: str) -> str:
     """Return a text in which configuration is spelt as --set takes it and config shows it: with dots."""
     import dataclasses
 
-    from seeklog.config import LogConfig, canonical_word
+    from seeklog.config import LogConfig, canonical_setting
 
     for field in dataclasses.fields(LogConfig):
-        text = re.sub(rf"\b{field.name}\b", canonical_word(field.name), text)
+        text = re.sub(rf"\b{field.name}\b", canonical_setting(field.name), text)
     return text
 
 

@@ -5,9 +5,9 @@
 
 from seeklog.files.durable import (
     publish_file,
-    read_if_there,
+    read_if_exists,
     read_parts,
-    remove_if_there,
+    remove_if_exists,
     replace_file,
     stage_file,
     sync_ancestors,
@@ -41,9 +41,9 @@ __all__ = [
     "is_full",
     "local_path",
     "publish_file",
-    "read_if_there",
+    "read_if_exists",
     "read_parts",
-    "remove_if_there",
+    "remove_if_exists",
     "replace_file",
     "retry_while_locked",
     "stage_file",

@@ -76,7 +76,7 @@ class Depot(Protocol):
         """Write a small file in the place of just that version; raise `FileExistsError` if another one is there."""
         ...
 
-    def held(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         """Be the only one who changes what is there, if the place can see to that; else raise `LogLocked`."""
         ...
 
@@ -153,10 +153,10 @@ class DirectoryDepot:
         return Version(data, None)
 
     @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         self._make(self.location)
         advice = "it is being archived to; archive when that has ended"
-        lock = take_lock(self._files, f"{self.location}/{names.ARCHIVE_LOCK}", what=self.location, advice=advice)
+        lock = take_lock(self._files, f"{self.location}/{names.ARCHIVE_LOCK}", subject=self.location, advice=advice)
         try:
             # The manifest that is seen here may not be durable yet: what it does not name goes only when it is.
             self._files.sync_directory(self.location)
@@ -292,7 +292,7 @@ class RemoteDepot:
             # A store that speaks S3 and knows no conditions.
             self.put(path, [data])
 
-    def held(self) -> AbstractContextManager[None]:
+    def locked(self) -> AbstractContextManager[None]:
         return contextlib.nullcontext()
 
     def remove(self, path: str) -> None:

@@ -61,7 +61,7 @@ def publish_file(files: Files, directory: str, name: str) -> None:
         raise
 
 
-def read_if_there(files: Files, path: str) -> bytes | None:
+def read_if_exists(files: Files, path: str) -> bytes | None:
     """Return the bytes of a whole file, or None if there is no such file."""
     try:
         return files.read_file(path)
@@ -69,7 +69,7 @@ def read_if_there(files: Files, path: str) -> bytes | None:
         return None
 
 
-def remove_if_there(files: Files, path: str) -> None:
+def remove_if_exists(files: Files, path: str) -> None:
     """Remove a file unless it is gone already. The caller syncs the directory."""
     with contextlib.suppress(FileNotFoundError):
         files.remove(path)

@@ -74,8 +74,8 @@ class Lock:
         self.close()
 
 
-def take_lock(files: Files, path: str, *, what: str = "", owner: str = "", advice: str = "") -> Lock:
-    """Take a lock file, or raise `LogLocked` that says who holds `what`, or else the lock.
+def take_lock(files: Files, path: str, *, subject: str = "", owner: str = "", advice: str = "") -> Lock:
+    """Take a lock file, or raise `LogLocked` that says who holds `subject`, or else the lock.
 
     The file says `owner`, by default the process id.
     """
@@ -85,7 +85,7 @@ def take_lock(files: Files, path: str, *, what: str = "", owner: str = "", advic
         return Lock(files, number, path=path, owner=owner, left=files.lock(number, path, owner))
     except (BlockingIOError, FileNotFoundError):
         files.close(number)
-        raise LogLocked(what or path, _owner_of(files, path), advice=advice) from None
+        raise LogLocked(subject or path, _owner_of(files, path), advice=advice) from None
     except BaseException:
         files.close(number)
         raise
@@ -113,9 +113,9 @@ def retry_while_locked(clock: Clock, wait_s: float, attempt: Callable[[], Taken]
         pause = min(2 * pause, MAX_PAUSE_S)
 
 
-def _let_go_of_locks() -> None:
+def _close_locks() -> None:
     for lock in list(_held_locks):
         lock.close()
 
 
-os.register_at_fork(after_in_child=_let_go_of_locks)
+os.register_at_fork(after_in_child=_close_locks)

@@ -217,7 +217,7 @@ class _Comparison:
         there = self._cluster.topics.get(topic.name) if self._cluster is not None else None
         if there is None or topic.name in names.INTERNAL_TOPICS:
             return topic
-        ours = {} if is_new else to_kafka(self._defaults.with_words(topic.config)).values
+        ours = {} if is_new else to_kafka(self._defaults.with_settings(topic.config)).values
         taken: dict[str, str] = {}
         for word in sorted({*ours, *there.config}):
             if ours.get(word) == there.config.get(word):
@@ -240,7 +240,7 @@ class _Comparison:
 
 def _typed(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings with the values as a catalog has them."""
-    made = LogConfig().with_words(config)
+    made = LogConfig().with_settings(config)
     return {word: getattr(made, word.replace(".", "_")) for word in config}
 
 

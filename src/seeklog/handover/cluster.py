@@ -15,7 +15,7 @@ from typing import Final
 
 from seeklog import names
 from seeklog.errors import CorruptionError, HandoverRefused
-from seeklog.files import Files, read_if_there
+from seeklog.files import Files, read_if_exists
 from seeklog.handover.metadata import (
     ABORT_TRANSACTION,
     BEGIN_TRANSACTION,
@@ -106,7 +106,7 @@ class Cluster:
 
 def read_meta_properties(files: Files, root: str) -> dict[str, str]:
     """Return what `meta.properties` says; nothing if it is not there."""
-    data = read_if_there(files, f"{root}/{names.META_PROPERTIES}") or b""
+    data = read_if_exists(files, f"{root}/{names.META_PROPERTIES}") or b""
     lines = (line.strip() for line in data.decode("utf-8", "replace").splitlines())
     pairs = (line.partition("=") for line in lines if line and not line.startswith(("#", "!")))
     return {word.strip(): value.strip() for word, _, value in pairs}

@@ -29,7 +29,7 @@ from typing import Final, TypeAlias
 
 from seeklog import names
 from seeklog.errors import CorruptBatch, HandoverRefused
-from seeklog.files import Files, read_parts, remove_if_there, replace_file, translate, translated, write_parts
+from seeklog.files import Files, read_parts, remove_if_exists, replace_file, translate, translated, write_parts
 from seeklog.handover.cluster import Cluster, ClusterTopic, has_metadata, read_cluster, read_meta_properties
 from seeklog.handover.plan import (
     LocalStore,
@@ -332,7 +332,7 @@ def hand_over_into(
 
 
 def _copy_all(files: Files, plan: IntoPlan, advance: Callable[[int], object]) -> None:
-    remove_if_there(files, f"{plan.target.data_dir}/{names.CLEAN_SHUTDOWN}")
+    remove_if_exists(files, f"{plan.target.data_dir}/{names.CLEAN_SHUTDOWN}")
     files.sync_directory(plan.target.data_dir)
     update_root_offsets(files, plan.target.data_dir, [copy.source for copy in plan.copies])
     for copy in plan.copies:

@@ -81,7 +81,7 @@ def from_kafka(values: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str
     for word, value in sorted(values.items()):
         try:
             taken = _from_kafka(word, value)
-            LogConfig().with_words(taken)
+            LogConfig().with_settings(taken)
         except InvalidConfig as error:
             left[word] = str(error)
             continue

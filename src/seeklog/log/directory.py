@@ -83,7 +83,7 @@ def has_broker(files: Files, path: str) -> bool:
 
 def lock_directory(files: Files, path: str) -> Lock:
     """Take the partition's one writer's lock, or say who has it."""
-    return take_lock(files, f"{path}/{names.LOCK}", what=path)
+    return take_lock(files, f"{path}/{names.LOCK}", subject=path)
 
 
 def directory_of(path: str | os.PathLike[str], files: Files | None) -> str:

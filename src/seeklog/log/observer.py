@@ -17,7 +17,7 @@ from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import LostRecords, NotALog, TopicNotFound
-from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, read_if_there
+from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, read_if_exists
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.borrowing import read_note
 from seeklog.log.broker_visit import after_visit, look_for_visit
@@ -220,7 +220,7 @@ class Observer:
         """Return what Kafka's file says of the topic that the partition is of."""
         if isinstance(self.files, ReadOnlyFiles):
             return b""  # a copy stays as it is, and a request for each file is dear
-        return read_if_there(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
+        return read_if_exists(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
 
     def is_same_topic(self) -> bool:
         """Tell whether the directory is still of the topic that was opened, and not of one that was recreated."""

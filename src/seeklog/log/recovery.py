@@ -20,7 +20,7 @@ from itertools import count, pairwise
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords, UnsupportedMagic
-from seeklog.files import FileStatus, Handle, read_if_there, remove_if_there, replace_file
+from seeklog.files import FileStatus, Handle, read_if_exists, remove_if_exists, replace_file
 from seeklog.log.active import ActiveSegment
 from seeklog.log.clean import swap
 from seeklog.log.segment import Segment, Shared, scan_into
@@ -408,7 +408,7 @@ def mend(
         files.sync_directory(directory)
     report.completed_swaps = complete_swaps(shared, listing, found.segments)
     for name in found.leftovers:
-        remove_if_there(files, f"{directory}/{name}")
+        remove_if_exists(files, f"{directory}/{name}")
     if found.scanned and found.scanned[-1].action is Action.CUT:
         _keep_evidence(shared, found, report)
     sealed = list(found.sealed)
@@ -538,7 +538,7 @@ def keep_aside(shared: Shared, name_of: Callable[[int], str], data: bytes) -> st
     attempts = count()
     while True:
         name = name_of(next(attempts))
-        kept = read_if_there(shared.files, f"{shared.directory}/{name}")
+        kept = read_if_exists(shared.files, f"{shared.directory}/{name}")
         if kept is None:
             replace_file(shared.files, shared.directory, name, data)
         if kept is None or kept == data:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from seeklog import names
 from seeklog.errors import CorruptBatch
-from seeklog.files import Files, Handle, remove_if_there, translated
+from seeklog.files import Files, Handle, remove_if_exists, translated
 from seeklog.record.crc import crc32c
 
 # Long enough for the slowest job between its first task and its commit.
@@ -136,6 +136,6 @@ def is_stale(name: str, *, now_ms: int) -> bool:
 def remove_staged(files: Files, directory: str, staged: list[str]) -> None:
     """Remove staged files, for good; those that are gone already are none."""
     for name in staged:
-        remove_if_there(files, f"{directory}/{name}")
+        remove_if_exists(files, f"{directory}/{name}")
     if staged:
         files.sync_directory(directory)

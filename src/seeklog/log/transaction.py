@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from seeklog import names
 from seeklog.config import INT64_MAX
 from seeklog.errors import CorruptionError, LostRecords
-from seeklog.files import Files, read_if_there, remove_if_there, replace_file
+from seeklog.files import Files, read_if_exists, remove_if_exists, replace_file
 from seeklog.log import reading, staging
 from seeklog.log.segment import ADVICE
 from seeklog.log.staging import StagedFile
@@ -112,7 +112,7 @@ def encode_transaction(transaction: Transaction) -> bytes:
 
 def decode_transaction(data: bytes, *, path: str) -> Transaction:
     """Return what the bytes say, or raise `CorruptionError`."""
-    lines = decode_framed(data, _FIRST_LINE, what="the transaction", path=path, advice=_DAMAGED)
+    lines = decode_framed(data, _FIRST_LINE, subject="the transaction", path=path, advice=_DAMAGED)
     try:
         fields = parse_json("".join(lines))
         app, version, state, is_kept = (fields[name] for name in ("app", "version", "state", "kept"))
@@ -120,7 +120,7 @@ def decode_transaction(data: bytes, *, path: str) -> Transaction:
         if type(is_kept) is not bool or state not in ("committing", "done"):
             raise ValueError(f"the state {state!r}, kept {is_kept!r}")
         parts = tuple(map(_part, fields["parts"]))
-        return Transaction(app, whole_number(version, least=-INT64_MAX), state, parts, is_kept)
+        return Transaction(app, whole_number(version, minimum=-INT64_MAX), state, parts, is_kept)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise CorruptionError(f"the transaction does not parse: {error}", path=path, advice=_DAMAGED) from error
 
@@ -146,14 +146,14 @@ def _staged_file(fields: Sequence[Any]) -> StagedFile:
     edges = [0, *(whole_number(end) for end in ends)]
     if edges[-1] != size or any(end <= start for start, end in pairwise(edges)):
         raise ValueError(f"{name} of {size!r} bytes, in pieces that end at {ends!r}")
-    crc = whole_number(crc, most=2**32 - 1)
+    crc = whole_number(crc, maximum=2**32 - 1)
     return StagedFile(name, whole_number(size), crc, whole_number(record_count), tuple(ends))
 
 
 def read_transaction(files: Files, root: str, key: str) -> Transaction | None:
     """Return the last transaction of the application with this key, or None."""
     path = f"{root}/{names.transaction_name(key)}"
-    data = read_if_there(files, path)
+    data = read_if_exists(files, path)
     return None if data is None else decode_transaction(data, path=path)
 
 
@@ -176,7 +176,7 @@ def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
     if transaction.is_kept:
         write_transaction(files, root, replace(transaction, state="done", parts=traces(transaction.parts)))
         return
-    remove_if_there(files, f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
+    remove_if_exists(files, f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
     files.sync_directory(root)
 
 

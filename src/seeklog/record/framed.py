@@ -22,15 +22,16 @@ def encode_framed(first_line: str, lines: Iterable[str]) -> bytes:
     return body + b"crc32c %08x\n" % crc32c(body)
 
 
-def decode_framed(data: bytes, first_line: str, *, what: str, path: str, advice: str) -> list[str]:
-    """Return the lines between the first and the last, or raise `CorruptionError`; the error calls the file `what`."""
+def decode_framed(data: bytes, first_line: str, *, subject: str, path: str, advice: str) -> list[str]:
+    """Return the lines between the first and the last. Raise `CorruptionError`, which calls the file `subject`."""
     body, separator, last = data.rpartition(b"crc32c ")
     if not separator or last != b"%08x\n" % crc32c(body):
-        raise CorruptionError(f"{what} fails its CRC", path=path, advice=advice)
+        raise CorruptionError(f"{subject} fails its CRC", path=path, advice=advice)
     first, *lines = body.decode("ascii", "replace").splitlines() or [""]
     if first != first_line:
         raise CorruptionError(
-            f"{what} begins with {first!r}, not {first_line!r}: a newer seeklog wrote it; open it with that", path=path
+            f"{subject} begins with {first!r}, not {first_line!r}: a newer seeklog wrote it; open it with that",
+            path=path,
         )
     return lines
 
@@ -43,9 +44,9 @@ def parse_json(line: str | bytes) -> Any:
         raise ValueError("it is nested too deep") from None
 
 
-def whole_number(value: Any, *, least: int = 0, most: int = INT64_MAX) -> int:
+def whole_number(value: Any, *, minimum: int = 0, maximum: int = INT64_MAX) -> int:
     """Return a value that is a whole number in its bounds, or raise `ValueError`: a checksum proves no meaning."""
-    if type(value) is not int or not least <= value <= most:
+    if type(value) is not int or not minimum <= value <= maximum:
         shown = repr(value) if not isinstance(value, int) or abs(value) <= 2**64 else "a number of more than 64 bits"
         raise ValueError(f"{shown} is no number that can stand there")
     return value

@@ -97,7 +97,7 @@ def encode_catalog(catalog: Catalog) -> bytes:
 
 def decode_catalog(data: bytes, *, path: str) -> Catalog:
     """Return what the bytes say, or raise `CorruptionError`."""
-    lines = decode_framed(data, _FIRST_LINE, what="the catalog of topics", path=path, advice=_DAMAGED)
+    lines = decode_framed(data, _FIRST_LINE, subject="the catalog of topics", path=path, advice=_DAMAGED)
     try:
         topics = [_topic(parse_json(line)) for line in lines]
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -116,7 +116,7 @@ def _topic(entry: Mapping[str, Any]) -> Topic:
         partitions_changing=_numbers(entry.get("partitions_changing", [])),
     )
     names.check_topic_name(topic.name)
-    LogConfig().with_words(topic.config)
+    LogConfig().with_settings(topic.config)
     if topic.change not in (None, "create", "delete", "grow") or not isinstance(topic.topic_id, str):
         raise ValueError(f"the topic {topic.name!r} has a change or an id that cannot be")
     return topic

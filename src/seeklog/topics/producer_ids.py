@@ -58,10 +58,10 @@ def encode_identity(identity: Identity) -> bytes:
 
 def decode_identity(data: bytes, *, path: str) -> Identity:
     """Return what the bytes say, or raise `CorruptionError`."""
-    lines = decode_framed(data, _FIRST_LINE, what="the producer's file", path=path, advice=_DAMAGED)
+    lines = decode_framed(data, _FIRST_LINE, subject="the producer's file", path=path, advice=_DAMAGED)
     try:
         fields = parse_json("".join(lines))
-        epoch = whole_number(fields["epoch"], most=MAX_EPOCH)
+        epoch = whole_number(fields["epoch"], maximum=MAX_EPOCH)
         return Identity(whole_number(fields["id"]), epoch, str(fields["name"]))
     except (ValueError, KeyError, TypeError) as error:
         raise CorruptionError(f"the producer's file does not parse: {error}", path=path, advice=_DAMAGED) from error
@@ -85,7 +85,9 @@ class ProducerIds:
             raise UsageError(f"a producer's name is a str that is not empty, not {name!r}")
         path = f"{self._root}/{names.producer_name(names.app_key(name))}"
         lock = retry_while_locked(
-            self._clock, SHORT_WAIT_S, lambda: take_lock(self._files, path + names.LOCK, what=f"the producer {name!r}")
+            self._clock,
+            SHORT_WAIT_S,
+            lambda: take_lock(self._files, path + names.LOCK, subject=f"the producer {name!r}"),
         )
         try:
             last = self._read(path)

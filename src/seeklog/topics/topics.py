@@ -16,7 +16,7 @@ from typing import Any
 
 from seeklog import names
 from seeklog.clock import Clock
-from seeklog.config import LogConfig, canonical_word
+from seeklog.config import LogConfig, canonical_setting
 from seeklog.errors import (
     InvalidConfig,
     LogClosed,
@@ -195,7 +195,7 @@ class Topics:
 
     def config_of(self, topic: Topic) -> LogConfig:
         """Return the configuration of a topic's partitions: its own words over the store's."""
-        return self._defaults.with_words(topic.config)
+        return self._defaults.with_settings(topic.config)
 
     def _nearest(self, name: str) -> str:
         import difflib  # only to word an error: it would cost every import 5 ms
@@ -440,19 +440,19 @@ class Topics:
         """Return a topic's words with others put in; checks that together they make a configuration."""
         if not isinstance(words, Mapping):
             raise UsageError(f"a configuration is a dict of words and values, not {type(words).__name__}")
-        if len({canonical_word(str(word)) for word in words}) < len(words):
+        if len({canonical_setting(str(word)) for word in words}) < len(words):
             raise InvalidConfig("a configuration word is given twice, with dots and with underscores")
         merged = dict(before)
-        given = self._defaults.with_words({word: value for word, value in words.items() if value is not None})
+        given = self._defaults.with_settings({word: value for word, value in words.items() if value is not None})
         for word, value in words.items():
             name = str(word).replace(".", "_")
             if value is None:
                 # An unknown word is refused here too: it is as likely a slip.
-                self._defaults.with_words({word: getattr(self._defaults, name, None)})
-                merged.pop(canonical_word(name), None)
+                self._defaults.with_settings({word: getattr(self._defaults, name, None)})
+                merged.pop(canonical_setting(name), None)
             else:
-                merged[canonical_word(name)] = getattr(given, name)
-        self._defaults.with_words(merged)
+                merged[canonical_setting(name)] = getattr(given, name)
+        self._defaults.with_settings(merged)
         return merged
 
 

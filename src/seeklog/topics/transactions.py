@@ -248,7 +248,7 @@ class Transactions:
     def _locked(self, app: str, wait_s: float, *, keep: bool) -> Iterator[None]:
         path = f"{self._root}/{names.transaction_name(names.app_key(app))}{names.LOCK}"
         what = f"the transaction of {app!r}"
-        lock = retry_while_locked(self._clock, wait_s, lambda: take_lock(self._files, path, what=what))
+        lock = retry_while_locked(self._clock, wait_s, lambda: take_lock(self._files, path, subject=what))
         try:
             yield
         finally:

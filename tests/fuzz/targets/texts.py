@@ -214,7 +214,7 @@ def read_config(data: bytes) -> None:
     except (ValueError, RecursionError):
         raise CorruptionError("no JSON") from None
     if isinstance(words, dict):
-        LogConfig().with_words(words)
+        LogConfig().with_settings(words)
 
 
 def config_seeds() -> Iterator[bytes]:

@@ -13,7 +13,7 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.rows import PARTITION, Column, chosen_format, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.config import LogConfig, canonical_word
+from seeklog.config import LogConfig, canonical_setting
 from seeklog.errors import SeeklogError
 from seeklog.log.check import Portrait, SegmentPortrait, take_portrait
 
@@ -168,9 +168,9 @@ def _segment_state(segment: SegmentPortrait) -> str:
 
 
 def _config(config: LogConfig, configured: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    own = {canonical_word(word) for word in configured}
+    own = {canonical_setting(word) for word in configured}
     for each in fields(LogConfig):
-        word, value = canonical_word(each.name), getattr(config, each.name)
+        word, value = canonical_setting(each.name), getattr(config, each.name)
         source = "topic" if word in own else "default" if value == each.default else "store"
         yield {"word": word, "value": value, "from": source}
 

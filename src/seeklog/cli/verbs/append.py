@@ -23,7 +23,7 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.kcat_format import unescape
 from seeklog.cli.show.terminal import Terminal
 from seeklog.clock import SystemClock
-from seeklog.config import canonical_word
+from seeklog.config import canonical_setting
 from seeklog.errors import InvalidRecord, SeeklogError, TopicNotFound, UsageError
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
 
 
 def _check_compression(found: TopicDescription, compression: str | None) -> None:
-    own = {canonical_word(word): value for word, value in found.configured.items()}.get(COMPRESSION)
+    own = {canonical_setting(word): value for word, value in found.configured.items()}.get(COMPRESSION)
     if compression is not None and own not in (None, compression):
         raise UsageError(f"topic {found.name} is compressed with {own}; change that with: seeklog config, or leave it")
 

@@ -18,7 +18,7 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.rows import Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.config import TOPIC_WORDS, LogConfig, canonical_word
+from seeklog.config import TOPIC_SETTINGS, LogConfig, canonical_setting
 from seeklog.errors import CorruptionError, OffsetOutOfRange, TopicNotFound, UsageError
 from seeklog.files import OsFiles
 
@@ -45,7 +45,7 @@ def ls(terminal: Terminal, directory: str, internal: bool, utc: bool, row_format
         rows = _listed(store, directory, internal, utc, damages)
         write_rows(terminal, LISTED, rows, row_format=row_format)
     for name in [] if names.is_url(directory) else sorted(OsFiles().list(directory)):
-        kind = names.parse_set_aside_directory(name)
+        kind = names.parse_leftover_directory(name)
         if kind is not None:
             terminal.say(f"{neutral(name)} is not listed: {_REASONS[kind]}")
     for damage in damages:
@@ -185,14 +185,14 @@ def config(
 def _changes(words: tuple[str, ...], unset: tuple[str, ...]) -> dict[str, str | None]:
     """Return what is to change, in Kafka's spelling; None takes a word back."""
     changes: dict[str, str | None] = {
-        canonical_word(word): value for word, value in options.parse_config(words).items()
+        canonical_setting(word): value for word, value in options.parse_config(words).items()
     }
     if len(changes) < len(words):
         raise UsageError("a word is set twice, with dots and with underscores")
     for word in unset:
-        if canonical_word(word) in changes:
+        if canonical_setting(word) in changes:
             raise UsageError(f"--unset {word}: it is given twice")
-        changes[canonical_word(word)] = None
+        changes[canonical_setting(word)] = None
     return changes
 
 
@@ -219,9 +219,9 @@ def _told(described: TopicDescription) -> dict[str, str]:
 
 
 def _settings(described: TopicDescription) -> Iterator[dict[str, Any]]:
-    own = {canonical_word(word) for word in described.configured}
-    for name in TOPIC_WORDS:
-        word = canonical_word(name)
+    own = {canonical_setting(word) for word in described.configured}
+    for name in TOPIC_SETTINGS:
+        word = canonical_setting(name)
         yield {"word": word, "value": getattr(described.config, name), "from": "topic" if word in own else "default"}
 
 

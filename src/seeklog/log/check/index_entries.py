@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError, FormatError
-from seeklog.files import read_if_there
+from seeklog.files import read_if_exists
 from seeklog.log.index import OFFSET_ENTRY, TIME_ENTRY
 from seeklog.log.keys.index import ANOTHERS, collect_keys, encode_key_index, open_key_index
 from seeklog.log.segment import Segment, seal_of
@@ -155,7 +155,7 @@ def key_index_problem(segment: Segment, state: SegmentState, *, is_whole: bool =
     Of a log that is not whole, or whose records cannot be read, only the file itself is looked at.
     """
     path = segment.shared.path(segment.base_offset, names.KEY_INDEX)
-    data = read_if_there(segment.shared.files, path)
+    data = read_if_exists(segment.shared.files, path)
     if data is None:
         return None
     seal = seal_of(state, sealed_at_ms=0)

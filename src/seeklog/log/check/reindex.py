@@ -14,7 +14,7 @@ from typing import Literal
 from seeklog import names
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import CorruptionError, LostRecords, NotALog, SeeklogError
-from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, replace_file
+from seeklog.files import Files, Handle, OsFiles, absolute, read_if_exists, replace_file
 from seeklog.log.check.index_entries import (
     OFFSETS,
     TIMES,
@@ -146,7 +146,7 @@ def _read_tables(segment: Segment) -> tuple[bytes | None, bytes | None]:
 
 
 def _read_side(segment: Segment, suffix: str) -> bytes | None:
-    return read_if_there(segment.shared.files, segment.shared.path(segment.base_offset, suffix))
+    return read_if_exists(segment.shared.files, segment.shared.path(segment.base_offset, suffix))
 
 
 # ---------------------------------------------------------------- looking

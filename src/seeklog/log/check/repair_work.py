@@ -18,7 +18,7 @@ from seeklog import names
 from seeklog.clock import Clock, SystemClock
 from seeklog.config import INT64_MAX, LogConfig
 from seeklog.errors import UsageError
-from seeklog.files import Files, Handle, OsFiles, absolute, read_if_there, replace_file, translated
+from seeklog.files import Files, Handle, OsFiles, absolute, read_if_exists, replace_file, translated
 from seeklog.log.active import ActiveSegment
 from seeklog.log.check.repair_plan import Range, RepairPlan, check_is_there, plan_repair
 from seeklog.log.clean import swap
@@ -166,7 +166,7 @@ class _Work:
         if state.problem is not None or state.size != size:
             raise UsageError(f"{path}: what is whole of it does not make a segment; nothing of it was changed")
         state.finish_times()
-        aborted = read_if_there(self._files, self._shared.path(base_offset, names.TRANSACTION_INDEX)) or b""
+        aborted = read_if_exists(self._files, self._shared.path(base_offset, names.TRANSACTION_INDEX)) or b""
         follows = self._next_base(base_offset) if can_seal else None
         seal = self._seal_of(state, sums, follows=follows) if follows is not None else None
         swap.write_sides(self._shared, state, seal, page_table=sums.table, aborted=aborted)

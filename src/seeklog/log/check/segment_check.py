@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from seeklog import names
-from seeklog.files import read_if_there
+from seeklog.files import read_if_exists
 from seeklog.log.check.finding import Finding, Kind, Severity
 from seeklog.log.check.index_check import IndexCheck
 from seeklog.log.check.salvage import MAX_DAMAGES, Damage, Salvage
@@ -150,7 +150,7 @@ class SegmentCheck:
         task = self.task
         if task.next_base_offset is None or not task.is_ours or task.is_swap:
             return None
-        data = read_if_there(self._files, task.path_of(names.SEAL))
+        data = read_if_exists(self._files, task.path_of(names.SEAL))
         if data is None:
             # The sync that seals a segment covers records of the next one, too: it may have been rolled just now.
             if task.is_promised(task.next_base_offset):

@@ -19,7 +19,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from seeklog import names
-from seeklog.files import remove_if_there
+from seeklog.files import remove_if_exists
 from seeklog.log.segment import Shared
 from seeklog.log.side.seal import Seal, encode_seal
 from seeklog.record.segment_state import SegmentState
@@ -66,7 +66,7 @@ def drop_cleaned(shared: Shared) -> None:
     """Remove every `.cleaned` file. Durable with the next sync of the directory."""
     for name in shared.files.list(shared.directory):
         if name.endswith(names.CLEANED) and names.is_known(name):
-            remove_if_there(shared.files, f"{shared.directory}/{name}")
+            remove_if_exists(shared.files, f"{shared.directory}/{name}")
 
 
 def commit(shared: Shared, base_offset: int) -> None:

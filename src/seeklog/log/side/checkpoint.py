@@ -27,7 +27,7 @@ from functools import lru_cache
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, read_if_there, replace_file
+from seeklog.files import Files, read_if_exists, replace_file
 from seeklog.record.framed import decode_framed, encode_framed, whole_number
 from seeklog.record.saved_state import SavedState
 
@@ -83,14 +83,14 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 @lru_cache(maxsize=16)
 def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     """Return what the bytes say, or raise `CorruptionError`."""
-    lines = decode_framed(data, _FIRST_LINE, what="the checkpoint", path=path, advice=_DAMAGED)
+    lines = decode_framed(data, _FIRST_LINE, subject="the checkpoint", path=path, advice=_DAMAGED)
     try:
         words = {word: rest for word, _, rest in (line.partition(" ") for line in lines)}
-        active = _numbers(words["active"], least=-INT64_MAX - 1) if "active" in words else ()
+        active = _numbers(words["active"], minimum=-INT64_MAX - 1) if "active" in words else ()
         numbers = {name: whole_number(int(words[name])) for name in _NUMBERS}
         epochs = _pairs(words["epochs"])
         for epoch, _ in epochs:
-            whole_number(epoch, most=INT32_MAX)
+            whole_number(epoch, maximum=INT32_MAX)
         gaps = _pairs(words.get("gaps", ""))
         producers = bool(int(words["producers"])) if "producers" in words else None
     except (ValueError, KeyError) as error:
@@ -109,8 +109,8 @@ def decode_checkpoint(data: bytes, *, path: str) -> Checkpoint:
     )
 
 
-def _numbers(words: str, *, least: int = 0) -> tuple[int, ...]:
-    return tuple(whole_number(int(word), least=least) for word in words.split())
+def _numbers(words: str, *, minimum: int = 0) -> tuple[int, ...]:
+    return tuple(whole_number(int(word), minimum=minimum) for word in words.split())
 
 
 def _pairs(words: str) -> tuple[tuple[int, int], ...]:
@@ -121,7 +121,7 @@ def _pairs(words: str) -> tuple[tuple[int, int], ...]:
 def read_checkpoint(files: Files, directory: str) -> Checkpoint | None:
     """Return the directory's checkpoint, or None if there is none: a broker's directory, or a new one."""
     path = f"{directory}/{names.CHECKPOINT}"
-    data = read_if_there(files, path)
+    data = read_if_exists(files, path)
     return None if data is None else decode_checkpoint(data, path=path)
 
 

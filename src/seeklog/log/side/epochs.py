@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from seeklog import names
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.files import Files, publish_file, read_if_there, stage_file
+from seeklog.files import Files, publish_file, read_if_exists, stage_file
 
 Entry = tuple[int, int]
 
@@ -60,7 +60,7 @@ class LeaderEpochs:
     @classmethod
     def read(cls, files: Files, directory: str) -> LeaderEpochs:
         """Return what Kafka's file says; nothing if it is missing or does not parse."""
-        data = read_if_there(files, f"{directory}/{names.LEADER_EPOCHS}")
+        data = read_if_exists(files, f"{directory}/{names.LEADER_EPOCHS}")
         epochs = cls(decode_epochs(data or b"") or ())
         epochs.written = data
         return epochs

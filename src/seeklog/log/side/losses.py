@@ -10,7 +10,7 @@ from typing import Final
 
 from seeklog import names
 from seeklog.errors import CorruptionError
-from seeklog.files import Files, is_full, read_if_there, replace_file
+from seeklog.files import Files, is_full, read_if_exists, replace_file
 from seeklog.record.framed import decode_framed, encode_framed
 
 logger = logging.getLogger("seeklog")
@@ -31,7 +31,7 @@ class Loss:
 def add_losses(files: Files, directory: str, losses: Iterable[Loss], *, now_ms: int) -> None:
     """Add what is not on the list yet. The caller syncs the directory."""
     # A list that is damaged is kept as far as it goes: a repair must not end here.
-    data = read_if_there(files, f"{directory}/{names.LOSSES}") or b""
+    data = read_if_exists(files, f"{directory}/{names.LOSSES}") or b""
     known = [line for line in data.decode("ascii", "replace").replace("\ufffd", "?").splitlines() if _LOST.match(line)]
     ranges = {tuple(line.split()[1:3]) for line in known}
     for loss in losses:
@@ -63,10 +63,10 @@ def trim_losses(files: Files, directory: str, *, end: int) -> None:
 
 
 def _read_lines(files: Files, path: str, *, advice: str) -> Sequence[str]:
-    data = read_if_there(files, path)
+    data = read_if_exists(files, path)
     if data is None:
         return []
-    return decode_framed(data, _FIRST_LINE, what="the list of lost offsets", path=path, advice=advice)
+    return decode_framed(data, _FIRST_LINE, subject="the list of lost offsets", path=path, advice=advice)
 
 
 def _shortened(line: str, end: int) -> str:

@@ -27,7 +27,7 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from seeklog import names
-from seeklog.files import Files, read_if_there, remove_if_there, replace_file
+from seeklog.files import Files, read_if_exists, remove_if_exists, replace_file
 from seeklog.log.producers import ProducerEntry, WrittenBatch
 from seeklog.record.crc import crc32c
 
@@ -101,7 +101,7 @@ class Snapshots:
         One that is not whole does not count any more, and is removed with the next that goes.
         """
         for offset in reversed([offset for offset in self.offsets if above < offset <= not_above]):
-            entries = decode_snapshot(read_if_there(self._files, self._path(offset)) or b"")
+            entries = decode_snapshot(read_if_exists(self._files, self._path(offset)) or b"")
             if entries is not None:
                 return offset, entries
             logger.warning("%s: no whole snapshot of producers; the log is read instead", self._path(offset))
@@ -126,7 +126,7 @@ class Snapshots:
     def _drop(self, offsets: Sequence[int]) -> bool:
         dropped = {*offsets, *self._unusable}
         for offset in dropped:
-            remove_if_there(self._files, self._path(offset))
+            remove_if_exists(self._files, self._path(offset))
         self._offsets -= dropped
         self._unusable.clear()
         return bool(dropped)

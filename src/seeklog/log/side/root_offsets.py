@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from seeklog import names
 from seeklog.clock import Clock
 from seeklog.config import INT32_MAX, INT64_MAX
-from seeklog.files import Files, read_if_there, replace_file
+from seeklog.files import Files, read_if_exists, replace_file
 from seeklog.log.directory import is_root
 from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.log.side.epochs import decode_rows, encode_rows
@@ -157,4 +157,4 @@ def inherited_by(files: Files, directory: str, *, clock: Clock) -> Callable[[], 
 
 
 def _read_all(files: Files, root: str) -> tuple[bytes, ...]:
-    return tuple(read_if_there(files, f"{root}/{name}") or b"" for name in _NAMES)
+    return tuple(read_if_exists(files, f"{root}/{name}") or b"" for name in _NAMES)

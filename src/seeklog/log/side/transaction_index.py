@@ -32,7 +32,7 @@ from typing import Final, NamedTuple
 
 from seeklog import names
 from seeklog.config import INT64_MAX
-from seeklog.files import read_if_there, replace_file
+from seeklog.files import read_if_exists, replace_file
 from seeklog.log.segment import Shared
 from seeklog.record.control import ABORT, COMMIT
 from seeklog.record.layout import CONTROL
@@ -62,7 +62,7 @@ def trim_aborted(shared: Shared, base_offset: int, *, end: int) -> None:
     """
     name = names.segment_name(base_offset, names.TRANSACTION_INDEX)
     path = f"{shared.directory}/{name}"
-    data = read_if_there(shared.files, path)
+    data = read_if_exists(shared.files, path)
     if data is None:
         return
     whole = data[: len(data) - len(data) % ENTRY.size]

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Final
 
 from seeklog import names
-from seeklog.files import Files, Handle, read_if_there
+from seeklog.files import Files, Handle, read_if_exists
 from seeklog.record.crc import crc32c
 
 logger = logging.getLogger("seeklog")
@@ -84,7 +84,7 @@ def read_watermark(files: Files, directory: str, *, warn: Callable[[str], None])
     """
     path = f"{directory}/{names.WATERMARK}"
     for _ in range(_ATTEMPTS):
-        data = read_if_there(files, path)
+        data = read_if_exists(files, path)
         if data is None:
             return None
         found = decode_watermark(data)

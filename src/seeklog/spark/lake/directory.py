@@ -76,7 +76,7 @@ class LakeDirectory:
                 self._files.make_directory(self._own)
                 if is_new:
                     sync_ancestors(self._files, self._own)
-                lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", what=self.path)
+                lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", subject=self.path)
                 # A killed job may have left a manifest that is seen and not durable; this job goes by it.
                 self._files.sync_directory(self._own)
         except LogLocked as error:

@@ -106,7 +106,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
     """Return what the bytes say, or raise `CorruptionError`. Nothing is accepted that a job would not write."""
-    framed = decode_framed(data, _FIRST_LINE, what="the manifest of the lake", path=path, advice=_DAMAGED)
+    framed = decode_framed(data, _FIRST_LINE, subject="the manifest of the lake", path=path, advice=_DAMAGED)
     try:
         about, *lines = map(parse_json, framed)
         partitions = dict(_partition(line) for line in lines)
@@ -147,4 +147,4 @@ def _check_file(at: TopicPartition, file: LakeFile, ranges: tuple[tuple[int, int
     if not inside or not 0 < file.rows <= file.next_offset - file.start:
         raise ValueError(f"{file.path} claims {file.rows} records of {file.start} to {file.next_offset}")
     for time_ms in (file.min_timestamp_ms, file.max_timestamp_ms):
-        whole_number(time_ms, least=-INT64_MAX - 1)
+        whole_number(time_ms, minimum=-INT64_MAX - 1)
