@@ -83,7 +83,7 @@ def test_a_number_of_many_digits_is_not_shown() -> None:
 
 
 def test_other_bounds_may_be_given() -> None:
-    assert whole_number(-5, least=-5, most=-5) == -5
+    assert whole_number(-5, minimum=-5, maximum=-5) == -5
     for value in (-6, -4):
         with pytest.raises(ValueError, match="no number"):
-            whole_number(value, least=-5, most=-5)
+            whole_number(value, minimum=-5, maximum=-5)
