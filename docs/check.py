@@ -9,7 +9,9 @@
 - every block marked `console` runs there, too, in its turn: each line with `$ ` before it is given to a shell, and must
   succeed and say what stands below it, where `…` stands for anything. If what stands there is an error it may fail;
 - docs/cli.md and docs/configuration.md are what docs/reference.py makes of the code;
-- docs/spark.md names every option.
+- docs/spark.md names every option;
+- every module, package and file that the words name exists (docs/claims.py);
+- no text has the phrases that docs/phrases.py refuses.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import reference  # beside this file
+import claims  # the three beside this file
+import phrases
+import reference
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 import ids  # under tests/
@@ -196,13 +200,14 @@ def main() -> int:
     for page in pages():
         text = page.read_text()
         prose = prose_of(text)
-        findings = [*check_links(page, prose), *check_paths(prose), *check_tests(prose), *run_blocks(page, text)]
+        findings = [*check_links(page, prose), *check_paths(prose), *check_tests(prose), *claims.check_names(prose)]
+        findings += run_blocks(page, text)
         if page == ROOT / "docs" / "lineage.md":
             findings += check_lineage_rows(prose)
         for finding in findings:
             print(f"{page.relative_to(ROOT)}:{finding}", file=sys.stderr)
         wrong += len(findings)
-    for finding in (*ids.problems(), *check_generated(), *check_spark_options()):
+    for finding in (*ids.problems(), *check_generated(), *check_spark_options(), *claims.check(), *phrases.check()):
         print(finding, file=sys.stderr)
         wrong += 1
     print(f"docs: {len(pages())} pages, {wrong} wrong" if wrong else f"docs: {len(pages())} pages, all in order")
