@@ -1,4 +1,4 @@
-"""A commit log in Kafka's own file format, inside your Python process."""
+"""A commit log in Kafka's file format, inside a Python process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from seeklog.names import TopicPartition
     from seeklog.record.record import Record
     from seeklog.store import Store, Topic
-    from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, as gzip.open and others
+    from seeklog.store import open_store as open  # noqa: A004  # seeklog.open, like gzip.open
 
 __version__ = "0.1.0"
 
@@ -35,7 +35,7 @@ __all__ = [
     "open",
 ]
 
-# Loaded when first asked for: the command line, above all, needs a part and does not wait for the whole.
+# Loaded on first use: the command line needs only a part of the package and must start fast.
 _HOMES = {
     "Consumer": "clients",
     "Log": "log",

@@ -1,4 +1,4 @@
-"""The only door to time, so that tests can be the clock."""
+"""The only access to time, so that tests can supply the clock."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What storage may ask of a clock."""
+    """The operations that seeklog needs from a clock."""
 
     def now_ms(self) -> int:
-        """Return the wall clock in milliseconds since 1970. It may jump, in both directions."""
+        """Return the wall clock in milliseconds since 1970. It may jump forward or backward."""
         ...
 
     def monotonic(self) -> float:
-        """Return seconds that never go back, for intervals."""
+        """Return seconds that never decrease, for measuring intervals."""
         ...
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass, for whoever waits for another process."""
+        """Block for this many seconds, to wait for another process."""
         ...
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clocks of the machine."""
 
     def now_ms(self) -> int:
         return time_ns() // 1_000_000

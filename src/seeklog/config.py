@@ -1,4 +1,4 @@
-"""The configuration of one log, in Kafka's words where Kafka has one."""
+"""The configuration of one log, with Kafka's names where Kafka has the setting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KeyIndex = Literal["auto", "lazy", "seal", "none"]
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-# As Kafka reads them; Python's `int` also takes 1_000 and other scripts' digits.
+# Only what Kafka accepts: Python's `int` also accepts 1_000 and digits of other scripts.
 _WHOLE_NUMBER: Final = re.compile(r"-?\d{1,19}\Z", re.ASCII)
 _SHARE: Final = re.compile(r"\d{1,3}(\.\d{1,18})?\Z|\.\d{1,18}\Z", re.ASCII)
 _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -32,10 +32,10 @@ _CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
     "key_index": ("auto", "lazy", "seal", "none"),
 }
 _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
-    # A segment holds at least one header; Kafka's own lower bound is 14, ours is a whole batch header.
+    # Kafka's lower bound is 14; ours is one whole batch header.
     "segment_bytes": (61, INT32_MAX),
     "segment_ms": (1, INT64_MAX),
-    # Room for two time entries: one is kept free for the entry that a roll adds.
+    # Room for two time entries: one stays free for the entry that a roll adds.
     "segment_index_bytes": (24, INT32_MAX),
     "index_interval_bytes": (0, INT32_MAX),
     "index_interval_records": (0, INT32_MAX),
@@ -55,10 +55,10 @@ _BOUNDS: Final[Mapping[str, tuple[int, int]]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogConfig:
-    """How one log behaves. Immutable; every value is checked when it is made."""
+    """The settings of one log. Immutable; the constructor checks every value."""
 
     segment_bytes: int = 1 << 30
-    """A segment rolls before it would grow past this."""
+    """A segment rolls before it grows past this size."""
     segment_ms: int = 7 * 24 * 3600 * 1000
     """A segment rolls when its timestamps span more than this."""
     segment_index_bytes: int = 10 << 20
@@ -66,43 +66,44 @@ class LogConfig:
     index_interval_bytes: int = 4096
     """An index entry is written for the first batch after more than this many bytes of log."""
     index_interval_records: int = 0
-    """An index entry is also written after this many records; 0: by bytes alone, as Kafka."""
+    """An index entry is also written after this many records; 0: by bytes alone, like Kafka."""
     cleanup_policy: CleanupPolicy = "delete"
-    """What becomes of old records: deleted by age and size, or kept as the latest of each key, or both."""
+    """"delete" deletes old segments by age and size, "compact" keeps the latest record of each key; both may be set."""
     min_cleanable_dirty_ratio: float = 0.5
-    """Compaction is due when more than this share of the bytes that it may touch was never compacted."""
+    """Compaction is due when more than this share of the compactable bytes is dirty (was never compacted)."""
     delete_retention_ms: int = 24 * 3600 * 1000
-    """How long compaction keeps a tombstone, counted from when it first sees it, for readers that lag behind."""
+    """How long compaction keeps a tombstone after first copying it, so that lagging readers see the deletion."""
     min_compaction_lag_ms: int = 0
-    """A record is not compacted before it is this old."""
+    """A record younger than this is not compacted."""
     max_compaction_lag_ms: int = INT64_MAX
-    """A record that is this old is compacted, however little there is to do."""
+    """A record older than this is compacted even if the log is below `min_cleanable_dirty_ratio`."""
     retention_ms: int = 7 * 24 * 3600 * 1000
     """`retain` deletes segments whose newest record is older than this; -1: never."""
     retention_bytes: int = -1
-    """`retain` deletes old segments while the log is larger than this; -1: never."""
+    """`retain` deletes the oldest segments while the log is larger than this; -1: never."""
     max_message_bytes: int = 1_048_588
-    """The largest batch that is accepted, header included. Kafka's default: 1 MiB and 12 bytes."""
+    """The largest batch accepted, including its header. Kafka's default: 1 MiB and 12 bytes."""
     producer_id_expiration_ms: int = 24 * 3600 * 1000
-    """How long a producer that numbers its records is remembered after its last batch."""
+    """How long the log remembers an idempotent producer after its last batch."""
     compression_type: CompressionType = "none"
-    """The codec of batches that this log encodes."""
+    """The codec of the batches that this log encodes."""
     message_timestamp_type: TimestampType = "CreateTime"
-    """Whose clock stamps records: the caller's, or the log's at append."""
+    """Where timestamps come from: "CreateTime", the caller; "LogAppendTime", the log's clock at append."""
     flush: Flush = "interval"
-    """When appended records are synced: by the operating system, every `flush_interval_ms`, or per batch."""
+    """When appended records are synced: "os" by the operating system, "interval" every `flush_interval_ms`,
+    "batch" before each append returns."""
     flush_interval_ms: int = 1000
     """How often `flush="interval"` syncs in the background."""
     high_watermark: HighWatermark = "auto"
-    """"auto": follows the write or, with `flush="batch"`, the sync. "manual": `advance_high_watermark`."""
+    """"auto": follows the write or, with `flush="batch"`, the sync. "manual": moves by `advance_high_watermark`."""
     initial_offset: int = 0
-    """The first offset of a log that is created."""
+    """The first offset of a new log."""
     max_decompressed_bytes: int = 16 << 20
-    """A batch whose records expand past this is refused with `FormatError`."""
+    """A batch that expands past this is refused with `FormatError`."""
     key_index: KeyIndex = "auto"
     """When a sealed segment gets its key index: "lazy" at the first lookup of a key, "seal" soon after it is sealed,
-    "none" never: each process that looks keys up makes its own in memory. "auto": "seal" where the cleanup policy has
-    "compact", else "lazy"."""
+    "none" never: each process that looks up keys builds its own in memory. "auto" means "seal" if the cleanup policy
+    includes "compact", else "lazy"."""
     max_open_segments: int = 64
     """How many segments keep their files open for reading."""
 
@@ -128,38 +129,38 @@ class LogConfig:
 
     @property
     def compacts(self) -> bool:
-        """Whether the latest record of each key is kept, and older ones go."""
+        """Whether the cleanup policy compacts: only the latest record of each key is kept."""
         return "compact" in self.cleanup_policy
 
     @property
     def roll_ms(self) -> int:
-        """After how long a segment rolls: where records must be compacted in time they must leave the last segment."""
+        """The time span that rolls a segment: compaction needs sealed segments within `max_compaction_lag_ms`."""
         return min(self.segment_ms, self.max_compaction_lag_ms) if self.compacts else self.segment_ms
 
     @property
     def deletes(self) -> bool:
-        """Whether records go by age and size."""
+        """Whether the cleanup policy deletes segments by age and size."""
         return "delete" in self.cleanup_policy
 
     @property
     def indexes_keys(self) -> bool:
-        """Whether sealed segments get their key indexes without being asked for a key."""
+        """Whether sealed segments get their key indexes before the first lookup of a key."""
         return self.key_index == "seal" or (self.key_index == "auto" and "compact" in self.cleanup_policy)
 
     @classmethod
-    def from_mapping(cls, words: Mapping[str, Any]) -> LogConfig:
-        """Return a config made of words, with dots or underscores; an unknown one names the nearest known.
+    def from_mapping(cls, settings: Mapping[str, Any]) -> LogConfig:
+        """Return a config from settings named with dots or underscores. The error for an unknown one names the nearest.
 
-        Numbers may be given as text, as Kafka's tools do.
+        Numbers may be text, as in Kafka's tools.
         """
-        return cls(**_values(words, [field.name for field in fields(cls)]))
+        return cls(**_values(settings, [field.name for field in fields(cls)]))
 
-    def with_settings(self, words: Mapping[str, Any]) -> LogConfig:
-        """Return this config with the words of a topic's own configuration in place of its values."""
-        return replace(self, **_values(words, TOPIC_SETTINGS))
+    def with_settings(self, settings: Mapping[str, Any]) -> LogConfig:
+        """Return this config with a topic's own settings applied."""
+        return replace(self, **_values(settings, TOPIC_SETTINGS))
 
 
-# What one topic may have otherwise than its store. The rest belongs to a process, or to a log that is made by hand.
+# The settings a topic may override. The others belong to a process, or to a log opened without a store.
 TOPIC_SETTINGS: Final = tuple(
     field.name
     for field in fields(LogConfig)
@@ -167,38 +168,38 @@ TOPIC_SETTINGS: Final = tuple(
 )
 
 
-def canonical_setting(word: str) -> str:
-    """Return a configuration word as Kafka spells it, with dots."""
-    return word.replace("_", ".")
+def canonical_setting(name: str) -> str:
+    """Return a setting's name as Kafka spells it, with dots."""
+    return name.replace("_", ".")
 
 
-def _values(words: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
+def _values(settings: Mapping[str, Any], known: Sequence[str]) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for word, value in words.items():
-        name = str(word).replace(".", "_")
+    for given, value in settings.items():
+        name = str(given).replace(".", "_")
         if name not in known:
-            import difflib  # only to word an error: it would cost every import 5 ms
+            import difflib  # only for an error message: it would add 5 ms to every import
 
             nearest = difflib.get_close_matches(name, known, n=1)
-            spelt = "." if "." in str(word) else "_"
-            hint = nearest[0].replace("_", spelt) if nearest else ""
+            separator = "." if "." in str(given) else "_"
+            hint = nearest[0].replace("_", separator) if nearest else ""
             raise InvalidConfig(
-                f"unknown configuration word {word!r}; "
-                + (f"did you mean {hint}?" if nearest else f"known words: {', '.join(known)}")
+                f"unknown setting {given!r}; "
+                + (f"did you mean {hint}?" if nearest else f"known settings: {', '.join(known)}")
             )
         if name in _BOUNDS and isinstance(value, str):
             if not _WHOLE_NUMBER.match(value):
-                raise InvalidConfig(f"{word} must be a whole number, not {value!r}")
+                raise InvalidConfig(f"{given} must be a whole number, not {value!r}")
             value = int(value)
         if name == "min_cleanable_dirty_ratio" and isinstance(value, str):
             if not _SHARE.match(value):
-                raise InvalidConfig(f"{word} must be a number from 0 to 1, not {value!r}")
+                raise InvalidConfig(f"{given} must be a number from 0 to 1, not {value!r}")
             value = float(value)
         values[name] = value
     return values
 
 
-# ---------------------------------------------------------------- spans of time as people write them
+# ---------------------------------------------------------------- time spans as text
 
 _AMOUNT: Final = re.compile(r"(\d{1,18})\s*([a-zA-Z]*)\Z", re.ASCII)
 _MILLISECONDS: Final[Mapping[str, int]] = {
@@ -216,7 +217,7 @@ _MILLISECONDS: Final[Mapping[str, int]] = {
 
 
 def parse_span_ms(value: str) -> int | None:
-    """Return a time span such as `15m` or `10 minutes` in milliseconds, or None if it is none."""
+    """Return a time span such as `15m` or `10 minutes` in milliseconds, or None if it does not parse."""
     match = _AMOUNT.match(value)
     scale = _MILLISECONDS.get(match[2].lower()) if match else None
     if match is None or scale is None:

@@ -1,33 +1,33 @@
-"""Every error that seeklog raises on purpose, each with its reason to be caught on its own::
+"""Every error that seeklog raises on purpose. Each class asks for a different reaction::
 
     SeeklogError
-    ├── UsageError                  the call is wrong: mend the program
-    │   ├── InvalidName             ask for another name of a topic or a group
-    │   ├── InvalidConfig           mend a setting, or an option of the Spark data source
+    ├── UsageError                  the call is wrong: fix the program
+    │   ├── InvalidName             choose another name for the topic or group
+    │   ├── InvalidConfig           correct a setting, or an option of the Spark data source
     │   └── RecordTooLarge          split the record, or raise max_message_bytes
-    ├── InvalidRecord               set the record aside and go on
+    ├── InvalidRecord               reject the record and continue
     ├── TopicNotFound               create the topic
-    ├── TopicExists                 use the topic that is there
+    ├── TopicExists                 use the existing topic
     ├── GroupNotFound               treat the group as new
     ├── GroupInUse                  stop its members first
-    ├── CommitRefused               drop the work: another member has the partition
-    ├── NoOffset                    choose where to begin
-    ├── OffsetOutOfRange            begin at an offset that is there
+    ├── CommitRefused               drop the work: another member owns the partition
+    ├── NoOffset                    choose where to start
+    ├── OffsetOutOfRange            start at a valid offset
     ├── ProducerFenced              stop: another instance has taken over
-    ├── OutOfOrderSequence          send what is missing first
-    │   └── DuplicateSequence       count the batch as written
-    ├── DataLoss                    decide whether to go on past the gap
+    ├── OutOfOrderSequence          send the missing batches first
+    │   └── DuplicateSequence       treat the batch as appended
+    ├── DataLoss                    decide whether to continue after the gap
     ├── HandoverRefused             resolve what the message names, then hand over
-    ├── ArchiveMismatch             archive to another place, or drop what is there
-    ├── NotALog                     give another path
-    ├── NotAccessible               look at permissions and devices, then try again
-    ├── DiskFull                    make room, then append again
-    ├── LogLocked                   wait, or read only
+    ├── ArchiveMismatch             archive to another location, or delete the old archive
+    ├── NotALog                     pass another path
+    ├── NotAccessible               check permissions and devices, then retry
+    ├── DiskFull                    free space, then append again
+    ├── LogLocked                   wait, or open read-only
     ├── LogClosed                   open the log again
     ├── LogFailed                   open the log again, so that it recovers
     └── CorruptionError             bytes are damaged: verify, then repair
         ├── CorruptBatch            skip the batch, or salvage around it
-        ├── LostRecords             restore what was promised from a copy
+        ├── LostRecords             restore the lost records from a copy
         └── FormatError             read it with another tool: the bytes may be whole
             └── UnsupportedMagic    convert the batches with Kafka's own tools
 
@@ -40,10 +40,10 @@ import os
 
 
 class SeeklogError(Exception):
-    """The root of all of them. Each can be pickled, with all that it says."""
+    """The base class of all errors of seeklog. Every error survives pickling with its attributes."""
 
     def __reduce__(self) -> tuple[object, ...]:
-        # By their constructors they could not be made again: those take facts by name, and `args` is the message.
+        # The default would call the constructor with `args`, which hold only the message.
         return _rebuilt, (type(self), self.args), self.__dict__
 
 
@@ -54,27 +54,27 @@ def _rebuilt(kind: type[SeeklogError], args: tuple[object, ...]) -> SeeklogError
 
 
 class UsageError(SeeklogError, ValueError):
-    """The call itself is wrong; nothing was read or written."""
+    """The call is wrong. Nothing was read or written; fix the call."""
 
 
 class InvalidName(UsageError):
-    """A file or topic name outside the allowed alphabet."""
+    """A topic, group or file name contains characters that are not allowed. Choose another name."""
 
 
 class InvalidConfig(UsageError):
-    """A setting, or an option of the Spark data source, that is unknown, wrong or at odds with another one."""
+    """A setting or a Spark option is unknown, out of bounds, or in conflict with another one. Nothing was changed."""
 
 
 class RecordTooLarge(UsageError):
-    """A batch over `max_message_bytes`, or a field that the format cannot hold; nothing was written."""
+    """A batch is larger than `max_message_bytes`, or a field is too large for the format. Nothing was written."""
 
 
 class InvalidRecord(SeeklogError, ValueError):
-    """A record that this log refuses: wrong type, or a timestamp out of bounds; nothing was written."""
+    """The log refuses a record: wrong type, no key, or a timestamp out of bounds. Nothing was written."""
 
 
 class ProducerFenced(SeeklogError):
-    """A newer incarnation of the producer has written here; nothing was written, and this one never may again."""
+    """A newer instance of the producer has taken over. Nothing was written; this instance can never append again."""
 
     def __init__(self, message: str, *, producer_id: int, epoch: int, current_epoch: int) -> None:
         self.producer_id = producer_id
@@ -84,7 +84,7 @@ class ProducerFenced(SeeklogError):
 
 
 class OutOfOrderSequence(SeeklogError):
-    """A batch whose sequence does not follow the last one of its producer; nothing was written."""
+    """A batch does not continue its producer's sequence. Nothing was written; send the missing batches first."""
 
     def __init__(self, message: str, *, producer_id: int, epoch: int, sequence: int, expected: int) -> None:
         self.producer_id = producer_id
@@ -95,11 +95,11 @@ class OutOfOrderSequence(SeeklogError):
 
 
 class DuplicateSequence(OutOfOrderSequence):
-    """The records were written before, too long ago, or in other batches, to tell their offsets."""
+    """The records were appended before, but their offsets are no longer known. Treat them as appended."""
 
 
 class OffsetOutOfRange(SeeklogError, LookupError):
-    """The log has no record at that offset. The valid range is in the message and in the attributes."""
+    """The log has no record at this offset. The message and the attributes give the valid range."""
 
     def __init__(self, offset: int, *, log_start_offset: int, log_end_offset: int, what: str = "") -> None:
         self.offset = offset
@@ -115,21 +115,21 @@ class OffsetOutOfRange(SeeklogError, LookupError):
 
 
 class TopicNotFound(SeeklogError, LookupError):
-    """The store has no such topic, or not that partition of it."""
+    """The store has no such topic, or the topic has no such partition."""
 
 
 class TopicExists(SeeklogError):
-    """The store has a topic of that name already; nothing was changed."""
+    """A topic with this name already exists. Nothing was changed."""
 
 
 class HandoverRefused(SeeklogError):
-    """A store cannot be given to this broker, or taken back from it, as it stands; nothing was changed."""
+    """A store cannot be handed to this broker, or taken back from it, in its current state. Nothing was changed."""
 
 
 class DataLoss(SeeklogError):
-    """Records that a reader was to have are gone: retention overtook it, or the topic was deleted or made anew.
+    """Records that a reader had not read yet are gone: retention deleted them, or the topic was deleted or recreated.
 
-    `condition` is the word that Spark's Kafka source has for the case, such as START_OFFSET_RESET.
+    `condition` is the name that Spark's Kafka source gives the case, such as START_OFFSET_RESET.
     """
 
     def __init__(self, condition: str, message: str) -> None:
@@ -138,35 +138,35 @@ class DataLoss(SeeklogError):
 
 
 class GroupNotFound(SeeklogError, LookupError):
-    """No such consumer group has committed or joined."""
+    """No consumer group with this name has committed an offset or has members."""
 
 
 class GroupInUse(SeeklogError):
-    """The group has members that consume; nothing was changed."""
+    """The group has active members. Nothing was changed; stop them first."""
 
 
 class CommitRefused(SeeklogError):
-    """The offset is not this one's to commit: another member has the partition, or its topic was made anew since."""
+    """The offset was not committed: another member owns the partition, or its topic was recreated."""
 
 
 class NoOffset(SeeklogError, LookupError):
-    """Nothing says where to begin: the group has no offset there, and `auto_offset_reset` is "error"."""
+    """There is no start position: the group has no committed offset, and `auto_offset_reset` is "error"."""
 
 
 class NotALog(SeeklogError):
-    """The path holds something else, nothing, or an archive that is not complete; or a symbolic link leads to it."""
+    """The path is missing, is not a log or a complete archive, or is reached through a symbolic link."""
 
 
 class ArchiveMismatch(SeeklogError):
-    """An archive or a lake does not match its source, its files or what was asked; nothing was overwritten."""
+    """An archive or a lake does not match its source, its files or the request. Nothing was overwritten."""
 
 
 class NotAccessible(SeeklogError):
-    """The operating system refused access to the log; nothing was changed."""
+    """The operating system refused access to the log. Nothing was changed; check permissions, then retry."""
 
 
 class LogLocked(SeeklogError):
-    """Another writer holds the log."""
+    """Another writer holds the lock of the log. Wait for it, or open the log read-only."""
 
     def __init__(
         self, path: str | os.PathLike[str], owner_pid: int | None, *, owner: str = "", advice: str = ""
@@ -179,19 +179,19 @@ class LogLocked(SeeklogError):
 
 
 class LogClosed(SeeklogError):
-    """The log was closed, or belongs to the process that this one was forked from."""
+    """The log was closed, or was opened by the parent of this forked process. Open it again."""
 
 
 class LogFailed(SeeklogError):
-    """An earlier write or sync failed. No more appends are accepted; reopen the log to recover."""
+    """An earlier write or sync failed, and the log accepts no more appends. Reopen it to recover."""
 
 
 class DiskFull(SeeklogError):
-    """The disk is full: nothing was written; append again when there is room."""
+    """The disk or the quota is full. Nothing was written; append again when there is room."""
 
 
 class CorruptionError(SeeklogError):
-    """Bytes on disk are not what was written. Nothing was changed."""
+    """Bytes on disk fail their checks. Nothing was changed; verify the log, then repair it."""
 
     def __init__(
         self,
@@ -205,32 +205,32 @@ class CorruptionError(SeeklogError):
         self.path = os.fspath(path) if path is not None else None
         self.position = position
         self.advice = advice
-        place = ""
+        location = ""
         if self.path is not None:
-            place = self.path if position is None else f"{self.path}, byte {position}"
+            location = self.path if position is None else f"{self.path}, byte {position}"
         elif position is not None:
-            place = f"byte {position}"
-        super().__init__(f"{place}: {reason}" if place else reason, *([advice] if advice else []))
+            location = f"byte {position}"
+        super().__init__(f"{location}: {reason}" if location else reason, *([advice] if advice else []))
 
     def __str__(self) -> str:
         return "\n".join(str(part) for part in self.args)
 
     def located(self, path: str | os.PathLike[str]) -> CorruptionError:
-        """Return the same error with the file that it was found in, for a caller that knows it."""
+        """Return the same error with the path of the damaged file, for a caller that knows it."""
         return type(self)(self.reason, path=path, position=self.position, advice=self.advice)
 
 
 class CorruptBatch(CorruptionError):
-    """A record batch fails its checks."""
+    """A record batch fails its checks. Skip it, or salvage the records around it."""
 
 
 class LostRecords(CorruptionError):
-    """Records below the recovery point, which were promised durable, are damaged or missing."""
+    """Records below the recovery point are damaged or missing, although they were synced. Restore them from a copy."""
 
 
 class FormatError(CorruptionError):
-    """Bytes that may be whole, but that seeklog does not read: an unknown version or codec, or too much of it."""
+    """seeklog cannot read the bytes, which may be whole: unknown version or codec, or data that expands too far."""
 
 
 class UnsupportedMagic(FormatError):
-    """A batch in one of Kafka's formats before version 2."""
+    """A batch has one of Kafka's formats before version 2. Convert it with Kafka's own tools."""

@@ -1,39 +1,38 @@
 """Every file and topic name, and the rules for them.
 
-Kafka's own, in a partition's directory:
+Kafka's files in a partition directory:
     %020d.log .index .timeindex   a segment, named after its base offset
-    %020d.snapshot                what is known of producers, named after the offset that it goes up to
-    leader-epoch-checkpoint       where each leader epoch starts
-    .deleted .cleaned .swap       suffixes of segments that are leaving or arriving
+    %020d.snapshot                the state of producers below the offset in the name
+    leader-epoch-checkpoint       the start offset of each leader epoch
+    .deleted .cleaned .swap       suffixes of segments being deleted or compacted
 
-seeklog's, which Kafka ignores there:
+seeklog's files, which Kafka ignores there:
     %020d.seal                    proof of a sealed segment
-    %020d.keyindex                where each key of a sealed segment stands for the last time
+    %020d.keyindex                the last position of each key of a sealed segment
     %020d.<position>.torn         bytes that recovery cut from a segment, kept as evidence
-    %020d.<position>.damaged      bytes that a repair took out of a segment, kept as evidence
-    seeklog-checkpoint            recovery point, start offset, high watermark, clean shutdown
-    seeklog-checkpoint.stale      the checkpoint from before a broker's visit, kept as evidence
+    %020d.<position>.damaged      bytes that a repair removed from a segment, kept as evidence
+    seeklog-checkpoint            recovery point, log start offset, high watermark, clean shutdown
+    seeklog-checkpoint.stale      the checkpoint from before a broker used the directory, kept as evidence
     seeklog-watermark             the high watermark, published for other processes
-    seeklog-losses                offsets that a repair has given up, and why
-    seeklog-staged-<app>-<time>-<id>   finished batches that wait for their transaction to be committed
-    seeklog-member-<id>           held by a member of a consumer group, in a partition of __consumer_offsets
-    .lock                         held by the one writer, holds its pid
+    seeklog-losses                offsets that a repair gave up, and why
+    seeklog-staged-<app>-<time>-<id>   finished batches of an uncommitted transaction
+    seeklog-member-<id>           locked by a member of a consumer group, in a partition of __consumer_offsets
+    .lock                         locked by the writer, contains its process id
 
-In the root of a store, Kafka's: a directory `<topic>-<partition>` for each partition, `.lock`, and the offset
-checkpoints of all of them. seeklog's, which are files only, because a broker refuses to start on a directory that
-is no partition:
+A store's root contains, in Kafka's format, a directory `<topic>-<partition>` for each partition, `.lock`, and the
+offset checkpoints of all partitions. seeklog adds only files, because a broker refuses to start on any other directory:
     seeklog-topics                the topics, their partitions and configurations
-    seeklog-topics.lock           held while the former changes
-    seeklog-transaction-<app>     what an application's last transaction appends, or that it is done
-    seeklog-transaction-<app>.lock     held while it is committed
+    seeklog-topics.lock           locked while seeklog-topics changes
+    seeklog-transaction-<app>     what an application's last transaction appends, or that it is complete
+    seeklog-transaction-<app>.lock     locked during its commit
     seeklog-producer-<name>       the id and epoch of a named producer
-    seeklog-producer-<name>.lock  held while the former changes, and by a producer that resumes
-    seeklog-archive.json          in the root of an archive: what has been copied there
-    seeklog-archive.lock          held while somebody archives to a directory
-    seeklog-group-offsets.csv     what groups have committed, for a tool of Kafka's
+    seeklog-producer-<name>.lock  locked while that file changes, and by a producer that resumes
+    seeklog-archive.json          in the root of an archive: its manifest
+    seeklog-archive.lock          locked while a process archives to a directory
+    seeklog-group-offsets.csv     committed offsets, for Kafka's own tool
 
-In a lake, which is a directory of its own: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
-`topic=<topic>/date=<day>/part-<partition>-<start>-<next>-<number>.parquet`, hidden until their job is committed.
+A lake is a separate directory: `_seeklog/manifest`, `_seeklog/lock`, and the Parquet files
+`topic=<topic>/date=<day>/part-<partition>-<start>-<next>-<number>.parquet`, hidden until their job commits.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
 DELETED_DIRECTORY: Final = "-delete"
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
-# Topics that a broker keeps for itself. Of these a store writes the first alone, and that by commits.
+# Topics that a broker reserves for itself. A store writes only the first, through commits.
 INTERNAL_TOPICS: Final = frozenset(
     {
         CONSUMER_OFFSETS,
@@ -99,14 +98,14 @@ MAX_TOPIC_NAME_LENGTH: Final = 249
 MAX_FILE_NAME_LENGTH: Final = 255
 
 SEGMENT_SUFFIXES: Final = (LOG, OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX)
-# What goes with a segment when it is deleted, a broker's files among them.
+# Files deleted together with a segment, including a broker's.
 BESIDE_LOG: Final = (OFFSET_INDEX, TIME_INDEX, SEAL, KEY_INDEX, TRANSACTION_INDEX)
-# What fsspec takes for an address: a scheme, or several of them chained.
+# What fsspec accepts as a URL: a scheme, or several chained.
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)", re.ASCII)
 _SEGMENT_NAME: Final = re.compile(r"(\d{20})(\.[a-z]+)\Z", re.ASCII)
 _TORN_NAME: Final = re.compile(r"(\d{20})\.(\d+)(?:\.\d+)?\.torn\Z", re.ASCII)
 _TOPIC_NAME: Final = re.compile(r"[A-Za-z0-9._-]+\Z", re.ASCII)
-# No leading zeros: a partition has one name.
+# No leading zeros: a partition has exactly one name.
 _PARTITION_NAME: Final = re.compile(r"(.+)-(0|[1-9]\d{0,9})\Z", re.ASCII)
 _STAGED_NAME: Final = re.compile(r"seeklog-staged-([0-9a-f]{16})-([0-9a-f]{12})-[0-9a-f]{32}\Z", re.ASCII)
 _TRANSACTION_NAME: Final = re.compile(r"seeklog-transaction-([0-9a-f]{16})\Z", re.ASCII)
@@ -126,86 +125,86 @@ _KNOWN_NAME: Final = re.compile(
 
 
 def is_url(path: str) -> bool:
-    """Tell whether a path is an address such as s3://bucket/path, and not the name of a directory."""
+    """Return whether a path is a URL such as s3://bucket/path, not a directory name."""
     return _URL.match(path) is not None
 
 
 def segment_name(base_offset: int, suffix: str) -> str:
-    """Return a segment file's name: the base offset in 20 digits, and the suffix."""
+    """Return a segment file's name: the base offset in 20 digits, then the suffix."""
     return f"{base_offset:020d}{suffix}"
 
 
 def temporary_name(path: str, unique: str) -> str:
-    """Return what a file is called while one of several that may be at it writes it; `unique` is 32 hex digits."""
+    """Return a unique temporary name for a file that several writers may write; `unique` is 32 hex digits."""
     return f"{path}.{unique}{TEMPORARY}"
 
 
 def is_temporary(name: str) -> bool:
-    """Tell whether a name is one that `temporary_name` gave."""
+    """Return whether `temporary_name` made this name."""
     return _TEMPORARY_NAME.match(name) is not None
 
 
 def torn_name(base_offset: int, position: int, attempt: int = 0) -> str:
-    """Return the name under which bytes cut at `position` are kept; `attempt` tells apart later cuts there."""
+    """Return the name for bytes cut at `position`; `attempt` distinguishes later cuts at the same position."""
     number = f".{attempt}" if attempt else ""
     return f"{base_offset:020d}.{position}{number}{TORN}"
 
 
 def damaged_name(base_offset: int, position: int, attempt: int = 0) -> str:
-    """Return the name under which a repair keeps the damaged bytes that stood at `position`."""
+    """Return the name for damaged bytes that a repair moved away from `position`."""
     number = f".{attempt}" if attempt else ""
     return f"{base_offset:020d}.{position}{number}{DAMAGED}"
 
 
 def parse_torn_name(name: str) -> tuple[int, int] | None:
-    """Return (base offset, position) of the name of bytes that recovery has cut, or None if it is none."""
+    """Return (base offset, position) from the name of bytes cut by recovery, or None for other names."""
     match = _TORN_NAME.match(name)
     return (int(match[1]), int(match[2])) if match else None
 
 
 def parse_segment_name(name: str) -> tuple[int, str] | None:
-    """Return (base offset, suffix) of a segment file's name, or None if it is not one."""
+    """Return (base offset, suffix) from a segment file's name, or None for other names."""
     match = _SEGMENT_NAME.match(name)
     return (int(match[1]), match[2]) if match else None
 
 
 def app_key(app: str) -> str:
-    """Return what stands for an application in the names of its files: it may be called anything that is text."""
+    """Return the key that stands for an application in file names. An application's name may be any text."""
     try:
         return hashlib.sha256(app.encode()).hexdigest()[:16]
     except UnicodeEncodeError:
-        raise InvalidName(f"{app[:80]!a} is no text: it holds half of a surrogate pair") from None
+        raise InvalidName(f"{app[:80]!a} is not text: it contains half of a surrogate pair") from None
 
 
 def staged_name(key: str, *, now_ms: int, unique: str) -> str:
-    """Return the name of a file of batches that an application, by its key, stages at a time."""
+    """Return the name of a file of batches that the application with this key stages."""
     return f"{STAGED}{key}-{max(0, now_ms):012x}-{unique}"
 
 
 def parse_staged_name(name: str) -> tuple[str, int] | None:
-    """Return (the application's key, when it was staged) of a staged file's name, or None if it is none."""
+    """Return (application key, time of staging in ms) from a staged file's name, or None for other names."""
     match = _STAGED_NAME.match(name)
     return (match[1], int(match[2], 16)) if match else None
 
 
 def producer_name(key: str) -> str:
-    """Return the name of the file that holds the id and epoch of a named producer, by its key."""
+    """Return the name of the file that contains a named producer's id and epoch."""
     return f"{PRODUCER}{key}"
 
 
 def transaction_name(key: str) -> str:
-    """Return the name of the file that holds an application's last transaction."""
+    """Return the name of the file that describes an application's last transaction."""
     return f"{TRANSACTION}{key}"
 
 
 def parse_transaction_name(name: str) -> str | None:
-    """Return the key of the application whose transaction a file holds, or None if it is none."""
+    """Return the application key from a transaction file's name, or None for other names."""
     match = _TRANSACTION_NAME.match(name)
     return match[1] if match else None
 
 
 def is_known(name: str) -> bool:
-    """Tell whether a name in a directory speaks for a partition."""
+    """Return whether a file name is evidence that its directory is a partition."""
     return _KNOWN_NAME.match(name) is not None
 
 
@@ -221,14 +220,14 @@ class TopicPartition(NamedTuple):
 
 
 def is_topic_name(name: str) -> bool:
-    """Tell whether a topic can have this name. The rule is Kafka's."""
+    """Return whether a topic can have this name, by Kafka's rule."""
     return len(name) <= MAX_TOPIC_NAME_LENGTH and name not in (".", "..") and _TOPIC_NAME.match(name) is not None
 
 
 def check_topic_name(name: str) -> None:
-    """Refuse what cannot name a topic."""
+    """Raise `InvalidName` if a topic cannot have this name."""
     if not isinstance(name, str):
-        raise InvalidName(f"a topic's name is a str, not {type(name).__name__}")
+        raise InvalidName(f"a topic name must be a str, not {type(name).__name__}")
     if not is_topic_name(name):
         shown = name if len(name) <= 80 else f"{name[:77]}..."
         raise InvalidName(
@@ -238,13 +237,13 @@ def check_topic_name(name: str) -> None:
 
 
 def check_not_internal(name: str) -> None:
-    """Refuse to let a user make, change or delete one of Kafka's own topics."""
+    """Raise `InvalidName` for Kafka's internal topics, which users cannot create, change or delete."""
     if name in INTERNAL_TOPICS:
-        raise InvalidName(f"{name} is Kafka's own: it is not made, changed or deleted by hand")
+        raise InvalidName(f"{name} is Kafka's own topic: it cannot be created, changed or deleted by hand")
 
 
 def parse_partition_name(name: str) -> TopicPartition | None:
-    """Return which partition a directory of this name holds, or None if it is no partition's."""
+    """Return the partition that a directory of this name holds, or None for other names."""
     match = _PARTITION_NAME.match(name)
     if match is None or not is_topic_name(match[1]) or int(match[2]) >= 2**31:
         return None
@@ -252,32 +251,32 @@ def parse_partition_name(name: str) -> TopicPartition | None:
 
 
 def deleted_directory(partition: TopicPartition, unique: str) -> str:
-    """Return what Kafka calls the directory of a partition that is being deleted; it fits in a file's name."""
+    """Return Kafka's name for the directory of a partition being deleted, cut to the maximum length of a file name."""
     suffix = f"-{partition.partition}.{unique}{DELETED_DIRECTORY}"
     return f"{partition.topic[: MAX_FILE_NAME_LENGTH - len(suffix)]}{suffix}"
 
 
 def parse_leftover_directory(name: str) -> str | None:
-    """Return "stray" or "future" for the directory of a partition that a broker has set aside, None for any other.
+    """Return "stray" or "future" from the name of a directory that a broker renamed, None for other names.
 
-    A stray one is of a topic that the broker's cluster does not know; a future one is the unfinished copy of a
-    partition that moves to another disk.
+    A stray directory belongs to a topic that the broker's cluster does not know. A future one is the unfinished copy
+    of a partition that is moving to another disk.
     """
     match = _LEFTOVER_NAME.match(name)
     return match[1] if match else None
 
 
 def is_deleted_directory(name: str) -> bool:
-    """Tell whether a directory in a store's root waits for its removal."""
+    """Return whether a directory in a store's root is waiting to be deleted."""
     return _DELETED_NAME.match(name) is not None
 
 
-# ---------------------------------------------------------------- a lake: Parquet files beside a store
+# ---------------------------------------------------------------- a lake: Parquet files exported from a store
 
 LAKE: Final = "_seeklog"
 LAKE_MANIFEST: Final = "manifest"
 LAKE_LOCK: Final = "lock"
-# What Hive and Spark take for null: a time that no calendar date of four digits has.
+# Null for Hive and Spark: a timestamp outside the calendar dates with four-digit years.
 NO_DATE: Final = "__HIVE_DEFAULT_PARTITION__"
 _DATE: Final = rf"(?:\d{{4}}-\d{{2}}-\d{{2}}|{NO_DATE})"
 _LAKE_FILE: Final = re.compile(
@@ -287,22 +286,22 @@ _HIDDEN_LAKE_FILE: Final = re.compile(r"\.(part-.+\.parquet)\.[0-9a-f]{32}\Z", r
 
 
 def lake_directory(topic: str, date: str) -> str:
-    """Return the directory, below a lake's own, of a topic's records of one day in UTC, or of `NO_DATE`."""
+    """Return the path, relative to the lake, of a topic's records of one day in UTC, or of `NO_DATE`."""
     return f"topic={topic}/date={date}"
 
 
 def lake_file_name(partition: int, *, start: int, next_offset: int, number: int) -> str:
-    """Return the name of a file that holds records of a partition's offsets from `start` to `next_offset`."""
+    """Return the name of a file with a partition's records from `start` (inclusive) to `next_offset` (exclusive)."""
     return f"part-{partition}-{start:020d}-{next_offset:020d}-{number:04d}.parquet"
 
 
 def hidden_lake_file(name: str, unique: str) -> str:
-    """Return what a file is called until its job is committed: Spark and others pass over names with a dot."""
+    """Return a file's name until its job commits. Spark and other readers ignore names that start with a dot."""
     return f".{name}.{unique}"
 
 
 def parse_lake_file(path: str) -> TopicPartition | None:
-    """Return which partition a file is about, by its path below the lake's directory; None if it is no lake's."""
+    """Return the partition of a lake file by its path relative to the lake, or None for other paths."""
     match = _LAKE_FILE.match(path)
     if match is None or not is_topic_name(match[1]):
         return None
@@ -310,6 +309,6 @@ def parse_lake_file(path: str) -> TopicPartition | None:
 
 
 def shown_lake_file(name: str) -> str:
-    """Return the name that a hidden file is to have, or the name itself."""
+    """Return the final name of a hidden file, or the name itself."""
     match = _HIDDEN_LAKE_FILE.match(name)
     return match[1] if match else name

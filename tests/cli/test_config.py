@@ -54,7 +54,7 @@ def test_a_topic_gets_more_partitions(run: Run, store: Path) -> None:
         (["--set", "retention.ms=soon"], "retention.ms must be a whole number"),
         (["--set", "retention.ms=1", "--set", "retention_ms=2"], "set twice"),
         (["--set", "retention.ms=1", "--unset", "retention.ms"], "given twice"),
-        (["--unset", "retention"], "unknown configuration word"),
+        (["--unset", "retention"], "unknown setting"),
         (["--set", "retention.ms=1", "--partitions", "2"], "never fewer"),
         (["--set", "retention.ms"], "NAME=VALUE"),
     ],

@@ -223,7 +223,7 @@ def test_a_store_at_a_url_has_a_location_and_no_path(memory: str, directory: Pat
         assert store.log("orders", 0).location == f"{memory}/orders-0"
         assert memory in repr(store)
         assert memory in repr(store.log("orders", 0))
-        with pytest.raises(UsageError, match="is a URL and no path"):
+        with pytest.raises(UsageError, match="is a URL, not a path"):
             _ = store.path
 
 

@@ -57,7 +57,7 @@ with seeklog.open(source, read_only=True) as store:
         try:
             done = store.archive(target, topics=[topic]).copied_segments
         except LogLocked as error:
-            assert str(error.owner_pid) in str(error) and "archive when that has ended" in str(error), error
+            assert str(error.owner_pid) in str(error) and "archive again when it has finished" in str(error), error
             print("locked", flush=True)
 """
 
@@ -91,7 +91,7 @@ def test_a_directory_that_is_archived_to_refuses_another_and_stays_as_it_is(stor
     store.archive(archive, topics=["orders"])
     with alone(open_depot(str(archive))):
         before = snapshot(archive)
-        with pytest.raises(LogLocked, match=r"is open for writing in process.*archive when that has ended"):
+        with pytest.raises(LogLocked, match=r"is open for writing in process.*archive again when it has finished"):
             store.archive(archive)
         assert snapshot(archive) == before
         with seeklog.open(archive, read_only=True) as cold:

@@ -50,7 +50,7 @@ def test_a_configuration_that_cannot_be_is_refused_by_its_word(words: dict[str, 
 def test_an_unknown_word_names_the_nearest_known_one() -> None:
     with pytest.raises(InvalidConfig, match=r"did you mean segment\.bytes"):
         LogConfig.from_mapping({"segment.byte": 5})
-    with pytest.raises(InvalidConfig, match="known words"):
+    with pytest.raises(InvalidConfig, match="known settings"):
         LogConfig.from_mapping({"xyz": 5})
 
 
@@ -127,7 +127,7 @@ def test_the_words_of_a_topic_stand_in_place_of_a_logs_values() -> None:
 
 @pytest.mark.parametrize("word", ["initial.offset", "high.watermark", "max.open.segments", "initial_offset"])
 def test_what_belongs_to_a_process_is_no_word_of_a_topic(word: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"unknown configuration word '{word}'"):
+    with pytest.raises(InvalidConfig, match=f"unknown setting '{word}'"):
         LogConfig().with_settings({word: 5})
 
 

@@ -77,7 +77,7 @@ def test_a_hostile_name_is_refused_everywhere_and_nothing_changes(store: Store, 
 def test_a_name_that_is_no_text_is_refused(store: Store, name: object) -> None:
     before = snapshot(store.path)
 
-    with pytest.raises(InvalidName, match="is a str"):
+    with pytest.raises(InvalidName, match="must be a str"):
         store.create_topic(name)  # type: ignore[arg-type]
 
     assert snapshot(store.path) == before

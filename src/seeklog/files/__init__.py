@@ -1,6 +1,6 @@
-"""The only door to the disk: local files, files at a URL, and the places where archives are put.
+"""The only access to the disk: local files, files at a URL, and archive locations.
 
-`seeklog.files.remote` and `seeklog.files.depot` are loaded by those who need them.
+Import `seeklog.files.remote` and `seeklog.files.depot` directly: they are loaded only where they are needed.
 """
 
 from seeklog.files.durable import (

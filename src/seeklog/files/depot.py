@@ -1,14 +1,12 @@
-"""Where archives are put: a directory, or a place at a URL. A file gets its name when it is whole, where that can be.
+"""Archive locations: a directory or a URL. Where possible, a file gets its name only when it is complete.
 
-In a directory it is written under a temporary name, synced and renamed. That name is nobody else's: a task that is
-tried again writes a file of its own, however late the first attempt ends. What a kill leaves is removed by whoever
-holds the place next. An object store shows an object when it is complete. Other file systems behind a URL may show half
-a file after a kill: whoever archives holds what it finds against what it has, and names in its manifest only what it
-has checked.
+In a directory, a file is written under a unique temporary name, synced and renamed, so a retried task never collides
+with a first attempt that ends late. The next archiving process removes temporary files left by a crash. An object store
+shows only complete objects. Other file systems behind a URL may show part of a file after a crash: the archiving
+process compares every file it finds with its source, and names only checked files in the manifest.
 
-Of two that archive to one place at once, one is told. A directory is locked for as long as it takes. S3 is asked to
-write only over what was read (`If-Match`), or over nothing (`If-None-Match`); elsewhere, what is there is looked at
-right before and right after.
+If two processes archive to one location at once, one of them fails. A directory is locked for the whole run. On S3,
+writes are conditional (`If-Match`, `If-None-Match`); elsewhere, the file is compared before and after the write.
 """
 
 from __future__ import annotations
@@ -27,26 +25,26 @@ from seeklog.files.local import Files, OsFiles, absolute
 from seeklog.files.lock import take_lock
 from seeklog.files.remote import as_os_errors, open_filesystem
 
-# A part of an upload, and what is read back at once. S3 takes parts from 5 MiB on, and 10,000 of them.
+# The size of an upload part and of a read. S3 accepts at most 10,000 parts of at least 5 MiB.
 PART: Final = 8 << 20
-# File systems that have no directories to make; asked to make one, they might make a bucket.
+# File systems without directories: creating one there might create a bucket.
 _BUCKETS: Final = frozenset({"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs"})
-# Those that take conditions for a write.
+# File systems with conditional writes.
 _CONDITIONAL: Final = frozenset({"s3", "s3a"})
-# What they answer where one does not hold, or where two writes were at it at once.
+# Their answers when a condition fails or two writes collide.
 _REFUSALS: Final = frozenset({"PreconditionFailed", "412", "ConditionalRequestConflict"})
 
 
 class Version(NamedTuple):
-    """A small file as it was found."""
+    """A small file at the time it was read."""
 
     data: bytes
     tag: str | None
-    """What the store calls this version of it, where it has words for that."""
+    """The file system's identifier of this version, or None if it has none."""
 
 
 class Depot(Protocol):
-    """Files by their paths below one place. Every method raises `OSError` and nothing else."""
+    """Files by their paths below one location. Every method raises `OSError` and nothing else."""
 
     @property
     def location(self) -> str:
@@ -54,50 +52,50 @@ class Depot(Protocol):
         ...
 
     def sizes(self, directory: str) -> dict[str, int]:
-        """Return the names in a directory with the files' sizes, -1 for what is no file; nothing if it is not there."""
+        """Return the size of each file by name, -1 for anything else; an empty dict if the directory is missing."""
         ...
 
     def read(self, path: str) -> Iterator[bytes]:
-        """Yield a file's bytes, a part at a time."""
+        """Yield a file's bytes in parts."""
         ...
 
     def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
-        """Write a file, durable on return, in the place of one that may have the name.
+        """Write a file, replacing an existing one. Durable on return.
 
-        With `is_new` there should be none: where the place can tell, `FileExistsError` is raised, and the other stays.
+        With `is_new`, raise `FileExistsError` and leave an existing file alone, if the location can detect it.
         """
         ...
 
     def version(self, path: str) -> Version | None:
-        """Return a small file as it is, or None if it is not there."""
+        """Return a small file, or None if it is missing."""
         ...
 
     def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
-        """Write a small file in the place of just that version; raise `FileExistsError` if another one is there."""
+        """Replace exactly the version `over` of a small file. Raise `FileExistsError` if another version is there."""
         ...
 
     def locked(self) -> AbstractContextManager[None]:
-        """Be the only one who changes what is there, if the place can see to that; else raise `LogLocked`."""
+        """Lock the location, if it supports locks. Raise `LogLocked` if another process holds the lock."""
         ...
 
     def remove(self, path: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file, if it exists."""
         ...
 
 
 def open_depot(target: str, *, storage_options: Mapping[str, Any] | None = None, files: Files | None = None) -> Depot:
-    """Return the depot at a path or a URL. Nothing is made and nothing is asked yet."""
+    """Return the depot at a path or a URL. Nothing is created or contacted yet."""
     location = absolute(target)
     if not names.is_url(location):
         return DirectoryDepot(location, files=files or OsFiles())
-    system, place = open_filesystem(location, storage_options or {})
+    system, root = open_filesystem(location, storage_options or {})
     if "file" in _protocols(system):
-        return DirectoryDepot(place, files=files or OsFiles())
-    return RemoteDepot(location, system, place)
+        return DirectoryDepot(root, files=files or OsFiles())
+    return RemoteDepot(location, system, root)
 
 
 class DirectoryDepot:
-    """A directory."""
+    """A local directory."""
 
     def __init__(self, location: str, *, files: Files) -> None:
         self.location = location
@@ -112,7 +110,7 @@ class DirectoryDepot:
             return {}
         sizes = {}
         for name, kind in kinds.items():
-            # What another task writes gets its name meanwhile.
+            # Another task may rename its temporary file at the same time.
             with contextlib.suppress(FileNotFoundError):
                 sizes[name] = self._files.file_size(f"{path}/{name}") if kind == "file" else -1
         return sizes
@@ -146,7 +144,7 @@ class DirectoryDepot:
             return None
 
     def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
-        # Whoever holds the place is alone with it: between the look and the rename nothing changes.
+        # The caller holds the lock, so nothing changes between the comparison and the rename.
         if self.version(path) != over:
             raise _exists(f"{self.location}/{path}")
         self.put(path, [data])
@@ -155,10 +153,10 @@ class DirectoryDepot:
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
         self._make(self.location)
-        advice = "it is being archived to; archive when that has ended"
+        advice = "another process is archiving there; archive again when it has finished"
         lock = take_lock(self._files, f"{self.location}/{names.ARCHIVE_LOCK}", subject=self.location, advice=advice)
         try:
-            # The manifest that is seen here may not be durable yet: what it does not name goes only when it is.
+            # The manifest must be durable before files that it does not name are deleted.
             self._files.sync_directory(self.location)
             self._sweep("")
             yield
@@ -166,7 +164,7 @@ class DirectoryDepot:
             lock.close()
 
     def _sweep(self, directory: str) -> None:
-        """Remove what a kill has left half written, in a directory and in those of partitions below it."""
+        """Remove temporary files left by a crash, in a directory and in the partition directories below it."""
         path = f"{self.location}/{directory}".rstrip("/")
         for name, kind in self._files.kinds(path).items():
             if kind == "file" and names.is_temporary(name):
@@ -185,48 +183,48 @@ class DirectoryDepot:
 
 
 class RemoteDepot:
-    """A place at a URL."""
+    """A location at a URL."""
 
-    def __init__(self, location: str, system: Any, place: str) -> None:
+    def __init__(self, location: str, system: Any, root: str) -> None:
         self.location = location
         self._system = system
-        self._place = place
+        self._root = root
         self._has_directories = not _BUCKETS.intersection(_protocols(system))
         self._takes_conditions = bool(_CONDITIONAL.intersection(_protocols(system)))
 
     def sizes(self, directory: str) -> dict[str, int]:
-        place = f"{self._place}/{directory}".rstrip("/")
+        remote_path = f"{self._root}/{directory}".rstrip("/")
         try:
             with self._errors(directory):
-                entries = self._system.ls(place or "/", detail=True)
+                entries = self._system.ls(remote_path or "/", detail=True)
         except FileNotFoundError:
             return {}
-        found = {}
+        sizes = {}
         for entry in entries:
             name = str(entry["name"]).rstrip("/")
-            # Some stores mark a directory by an empty object of its name.
-            if name != place:
-                found[name.rpartition("/")[2]] = int(entry.get("size") or 0) if entry["type"] == "file" else -1
-        return found
+            # Some stores mark a directory with an empty object of the same name.
+            if name != remote_path:
+                sizes[name.rpartition("/")[2]] = int(entry.get("size") or 0) if entry["type"] == "file" else -1
+        return sizes
 
     def read(self, path: str) -> Iterator[bytes]:
         position = 0
         with self._errors(path):
-            size = int(self._system.info(f"{self._place}/{path}")["size"])
+            size = int(self._system.info(f"{self._root}/{path}")["size"])
         while position < size:
             with self._errors(path):
-                part = self._system.cat_file(f"{self._place}/{path}", start=position, end=min(position + PART, size))
+                part = self._system.cat_file(f"{self._root}/{path}", start=position, end=min(position + PART, size))
             if not part:
                 return
             position += len(part)
             yield part
 
     def put(self, path: str, parts: Iterable[bytes], *, is_new: bool = False) -> None:
-        place = f"{self._place}/{path}"
+        remote_path = f"{self._root}/{path}"
         with self._errors(path):
-            self._make_parents(place)
+            self._make_parents(remote_path)
             mode = "xb" if is_new and self._takes_conditions else "wb"
-            file = self._system.open(place, mode, block_size=PART)
+            file = self._system.open(remote_path, mode, block_size=PART)
         try:
             for part in parts:
                 with self._errors(path):
@@ -246,37 +244,37 @@ class RemoteDepot:
     def _errors(self, path: str) -> AbstractContextManager[None]:
         return as_os_errors(f"{self.location}/{path}")
 
-    def _make_parents(self, place: str) -> None:
+    def _make_parents(self, remote_path: str) -> None:
         if self._has_directories:
-            self._system.makedirs(place.rpartition("/")[0], exist_ok=True)
+            self._system.makedirs(remote_path.rpartition("/")[0], exist_ok=True)
 
     def version(self, path: str) -> Version | None:
         try:
-            # The tag first: if the file is replaced before it is read, the tag is not that of what is there.
+            # The tag first: if the file is replaced before it is read, the old tag makes the next swap fail.
             with self._errors(path):
-                tag = self._system.info(f"{self._place}/{path}").get("ETag") if self._takes_conditions else None
+                tag = self._system.info(f"{self._root}/{path}").get("ETag") if self._takes_conditions else None
             return Version(b"".join(self.read(path)), tag)
         except FileNotFoundError:
             return None
 
     def swap(self, path: str, data: bytes, *, over: Version | None) -> Version:
         before = over and over.data
-        if self._seen(path) != before:
+        if self._content(path) != before:
             raise _exists(f"{self.location}/{path}")
         try:
             self._write_over(path, data, over)
         except OSError:
-            # It may have arrived all the same, and be the reason why a second try was refused.
-            if self._seen(path) == before != data:
+            # The write may have succeeded, and its retry inside the backend may have been refused.
+            if self._content(path) == before != data:
                 raise
-        found = self.version(path)
-        if found is None or found.data != data:
+        written = self.version(path)
+        if written is None or written.data != data:
             raise _exists(f"{self.location}/{path}")
-        return found
+        return written
 
-    def _seen(self, path: str) -> bytes | None:
-        found = self.version(path)
-        return found and found.data
+    def _content(self, path: str) -> bytes | None:
+        version = self.version(path)
+        return version and version.data
 
     def _write_over(self, path: str, data: bytes, over: Version | None) -> None:
         condition: dict[str, Any] = {"mode": "create"} if over is None else {}
@@ -284,12 +282,12 @@ class RemoteDepot:
             condition["IfMatch"] = over.tag
         try:
             with self._errors(path):
-                self._make_parents(f"{self._place}/{path}")
-                self._system.pipe_file(f"{self._place}/{path}", data, **condition)
+                self._make_parents(f"{self._root}/{path}")
+                self._system.pipe_file(f"{self._root}/{path}", data, **condition)
         except OSError as error:
             if error.errno != errno.ENOSYS or not condition:
                 raise
-            # A store that speaks S3 and knows no conditions.
+            # The store implements S3 without conditional writes.
             self.put(path, [data])
 
     def locked(self) -> AbstractContextManager[None]:
@@ -297,11 +295,11 @@ class RemoteDepot:
 
     def remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError), self._errors(path):
-            self._system.rm_file(f"{self._place}/{path}")
+            self._system.rm_file(f"{self._root}/{path}")
 
 
 def _give_up(file: Any) -> None:
-    """Leave an upload unfinished. Closing it would complete it: half a file would have the name of a whole one."""
+    """Abandon an upload. Closing the file would complete it and give half a file the name of a whole one."""
     with contextlib.suppress(Exception):
         file.discard()
     with contextlib.suppress(Exception):
@@ -313,7 +311,7 @@ def _exists(path: str) -> FileExistsError:
 
 
 def _is_refusal(error: BaseException | None) -> bool:
-    """Tell whether a store has refused a write because its condition does not hold."""
+    """Return whether the store refused a write because its condition failed."""
     while error is not None:
         answer = getattr(error, "response", None)
         if isinstance(error, FileExistsError):

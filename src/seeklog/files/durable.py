@@ -1,4 +1,4 @@
-"""Durable names: whole files replaced, where a crash leaves the old one or the new one, and new directories."""
+"""Atomic, durable replacement of whole files: a crash leaves the old file or the new one."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ def replace_file(files: Files, directory: str, name: str, data: bytes | bytearra
 
 
 def stage_file(files: Files, directory: str, name: str, data: bytes | bytearray) -> None:
-    """Write and sync what `publish_file` then puts into place: after this there is room for it."""
+    """Write and sync a temporary file for `publish_file`, which then needs no more disk space."""
     write_parts(files, f"{directory}/{name}{names.TEMPORARY}", (data,))
 
 
 def write_parts(files: Files, path: str, parts: Iterable[bytes | bytearray]) -> None:
-    """Write a whole file, a part at a time, and sync it. The caller syncs the directory."""
+    """Write a whole file in parts and sync it. The caller syncs the directory."""
     handle = files.open(path, write=True, create=True)
     try:
         files.truncate(handle, 0)
@@ -39,7 +39,7 @@ def write_parts(files: Files, path: str, parts: Iterable[bytes | bytearray]) -> 
 
 
 def read_parts(files: Files, path: str, *, size: int) -> Iterator[bytes]:
-    """Yield a file's bytes, `size` of them at a time."""
+    """Yield a file's bytes, `size` at a time."""
     handle = files.open(path)
     try:
         position = 0
@@ -51,7 +51,7 @@ def read_parts(files: Files, path: str, *, size: int) -> Iterator[bytes]:
 
 
 def publish_file(files: Files, directory: str, name: str) -> None:
-    """Give a staged file its name. The caller syncs the directory."""
+    """Rename a staged file into place. The caller syncs the directory."""
     temporary = f"{directory}/{name}{names.TEMPORARY}"
     try:
         files.rename(temporary, f"{directory}/{name}")
@@ -62,7 +62,7 @@ def publish_file(files: Files, directory: str, name: str) -> None:
 
 
 def read_if_exists(files: Files, path: str) -> bytes | None:
-    """Return the bytes of a whole file, or None if there is no such file."""
+    """Return the bytes of a whole file, or None if it does not exist."""
     try:
         return files.read_file(path)
     except FileNotFoundError:
@@ -70,13 +70,13 @@ def read_if_exists(files: Files, path: str) -> bytes | None:
 
 
 def remove_if_exists(files: Files, path: str) -> None:
-    """Remove a file unless it is gone already. The caller syncs the directory."""
+    """Remove a file, if it exists. The caller syncs the directory."""
     with contextlib.suppress(FileNotFoundError):
         files.remove(path)
 
 
 def sync_ancestors(files: Files, path: str) -> None:
-    """Make the name of a directory durable, and those of parents that may be as new."""
+    """Make the name of a directory durable, and the names of its parents, which may be new too."""
     while path != os.path.dirname(path):
         path = os.path.dirname(path)
         with contextlib.suppress(PermissionError):

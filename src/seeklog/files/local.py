@@ -1,8 +1,8 @@
-"""The only door to the operating system's files. `OsFiles` is the real one; a test may be another.
+"""The only access to the operating system's files. `OsFiles` is the real disk; tests supply others.
 
-Files are created with mode 0640 and directories with 0750; no symbolic link is followed in the last component of a
-path, nor, by what changes anything, in the one before it: that is the partition's directory. Only regular files are
-opened. `write` writes all of its bytes or raises: short writes are continued here.
+Files are created with mode 0640, directories with 0750. Symbolic links are never followed in the last component of a
+path; methods that change anything also refuse one as the parent, which is the partition directory. Only regular files
+are opened. `write` writes all bytes or raises.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ Kind: TypeAlias = Literal["file", "directory", "link", "other"]
 
 FILE_MODE = 0o640
 DIRECTORY_MODE = 0o750
-# A lock file holds a process id, a token and a note, padded so that one text covers the other.
+# Room for a process id, a token and a note. Padding lets each text overwrite the previous one.
 LOCK_TEXT_SIZE = 128
 
 
 class FileStatus(NamedTuple):
-    """The size of a file, and which file it is: a name may stand for another one a moment later."""
+    """The size of a file, and its identity: its name may refer to another file a moment later."""
 
     size: int
     identity: tuple[int, int]
@@ -41,14 +41,13 @@ class FileStatus(NamedTuple):
 
 
 class Files(Protocol):
-    """What storage may ask of a disk. Paths are strings; an open file is an int handle.
+    """The operations that storage needs from a disk. Paths are strings; an open file is an int handle.
 
-    Every method raises `OSError` and nothing else. None is called while another call on the same handle
-    may close it.
+    Every method raises `OSError` and nothing else. The caller must not close a handle during another call on it.
     """
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        """Open a file; with `create` it must not need to exist."""
+        """Open a file; with `create`, create it if it does not exist."""
         ...
 
     def close(self, handle: int) -> None: ...
@@ -58,7 +57,7 @@ class Files(Protocol):
         ...
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
-        """Write all of `data`, a buffer of bytes, at `position`."""
+        """Write all of `data` at `position`."""
         ...
 
     def size(self, handle: int) -> int: ...
@@ -70,49 +69,49 @@ class Files(Protocol):
         ...
 
     def map(self, path: str) -> Buffer:
-        """Return the whole file as a read-only buffer. Only for files that no program ever truncates in place.
+        """Return the whole file as a read-only buffer. Use it only for files that no program truncates in place.
 
-        A read beyond the end of a mapped file that was cut kills the process (SIGBUS). A broker preallocates and trims
-        its index files, and cuts its logs: of a partition's files only key indexes, which it does not know, are mapped.
+        Reading past the end of a truncated mapping kills the process (SIGBUS). A broker preallocates and trims its
+        index files and truncates its logs, so only key indexes, which brokers ignore, are mapped.
         """
         ...
 
     def read_file(self, path: str) -> bytes:
-        """Return a small file's content."""
+        """Return the content of a small file."""
         ...
 
     def list(self, directory: str) -> list[str]:
-        """Return the names in a directory, in no order."""
+        """Return the names in a directory, in arbitrary order."""
         ...
 
     def kinds(self, directory: str) -> dict[str, Kind]:
-        """Return the names in a directory with what each is; a link is not followed."""
+        """Return the kind of each name in a directory; links are not followed."""
         ...
 
     def kind(self, path: str) -> Kind:
-        """Return what a name stands for; a link is not followed."""
+        """Return the kind of the file at a path; a link is not followed."""
         ...
 
     def file_size(self, path: str) -> int:
-        """Return the size of a file by its name; a link or a directory is none."""
+        """Return the size of the regular file at a path; raise for a link or a directory."""
         ...
 
     def status(self, path: str) -> FileStatus:
-        """Return the size of a file by its name, and which file that is; a link or a directory is none."""
+        """Return the size and identity of the regular file at a path; raise for a link or a directory."""
         ...
 
     def status_of(self, handle: int) -> FileStatus:
-        """Return the size of an open file, and which file it is."""
+        """Return the size and identity of an open file."""
         ...
 
     def rename(self, source: str, target: str) -> None:
-        """Give `source` the name `target`, replacing what had it."""
+        """Rename `source` to `target`, replacing an existing file."""
         ...
 
     def remove(self, path: str) -> None: ...
 
     def make_directory(self, path: str) -> None:
-        """Make a directory and its parents, unless it is there."""
+        """Create a directory and its parents, unless it exists."""
         ...
 
     def remove_directory(self, path: str) -> None:
@@ -124,37 +123,37 @@ class Files(Protocol):
         ...
 
     def lock(self, handle: int, path: str, owner: str) -> str:
-        """Take a lock file that is open for writing, write `owner` into it, and return what it held before.
+        """Lock a lock file that is open for writing, write `owner` into it, and return its previous content.
 
-        Does not wait: raises `BlockingIOError` if another holder has it, and `FileNotFoundError` if another file is at
-        the path by now. The lock goes with the handle or its process.
+        Does not wait. Raises `BlockingIOError` if the lock is held, and `FileNotFoundError` if the path has been
+        removed or refers to another file. The lock is released when the handle is closed or its process ends.
         """
         ...
 
     def unlock(self, handle: int, note: str) -> None:
-        """Write `note` into a lock file and release it. The handle stays open, to take it again."""
+        """Write `note` into a lock file and release it. The handle stays open, to lock it again."""
         ...
 
     def is_locked(self, path: str) -> bool:
-        """Tell whether anybody, this process too, holds a lock that `lock` gave; nothing is written."""
+        """Return whether any process, including this one, holds the lock. Nothing is written."""
         ...
 
     def lock_out_broker(self, path: str) -> int:
-        """Take the file that a Kafka broker locks alone, as one of many that do; return its handle.
+        """Take a shared lock on the file that a Kafka broker locks exclusively; return the handle.
 
-        Raises `BlockingIOError` if a broker has it. While the handle is open none can start.
+        Raises `BlockingIOError` if a broker holds it. No broker can start while the handle is open.
         """
         ...
 
     def lock_as_broker(self, path: str) -> int:
-        """Take the same file alone, as a Kafka broker does; return its handle.
+        """Lock the same file exclusively, as a Kafka broker does; return the handle.
 
-        Raises `BlockingIOError` if a broker or an open store has it. While the handle is open neither can start.
+        Raises `BlockingIOError` if a broker or an open store holds it. Neither can start while the handle is open.
         """
         ...
 
     def has_broker(self, path: str) -> bool:
-        """Tell whether a Kafka broker holds the file that it locks while it runs; nothing is written."""
+        """Return whether a running Kafka broker holds its lock. Nothing is written."""
         ...
 
 
@@ -162,7 +161,7 @@ class OsFiles:
     """The real disk."""
 
     def open(self, path: str, *, write: bool = False, create: bool = False) -> int:
-        # Not to wait is for a pipe that somebody put in a file's place: opening one would never come back.
+        # O_NONBLOCK: opening a pipe in place of the file would block forever.
         flags = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_RDWR if write else os.O_RDONLY)
         if not write:
             handle = os.open(path, flags)
@@ -184,7 +183,7 @@ class OsFiles:
         data = pread(handle, size, position)
         if len(data) == size or not data:
             return data
-        # The kernel may answer short in the middle of a file (a signal, 2 GiB at a time): ask for the rest.
+        # The kernel may return fewer bytes in the middle of a file (a signal, the 2 GiB limit): read the rest.
         parts = [data]
         got = len(data)
         while got < size:
@@ -280,7 +279,7 @@ class OsFiles:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         try:
             if not _is_at(handle, path):
-                # The file was removed, or the directory moved away, and another may have its name, with another lock.
+                # The file or its directory was replaced; another process may hold the lock at this path.
                 raise FileNotFoundError(errno.ENOENT, "was removed or replaced", path)
             note = pread(handle, LOCK_TEXT_SIZE, 0).decode("ascii", "replace")
             pwrite(handle, owner.ljust(LOCK_TEXT_SIZE).encode(), 0)
@@ -313,8 +312,8 @@ class OsFiles:
         handle = self.open(path, write=True, create=True)
         try:
             if sys.platform == "linux":
-                # Java locks with fcntl. A lock of the open file description, unlike a plain one, is not lost
-                # when another handle of the same file is closed in this process.
+                # Java locks with fcntl. Unlike a plain fcntl lock, a lock of the open file description survives
+                # when this process closes another handle of the same file.
                 kind = fcntl.F_WRLCK if alone else fcntl.F_RDLCK
                 fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _lock_of_whole_file(kind))
         except BaseException:
@@ -327,7 +326,7 @@ class OsFiles:
             return False
         handle = self.open(path)
         try:
-            # The kernel returns the lock that is in the way, or the same one with its type set to "unlocked".
+            # The kernel returns the conflicting lock, or this one with its type set to "unlocked".
             found = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _lock_of_whole_file(fcntl.F_RDLCK))
             return int(struct.unpack_from("h", found)[0]) != fcntl.F_UNLCK
         finally:
@@ -335,7 +334,7 @@ class OsFiles:
 
 
 def _lock_of_whole_file(kind: int) -> bytes:
-    """Return the C structure `flock` of a lock on all of a file: F_RDLCK is shared, F_WRLCK is not."""
+    """Return the C structure `flock` for a lock on the whole file: F_RDLCK is shared, F_WRLCK exclusive."""
     return struct.pack("hhqqi", kind, os.SEEK_SET, 0, 0, 0)
 
 
@@ -349,10 +348,10 @@ def _is_at(handle: int, path: str) -> bool:
 
 @contextlib.contextmanager
 def _directory_of(path: str) -> Iterator[tuple[int, str]]:
-    """Hold the directory that a file is in, and yield (its handle, the file's name).
+    """Open the directory of a file, and yield (its handle, the file's name).
 
-    What is done by the handle happens in that directory, whatever its name stands for meanwhile; and the name stands
-    for no link: whoever can put one in a partition's place would have others write where it points to.
+    Calls relative to the handle act in that directory even if it is renamed. The directory must not be a link:
+    anyone able to replace the partition directory could otherwise redirect writes.
     """
     parent, name = os.path.split(path)
     try:
@@ -372,10 +371,10 @@ def _directory_of(path: str) -> Iterator[tuple[int, str]]:
 
 
 class Handle:
-    """An open file that closes itself when nobody refers to it any more.
+    """An open file that closes itself when the last reference is dropped.
 
-    It never closes while a reader holds it: a number that was closed and given to another file could otherwise be
-    read as if it were the first.
+    It never closes while a reader uses it. The operating system could otherwise reuse the number for another file,
+    and the reader would read that file.
     """
 
     __slots__ = ("_files", "number")
@@ -394,10 +393,10 @@ class Handle:
 
 
 class ReadOnlyFiles:
-    """The half of `Files` that changes something, refused. What is under it stays as it was first seen."""
+    """`Files` that refuse every change. Content never changes after it is first read."""
 
     def refuse(self, path: str) -> NoReturn:
-        raise OSError(errno.EROFS, "an archive, and what lies at a URL, is only read", path)
+        raise OSError(errno.EROFS, "archives and files at a URL are read-only", path)
 
     def write(self, handle: int, data: Buffer, position: int) -> None:
         self.refuse(f"handle {handle}")
@@ -430,14 +429,14 @@ class ReadOnlyFiles:
         self.refuse(f"handle {handle}")
 
     def is_locked(self, path: str) -> bool:
-        """Nobody holds a lock here: a file of that name was copied along."""
+        """Return False: the lock file was copied with the other files, and no process holds it."""
         return False
 
     def lock_out_broker(self, path: str) -> int:
         self.refuse(path)
 
     def has_broker(self, path: str) -> bool:
-        """No broker runs on a copy."""
+        """Return False: no broker runs on a copy."""
         return False
 
     def lock_as_broker(self, path: str) -> int:
@@ -445,10 +444,10 @@ class ReadOnlyFiles:
 
 
 def absolute(path: str, *, follows: bool = True) -> str:
-    """Return a path from the root on; a URL stays as it is, without slashes at its end.
+    """Return a path as an absolute path, or a URL without trailing slashes.
 
-    Where a user puts a log is the user's affair, so links in the user's path are resolved, once. A path that was made
-    from such a one has none, and one that comes into it later is not followed: `follows` is false there.
+    Links in a path that the user gave are resolved once. Paths derived from it contain no links, and links that appear
+    there later must not be followed: pass `follows=False` for them.
     """
     if is_url(path):
         return path.rstrip("/")
@@ -456,14 +455,14 @@ def absolute(path: str, *, follows: bool = True) -> str:
 
 
 def local_path(location: str) -> Path:
-    """Return a directory as a `Path`, which could not hold a URL."""
+    """Return a directory as a `Path`; raise `UsageError` for a URL."""
     if is_url(location):
-        raise UsageError(f"{location} is a URL and no path; ask for its location")
+        raise UsageError(f"{location} is a URL, not a path; use location")
     return Path(location)
 
 
 def _kind_of_entry(entry: os.DirEntry[str]) -> Kind:
-    """Return what an entry is, which most file systems tell with its name."""
+    """Return the kind of an entry, which most file systems return with its name."""
     if entry.is_symlink():
         return "link"
     if entry.is_dir(follow_symlinks=False):

@@ -1,4 +1,4 @@
-"""Lock files: taken, held, and waited for while another process holds them for a moment."""
+"""Lock files: acquiring, holding, releasing, and waiting for short-lived holders."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from seeklog.clock import Clock
 from seeklog.errors import LogLocked
 from seeklog.files.local import Files
 
-Taken = TypeVar("Taken")
+Result = TypeVar("Result")
 
-# What others do with a partition for a moment takes some milliseconds; who holds one longer writes it.
+# Short operations of other processes take a few milliseconds; a longer holder is a writer.
 SHORT_WAIT_S = 1.0
 MIN_PAUSE_S = 0.001
 MAX_PAUSE_S = 0.02
@@ -23,12 +23,12 @@ _held_locks: weakref.WeakSet[Lock] = weakref.WeakSet()
 
 
 class Lock:
-    """A lock file that is held. It goes with the object, too, and a forked child lets its copy go.
+    """A lock file that this process holds. The lock is released with the object, and a forked child closes its copy.
 
-    Otherwise a log that was dropped without being closed, or a child that lives on, would keep others out.
+    Otherwise a log dropped without being closed, or a surviving child, would block other processes.
 
-    A holder can hand the lock on for a while: `release` leaves a note in the file for whoever takes it next, and
-    `retake` returns what the last holder left. A holder that dies leaves no note.
+    A holder can pass the lock on temporarily: `release` leaves a note in the file for the next holder, and `retake`
+    returns what the last holder left. A holder that crashes leaves no note.
     """
 
     __slots__ = ("__weakref__", "_files", "_owner", "_path", "left", "number", "token")
@@ -39,9 +39,9 @@ class Lock:
         self._path = path
         self._owner = owner
         self.token = ""
-        """What tells this holder from others in a note: process ids come again."""
+        """Identifies this holder in a note, because process ids are reused."""
         self.left = left
-        """What the file held when the lock was taken: an owner and, if that one released it, its token and note."""
+        """The content of the file before this lock: the last owner and, if it released the lock, its token and note."""
         _held_locks.add(self)
 
     @property
@@ -49,14 +49,14 @@ class Lock:
         return self.number >= 0
 
     def release(self, note: str) -> None:
-        """Let others take the lock until `retake`."""
+        """Release the lock until `retake`."""
         self.token = self.token or uuid.uuid4().hex
         self._files.unlock(self.number, f"{self._owner} {self.token} {note}")
 
     def retake(self) -> str:
-        """Take the lock again; return what its last holder left, which may have been this one.
+        """Acquire the lock again; return the text of its last holder, which may be this one.
 
-        Raises `LogLocked` if another holds it, and `FileNotFoundError` if the file was removed or replaced.
+        Raises `LogLocked` if another holder has it, and `FileNotFoundError` if the file was removed or replaced.
         """
         try:
             self.left = self._files.lock(self.number, self._path, self._owner)
@@ -65,7 +65,7 @@ class Lock:
         return self.left
 
     def close(self) -> None:
-        """Let others have it. Closing twice is nothing."""
+        """Release the lock. Closing twice has no effect."""
         number, self.number = self.number, -1
         if number >= 0:
             self._files.close(number)
@@ -75,9 +75,9 @@ class Lock:
 
 
 def take_lock(files: Files, path: str, *, subject: str = "", owner: str = "", advice: str = "") -> Lock:
-    """Take a lock file, or raise `LogLocked` that says who holds `subject`, or else the lock.
+    """Acquire a lock file, or raise `LogLocked`, naming `subject` (by default the path) and its owner.
 
-    The file says `owner`, by default the process id.
+    `owner`, by default the process id, is written into the file.
     """
     owner = owner or str(os.getpid())
     number = files.open(path, write=True, create=True)
@@ -99,8 +99,8 @@ def _owner_of(files: Files, path: str) -> int | None:
         return None
 
 
-def retry_while_locked(clock: Clock, wait_s: float, attempt: Callable[[], Taken]) -> Taken:
-    """Call `attempt` until it no longer raises `LogLocked`, or the time is over: then that is raised."""
+def retry_while_locked(clock: Clock, wait_s: float, attempt: Callable[[], Result]) -> Result:
+    """Call `attempt` until it stops raising `LogLocked`, or `wait_s` has passed: then raise the last error."""
     give_up = clock.monotonic() + wait_s
     pause = MIN_PAUSE_S
     while True:

@@ -1,9 +1,9 @@
-"""Parts of files that are dear to ask for, kept in memory; and read ahead of a reader that goes forward.
+"""A cache of file ranges that are expensive to fetch, with read-ahead for sequential readers.
 
-A window is a run of bytes of one file. A read inside of one asks nobody. A read at the end of one asks for more than is
-wanted, twice as much each time, so a scan soon has few requests and large ones. A read elsewhere asks for little more
-than it wants: what lies between two index entries, and the batch behind them. All windows together are bounded; the one
-that was left alone for longest goes first. The files must not change.
+A window is a run of bytes of one file. A read inside a window needs no request. A read at the end of one fetches more
+than requested, twice as much each time, so a scan soon makes few, large requests. A read elsewhere fetches little more
+than requested: the range between two index entries, and the next batch. The total size of all windows is bounded; the
+least recently used window is dropped first. The files must not change.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-# A read out of order: an index interval and a batch, or several small ones. A request costs as much as so many bytes.
+# A random read: an index interval and a batch, or several small reads. A request costs as much as this many bytes.
 FIRST_BYTES = 32 << 10
-# Where requests follow each other, larger ones than this gain nothing: their cost is in the bytes by then.
+# Larger sequential requests gain nothing: their cost is in the bytes.
 MAX_AHEAD_BYTES = 4 << 20
-# What a reader leaves behind it in a window, for one that goes back to prove what it has found.
+# Bytes before the current position that stay in a window, for a reader that goes back to verify.
 KEPT_BEHIND = 64 << 10
 MAX_TOTAL_BYTES = 64 << 20
 
 Fetch = Callable[[str, int, int], bytes]
-"""Asked for a file's bytes in [start, stop); fewer come only at the end of the file."""
+"""Returns a file's bytes in [start, stop); fewer only at the end of the file."""
 
 
 class _Window:
-    """A run of bytes of one file, and how many were asked for when it was last lengthened."""
+    """A run of bytes of one file, and the size of its last request."""
 
     __slots__ = ("ahead", "data", "is_last", "path", "start")
 
@@ -35,7 +35,7 @@ class _Window:
         self.data = data
         self.ahead = ahead
         self.is_last = is_last
-        """Whether the file ends with it."""
+        """Whether the window ends at the end of the file."""
 
     @property
     def end(self) -> int:
@@ -43,17 +43,17 @@ class _Window:
 
 
 class ReadAhead:
-    """Reads through windows. Any thread may call anything; none waits for another's request."""
+    """Reads through windows. Thread-safe; a thread never waits for another thread's request."""
 
     def __init__(self, fetch: Fetch, *, max_total_bytes: int = MAX_TOTAL_BYTES) -> None:
         self._fetch = fetch
         self._max_total_bytes = max_total_bytes
         self._lock = threading.Lock()
         self._windows: dict[str, list[_Window]] = {}
-        # The one that was left alone for longest first.
+        # Least recently used first.
         self._order: OrderedDict[_Window, None] = OrderedDict()
         self.total = 0
-        """How many bytes are kept."""
+        """Bytes in all windows."""
 
     def read(self, path: str, size: int, position: int, *, file_size: int | None) -> bytes:
         """Return up to `size` bytes at `position`; fewer only at the end of the file, whose size may be unknown."""
@@ -83,7 +83,7 @@ class ReadAhead:
         return data[position - first : end - first]
 
     def _find(self, path: str, position: int) -> _Window | None:
-        """Return the window that holds a position, or that ends there."""
+        """Return the window that contains a position, or that ends there."""
         for window in self._windows.get(path, ()):
             if window.start <= position <= window.end:
                 return window
@@ -97,7 +97,7 @@ class ReadAhead:
             self._drop(next(iter(self._order)))
 
     def _drop(self, window: _Window) -> None:
-        # Another thread may have done it, or have put a longer one in its place.
+        # Another thread may have dropped or replaced it.
         if window in self._order:
             del self._order[window]
             self.total -= len(window.data)

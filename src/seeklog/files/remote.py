@@ -1,11 +1,10 @@
-"""Files that lie at a URL, read through fsspec: a bucket, a web server, another machine. Nothing is ever written here.
+"""Files at a URL, read through fsspec: an object store, a web server, another machine. Nothing is ever written.
 
-`RemoteFiles` is the reading half of `Files`. What it has been told it does not ask again: a directory is listed once, a
-small file is fetched once, so a store that is open is the one that was there when it was opened. A `.log` is read in
-ranges (`readahead`), never whole. Time limits and retries are those of the backend, set by `storage_options`.
+`RemoteFiles` is the reading half of `Files`. Answers are cached: a directory is listed once and a small file fetched
+once, so an open store shows the state at its opening. A `.log` is read in ranges (`readahead`), never whole. Timeouts
+and retries are the backend's; set them in `storage_options`.
 
-Every failure of a backend is raised as an `OSError` with the URL, as the operating system would: its own errors, of
-many libraries, go no further.
+Every failure of a backend is raised as an `OSError` with the URL, as the operating system would raise it.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ from seeklog.errors import UsageError
 from seeklog.files.local import Buffer, Files, FileStatus, Kind, ReadOnlyFiles
 from seeklog.files.readahead import ReadAhead
 
-# An index is some MB at most: Kafka's bound is 10 MB unless it was raised.
+# Kafka limits an index to 10 MB by default.
 MAX_MAPPED_BYTES: Final = 256 << 20
-# Checkpoints, seals and metadata: they are fetched once. Larger files are not asked for twice by any reader.
+# Checkpoints, seals and metadata are cached; readers fetch larger files only once anyway.
 MAX_SMALL_BYTES: Final = 64 << 10
 MAX_SMALL_FILES: Final = 4096
-# What is asked for where nobody knows how large a file is; most are smaller, and one request is enough.
+# The request size for a file of unknown size. Most files are smaller and need one request.
 CHUNK: Final = 16 << 20
-# The size of a file that a listing has without one, as that of a web server.
+# The size of a file that a listing does not give, as on a web server.
 _UNKNOWN: Final = -1
 _EXTRAS: Final[Mapping[str, str]] = {"s3": "s3", "s3a": "s3"}
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 _PASSWORD: Final = re.compile(r"[^/]*://[^/@]*:[^/@]*@")
-# A backend may leave out the number; `OSError` is the right subclass where it has one.
+# Errors that a backend may raise without an errno, with the errno that `OSError` needs.
 _PLAIN: Final = {
     FileNotFoundError: errno.ENOENT,
     NotADirectoryError: errno.ENOTDIR,
@@ -46,38 +45,38 @@ _ADVICE: Final = "check the URL, the credentials and endpoint in storage_options
 
 
 def open_filesystem(url: str, storage_options: Mapping[str, Any]) -> tuple[Any, str]:
-    """Return fsspec's file system for a URL, and what it calls the place there. Nothing is asked of it yet."""
+    """Return fsspec's file system for a URL, and the path within it. Nothing is contacted yet."""
     match = _SCHEME.match(url)
     if match is None or not names.is_url(url):
-        raise UsageError(f"{url!r} is no URL, such as s3://bucket/path")
+        raise UsageError(f"{url!r} is not a URL such as s3://bucket/path")
     scheme = match[0].lower()
     if _PASSWORD.match(url):
-        raise UsageError("the URL has a password in it, which errors and plans would show; give it in storage_options")
+        raise UsageError("the URL contains a password, which errors and plans would show; pass it in storage_options")
     try:
         import fsspec
     except ImportError as error:
         raise UsageError(f'{scheme}:// needs fsspec: pip install "seeklog[{_EXTRAS.get(scheme, "remote")}]"') from error
     try:
-        # Listings are kept here, for as long as a store is open, and not beyond it in the backend.
-        system, place = fsspec.core.url_to_fs(url, **{"use_listings_cache": False, **storage_options})
+        # Listings are cached here while a store is open; the backend's cache would outlive it.
+        system, root = fsspec.core.url_to_fs(url, **{"use_listings_cache": False, **storage_options})
     except ImportError as error:
         how = f'pip install "seeklog[{_EXTRAS[scheme]}]"' if scheme in _EXTRAS else one_line(error)
-        raise UsageError(f"{scheme}:// needs one more package: {how}") from error
+        raise UsageError(f"{scheme}:// needs another package: {how}") from error
     except ValueError as error:
         raise UsageError(f"{url} cannot be opened: {one_line(error)}") from error
     except TypeError as error:
-        raise UsageError(f"the storage_options are not those of {scheme}://: {one_line(error)}") from error
-    return system, str(place).rstrip("/")
+        raise UsageError(f"the storage_options do not fit {scheme}://: {one_line(error)}") from error
+    return system, str(root).rstrip("/")
 
 
 def one_line(error: BaseException) -> str:
-    """Return what an error says, on one line."""
+    """Return an error's message on one line."""
     return " ".join(str(error).split()) or type(error).__name__
 
 
 @contextlib.contextmanager
 def as_os_errors(path: str) -> Iterator[None]:
-    """Raise what a backend raises as the `OSError` that a disk would have raised."""
+    """Raise a backend's errors as the `OSError` that a disk would raise."""
     try:
         yield
     except (FileNotFoundError, NotADirectoryError, FileExistsError) as error:
@@ -92,12 +91,12 @@ def as_os_errors(path: str) -> Iterator[None]:
 
 
 def is_remote(files: Files) -> bool:
-    """Tell whether files lie at a URL, where a request costs as much as many bytes."""
+    """Return whether files are at a URL, where a request costs as much as many bytes."""
     return isinstance(getattr(files, "inner", files), RemoteFiles)
 
 
 class RemoteFiles(ReadOnlyFiles):
-    """The files below a URL, for reading. Any thread may call anything; a forked child connects anew."""
+    """The files below a URL, for reading. Thread-safe; a forked child opens its own connection."""
 
     def __init__(self, url: str, *, storage_options: Mapping[str, Any] | None = None) -> None:
         self.url = url
@@ -115,31 +114,31 @@ class RemoteFiles(ReadOnlyFiles):
         return f"<RemoteFiles {self.url}>"
 
     def _connect(self) -> None:
-        self._system, self._place = open_filesystem(self.url, self._storage_options)
+        self._system, self._root = open_filesystem(self.url, self._storage_options)
         self._connected_in = os.getpid()
 
     def _ask(self, path: str) -> tuple[Any, str]:
-        """Return the file system, and what it calls a path below the URL."""
+        """Return the file system, and its name for a path below the URL."""
         if self._connected_in != os.getpid():
-            # A forked child has neither the parent's threads nor a right to its connections.
+            # A forked child has none of the parent's threads and must not use its connections.
             self._lock = threading.Lock()
             self._ahead = ReadAhead(self._fetch)
             self._connect()
         if path != self.url and not path.startswith(f"{self.url}/"):
-            raise OSError(errno.EXDEV, f"it does not lie below {self.url}", path)
-        return self._system, self._place + path[len(self.url) :]
+            raise OSError(errno.EXDEV, f"the path is not below {self.url}", path)
+        return self._system, self._root + path[len(self.url) :]
 
     def know(self, directory: str, sizes: Mapping[str, int]) -> None:
-        """Take the files in a directory, and their sizes, from somebody who knows; it is not listed then."""
+        """Use known file names and sizes for a directory instead of listing it."""
         with self._lock:
             self._listings[directory] = {name: ("file", size) for name, size in sizes.items()}
 
     def _fetch(self, path: str, start: int, stop: int) -> bytes:
-        system, place = self._ask(path)
+        system, remote_path = self._ask(path)
         with as_os_errors(path):
-            data: bytes = system.cat_file(place, start=start, end=stop)
+            data: bytes = system.cat_file(remote_path, start=start, end=stop)
         if len(data) > stop - start:
-            # Some web servers answer a range with all of the file: right bytes would be taken for others.
+            # Some web servers ignore the range and return the whole file.
             raise OSError(errno.ENOTSUP, "the server does not serve ranges of files", path)
         return data
 
@@ -166,7 +165,7 @@ class RemoteFiles(ReadOnlyFiles):
     def map(self, path: str) -> Buffer:
         size = self._listed_size(path)
         if size is not None and size > MAX_MAPPED_BYTES:
-            raise OSError(errno.EFBIG, f"an index of {size:,} bytes is not fetched whole", path)
+            raise OSError(errno.EFBIG, f"the index has {size:,} bytes, too many to fetch whole", path)
         return self._whole(path)
 
     def read_file(self, path: str) -> bytes:
@@ -201,9 +200,9 @@ class RemoteFiles(ReadOnlyFiles):
     def kind(self, path: str) -> Kind:
         directory, _, name = path.rpartition("/")
         if path == self.url or directory not in self._listings:
-            system, place = self._ask(path)
+            system, remote_path = self._ask(path)
             with as_os_errors(path):
-                return _kind_of(system.info(place))
+                return _kind_of(system.info(remote_path))
         self._check_listed(path)
         return self._listings[directory][name][0]
 
@@ -213,41 +212,41 @@ class RemoteFiles(ReadOnlyFiles):
         return self._size_of(path) if size is None else size
 
     def status(self, path: str) -> FileStatus:
-        # What lies at a URL stays as it was first seen: a name stands for one file.
+        # The content at a URL is assumed not to change, so a name identifies one file.
         return FileStatus(self.file_size(path), (0, 0))
 
     def status_of(self, handle: int) -> FileStatus:
         return self.status(self._opened[handle])
 
     def _size_of(self, path: str) -> int:
-        system, place = self._ask(path)
+        system, remote_path = self._ask(path)
         with as_os_errors(path):
-            info = system.info(place)
+            info = system.info(remote_path)
             if _kind_of(info) != "file":
                 raise OSError(errno.EINVAL, "not a regular file", path)
             return int(info["size"])
 
     def _listing(self, directory: str) -> dict[str, tuple[Kind, int]]:
-        found = self._listings.get(directory)
-        if found is None:
-            system, place = self._ask(directory)
+        listing = self._listings.get(directory)
+        if listing is None:
+            system, remote_path = self._ask(directory)
             with as_os_errors(directory):
-                entries = system.ls(place or "/", detail=True)
-            found = {}
+                entries = system.ls(remote_path or "/", detail=True)
+            listing = {}
             for entry in entries:
                 name = str(entry["name"]).rstrip("/")
-                if name == place and _kind_of(entry) == "file" and entry.get("size"):
+                if name == remote_path and _kind_of(entry) == "file" and entry.get("size"):
                     raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), directory)
-                # Some stores mark a directory by an empty object of its name.
-                if name != place:
+                # Some stores mark a directory with an empty object of the same name.
+                if name != remote_path:
                     size = entry.get("size")
-                    found[name.rpartition("/")[2]] = (_kind_of(entry), _UNKNOWN if size is None else int(size))
+                    listing[name.rpartition("/")[2]] = (_kind_of(entry), _UNKNOWN if size is None else int(size))
             with self._lock:
-                self._listings[directory] = found
-        return found
+                self._listings[directory] = listing
+        return listing
 
     def _check_listed(self, path: str) -> None:
-        """Refuse a name that a listing lacks; where nothing was listed, whoever reads will see."""
+        """Raise `FileNotFoundError` if the directory was listed without this name. Otherwise the read will find out."""
         directory, _, name = path.rpartition("/")
         if name not in self._listings.get(directory, {name: None}):
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -3,8 +3,8 @@
     with translated(f"{path} cannot be read"):
         ...
 
-A full disk becomes `DiskFull`, anything else `NotAccessible`. The fact comes first, then what the system said,
-then what to do. The `OSError` stays the `__cause__`.
+A full disk becomes `DiskFull`, anything else `NotAccessible`. The message gives the fact, the operating system's
+reason, and what to do. The `OSError` stays the `__cause__`.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from types import TracebackType
 
 from seeklog.errors import DiskFull, NotAccessible, SeeklogError
 
-# No room on the disk, or for this user.
+# No space on the disk, or within the user's quota.
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_full(error: BaseException) -> bool:
-    """Tell whether a disk or a quota is full."""
+    """Return whether the disk or the quota is full."""
     return isinstance(error, OSError) and error.errno in _FULL
 
 
 def translate(error: OSError, fact: str, *, when_full: str = "", advice: str = "") -> SeeklogError:
-    """Return our error for what the system said. Raise it `from error`.
+    """Return seeklog's error for an `OSError`. Raise it `from error`.
 
-    `advice` is what to do, `when_full` what to do or to know where the disk is full, if that is something else.
+    `advice` says what to do; `when_full` replaces it if the disk is full.
     """
     if is_full(error):
         return DiskFull("; ".join(filter(None, (f"{fact}: the disk is full", when_full or advice))))
     return NotAccessible("; ".join(filter(None, (f"{fact}: {error}", advice))))
 
 
-class translated:  # noqa: N801 - reads as the verb that it is, like contextlib.suppress
-    """A block in which an `OSError` is raised as our own error; see `translate`."""
+class translated:  # noqa: N801 - reads as a verb, like contextlib.suppress
+    """A block that raises an `OSError` as seeklog's own error; see `translate`."""
 
     __slots__ = ("_advice", "_fact", "_when_full")
 
