@@ -92,7 +92,7 @@ def publish_all() -> int:
         print("Nothing is published.", file=sys.stderr)
         return 1
     publish(PARTS)
-    print(f"{len(PARTS)} rows are in docs/proof.json and docs/promises.md")
+    print(f"{len(PARTS)} rows are in docs/proof.json and docs/proof.md")
     return 0
 
 

@@ -1,7 +1,7 @@
-"""What the proof has found: a row for each part, a table of them for people, and the same as JSON.
+"""The results of the proof: one row for each part, as a table and as JSON.
 
-Rows gather in build/proof as parts are run, in whatever order and at whatever time. None of that is in git: the table
-in docs/ changes only when a whole one is published.
+Each full run of a part leaves its row in build/proof, which is not in git. The table in docs/proof.md changes only when
+all rows are published together.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from proof.targets import TARGETS
 ROOT: Final = Path(__file__).resolve().parents[2]
 BUILD: Final = ROOT / "build" / "proof"
 DOCS: Final = ROOT / "docs"
-BEGIN: Final = "<!-- The table of the last proof, written by `python tests/proof --publish`, not by hand. -->\n"
+BEGIN: Final = (
+    "<!-- The table of the last proof. `python tests/proof --publish` writes it; do not edit it by hand. -->\n"
+)
 END: Final = "<!-- The end of that table. -->\n"
 CHANGED: Final = ", changed"
-"""Follows the commit where the code that was tried is not that of the commit."""
+"""Follows the commit if the code that was tried differs from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What came of one part."""
+    """The result of one part."""
 
     target: int
     name: str
@@ -45,14 +47,14 @@ class Row:
 
 
 def load(names: Iterable[str], *, directory: Path = BUILD) -> list[Row]:
-    """Return the rows of these parts that were run, in the order of the targets."""
+    """Return the rows of the parts that were run, in the order of the targets."""
     files = [_file_of(name, directory) for name in names]
     rows = [Row(**json.loads(file.read_text())) for file in files if file.exists()]
     return sorted(rows, key=lambda row: (row.target, row.name))
 
 
 def record(row: Row, *, directory: Path = BUILD) -> None:
-    """Keep the row of a part in the place of its earlier one. A part that could not be run here replaces no result."""
+    """Replace the row of a part. A part that could not be run here keeps its earlier result."""
     file = _file_of(row.name, directory)
     if row.missing and file.exists() and not json.loads(file.read_text())["missing"]:
         return
@@ -61,7 +63,7 @@ def record(row: Row, *, directory: Path = BUILD) -> None:
 
 
 def write_table(names: Iterable[str], *, directory: Path = BUILD) -> None:
-    """Write the table of all rows so far, as a page and as JSON, beside the rows."""
+    """Write all rows so far as a table and as JSON, next to the rows."""
     rows = load(names, directory=directory)
     left_out = sorted({*names} - {row.name for row in rows if not row.missing})
     rest = f"\nNot run yet: {', '.join(f'`{name}`' for name in left_out)}.\n" if left_out else ""
@@ -71,7 +73,7 @@ def write_table(names: Iterable[str], *, directory: Path = BUILD) -> None:
 
 
 def objections(names: Iterable[str], *, directory: Path = BUILD) -> Iterator[str]:
-    """Yield why the rows so far are not to be published, a line each."""
+    """Yield each reason why the rows must not be published, as one line."""
     rows = load(names, directory=directory)
     left_out = sorted({*names} - {row.name for row in rows})
     if left_out:
@@ -86,13 +88,13 @@ def objections(names: Iterable[str], *, directory: Path = BUILD) -> Iterator[str
 
 
 def publish(names: Iterable[str], *, directory: Path = BUILD, docs: Path = DOCS) -> None:
-    """Write the rows to docs/proof.json, and the table into the page of promises."""
+    """Write the rows to docs/proof.json and the table into docs/proof.md."""
     rows = load(names, directory=directory)
-    page = docs / "promises.md"
+    page = docs / "proof.md"
     before, begin, rest = page.read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"{page} has no place for the table: {BEGIN.strip()} and {END.strip()}")
+        raise ValueError(f"{page} lacks the lines around the table: {BEGIN.strip()} and {END.strip()}")
     page.write_text(f"{before}{begin}\n{as_markdown(rows)}\n{end}{after}")
     (docs / "proof.json").write_text(as_json(rows))
 
@@ -106,14 +108,14 @@ def _file_of(name: str, directory: Path) -> Path:
 
 
 def _write(path: Path, text: str) -> None:
-    """Replace a file at once: parts that are run side by side by hand write the same table."""
+    """Replace a file by rename: parts run by hand at the same time write the same table."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}")
     temporary.write_text(text)
     temporary.replace(path)
 
 
 def as_markdown(rows: list[Row]) -> str:
-    """Return the rows as a table of a page."""
+    """Return the rows as a Markdown table."""
     lines = ["| target | what was done | cases | violations | seconds | at |", "|---|---|---:|---:|---:|---|"]
     named = 0
     for row in rows:

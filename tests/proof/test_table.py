@@ -1,4 +1,4 @@
-"""The rows of the proof gather part by part, and are published whole or not at all."""
+"""The proof keeps one row for each part, and publishes all rows or none."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OTHER = dataclasses.replace(ROW, target=1, name="crash", title="power is lost")
 NAMES = ("crash", "torn")
 
 
-def test_rows_of_separate_runs_add_up(tmp_path: Path) -> None:
+def test_table_holds_rows_of_separate_runs(tmp_path: Path) -> None:
     record(ROW, directory=tmp_path)
     record(OTHER, directory=tmp_path)
     write_table(NAMES, directory=tmp_path)
@@ -25,21 +25,21 @@ def test_rows_of_separate_runs_add_up(tmp_path: Path) -> None:
     assert "| **all** | | 80 | 0 | 6 | |" in (tmp_path / "table.md").read_text()
 
 
-def test_a_later_run_replaces_the_row_of_an_earlier_one(tmp_path: Path) -> None:
+def test_later_run_replaces_row_of_earlier_run(tmp_path: Path) -> None:
     record(ROW, directory=tmp_path)
     record(dataclasses.replace(ROW, violations=1), directory=tmp_path)
 
     assert [row.violations for row in load(NAMES, directory=tmp_path)] == [1]
 
 
-def test_a_part_that_cannot_be_run_here_keeps_its_earlier_row(tmp_path: Path) -> None:
+def test_part_that_cannot_run_here_keeps_its_earlier_row(tmp_path: Path) -> None:
     record(ROW, directory=tmp_path)
     record(dataclasses.replace(ROW, cases=0, missing="no strace"), directory=tmp_path)
 
     assert load(NAMES, directory=tmp_path) == [ROW]
 
 
-def test_the_table_names_the_parts_that_were_not_run(tmp_path: Path) -> None:
+def test_table_names_parts_that_were_not_run(tmp_path: Path) -> None:
     record(ROW, directory=tmp_path)
     record(dataclasses.replace(OTHER, missing="no strace"), directory=tmp_path)
     write_table((*NAMES, "bombs"), directory=tmp_path)
@@ -57,7 +57,7 @@ def test_the_table_names_the_parts_that_were_not_run(tmp_path: Path) -> None:
         (dataclasses.replace(OTHER, commit="abc1234, changed"), "crash was run on changes that are not in a commit"),
     ],
 )
-def test_only_a_whole_table_without_violations_may_be_published(
+def test_only_whole_table_without_violations_is_published(
     row: Row | None, objection: str | None, tmp_path: Path
 ) -> None:
     record(ROW, directory=tmp_path)
@@ -70,8 +70,8 @@ def test_only_a_whole_table_without_violations_may_be_published(
     assert not found or found[0].startswith(str(objection))
 
 
-def test_publishing_replaces_the_table_of_the_page_and_nothing_else(tmp_path: Path) -> None:
-    page = tmp_path / "promises.md"
+def test_publishing_replaces_only_the_table_of_the_page(tmp_path: Path) -> None:
+    page = tmp_path / "proof.md"
     page.write_text(f"before\n{BEGIN}\nold rows\n\n{END}after\n")
     record(ROW, directory=tmp_path)
 

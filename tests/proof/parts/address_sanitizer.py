@@ -19,7 +19,7 @@ FULL_RUNS: Final = 20_000
 SHORT_RUNS: Final = 100
 
 
-@part(12, "the kernel under AddressSanitizer and UBSan: damaged bytes, and all tests of the record room")
+@part(12, "Run the kernel under AddressSanitizer and UBSan: damaged input, and all tests of `seeklog.record`")
 def address_sanitizer(run: Run) -> None:
     gcc = sanitized.compiler()
     if gcc is None:
@@ -43,7 +43,7 @@ def address_sanitizer(run: Run) -> None:
             judge(run, done, "tests/record")
             passed = sum(line.count(".") for line in done.stdout.splitlines() if re.match(r"[.sx]+ +\[", line))
             run.case(passed)
-            run.note(f"{passed:,} tests of the record room")
+            run.note(f"{passed:,} tests")
     finally:
         shutil.rmtree(package)
 

@@ -40,7 +40,7 @@ TAIL: Final = 1_500  # of what only grows readers read again and again no more t
 PATIENCE_S: Final = 120
 
 
-@part(9, "writers, readers in threads and processes, rolls, retention, compaction, groups and an archive at once")
+@part(9, "Write, read, roll, delete, compact, archive and consume in groups at once, from threads and processes")
 def all_at_once(run: Run) -> None:
     seconds = 4 if run.is_short else 60
     path, archive = run.scratch / "store", run.scratch / "archive"
@@ -97,7 +97,7 @@ def all_at_once(run: Run) -> None:
     counts["archives"] = sum(reading.reader == "archive" for reading in history.readings) // PARTITIONS
     run.case(len(history.sent) + sum(len(reading.seen) for reading in history.readings))
     run.note(
-        f"{seconds} s, {len(history.sent):,} acknowledged, {len(history.readings):,} readings, "
+        f"{seconds} s, {len(history.sent):,} acknowledged, {len(history.readings):,} reads, "
         + ", ".join(f"{count:,} {what}" for what, count in counts.items())
     )
 

@@ -24,7 +24,7 @@ NEVER_OPEN: Final = ("repair",)
 HONEST: Final = {"gzip, honest": "gzip", "snappy, xerial": "snappy", "lz4, honest": "lz4", "zstd, honest": "zstd"}
 
 
-@part(13, "decompression bombs of four codecs at every door: refused, and memory below the limit and 16 MiB")
+@part(13, "Feed decompression bombs of four codecs to every entry point; memory stays within the limit and 16 MiB")
 def bombs(run: Run) -> None:
     if not Path("/proc/self/status").exists():
         raise Missing("/proc: the peak of a process's memory is read there")
@@ -38,7 +38,7 @@ def bombs(run: Run) -> None:
             run.violation(f"{name} by {door}: grew by {grown / MIB:.0f} MiB")
         if not any(word in outcome for word in REFUSED) and door not in NEVER_OPEN:
             run.violation(f"{name} by {door}: {outcome[:200]}")
-    run.note(f"{len(BOMBS)} bombs, {len(DOORS)} doors; most memory {most:.0f} MiB, most work {1000 * slowest:.0f} ms")
+    run.note(f"{len(BOMBS)} bombs, {len(DOORS)} entry points; at most {most:.0f} MiB and {1000 * slowest:.0f} ms")
     if not run.is_short:
         for peer in PEERS:
             run.peer(peer, f"grows by {peer_growth(run, peer)}")

@@ -24,7 +24,7 @@ SMALL: Final = {
 }
 
 
-@part(23, "every branch of the rooms record and log is taken by a test")
+@part(23, "Require that tests take every branch of `seeklog.record` and `seeklog.log`")
 def branch_coverage(run: Run) -> None:
     if run.is_short:
         runs = [run_covered([*SMALL.values()], scratch=run.scratch / "small", processes=1)]

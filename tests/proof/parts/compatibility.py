@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-@part(22, "batches of other clients and of brokers are read, appended, and read back byte for byte")
+@part(22, "Read batches of other clients and of brokers, append them, and read them back byte for byte")
 def golden_batches_of_others(run: Run) -> None:
     for name in run.choose(golden_batches.NAMES, short=12):
         run.case()
@@ -29,7 +29,7 @@ def golden_batches_of_others(run: Run) -> None:
             run.violation(f"{name}: other bytes than base offset and leader epoch have changed")
 
 
-@part(22, "data directories of Kafka's brokers are read, as their clients read them")
+@part(22, "Read data directories of Kafka brokers, and compare with what Kafka's clients read there")
 def golden_directories_of_brokers(run: Run) -> None:
     broker_directories.unpack(run.scratch)
     for name, partition in run.choose(broker_directories.PARTITIONS, short=12):
@@ -47,7 +47,7 @@ def golden_directories_of_brokers(run: Run) -> None:
                 run.violation(f"{name}, {partition}: a look has changed it")
 
 
-@part(22, "everything that a release of seeklog has written is opened and read as it was")
+@part(22, "Open and read all files that earlier releases of seeklog wrote")
 def golden_releases(run: Run) -> None:
     for version in releases.VERSIONS:
         told = releases.description(version)
@@ -60,7 +60,7 @@ def golden_releases(run: Run) -> None:
     run.note(", ".join(releases.VERSIONS))
 
 
-@part(22, "segments that seeklog has written are decoded by aiokafka, kafka-python and librdkafka")
+@part(22, "Decode seeklog's segments with aiokafka, kafka-python and librdkafka")
 def segments_read_by_others(run: Run) -> None:
     try:
         from interop import peer_readers

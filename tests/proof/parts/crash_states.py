@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 BRIEF: Final = Detail(prefixes=2, sectors=2, omissions=4, samples=2)
 
 
-@part(1, "power is lost at any operation of a log on a simulated disk")
+@part(1, "Cut power at any operation of a log on a simulated disk")
 def crash_states_of_a_log(run: Run) -> None:
     explore_all(run, WORKLOADS, lambda name, states: explore(WORKLOADS[name], states=states, seed=run.seed), 70_000)
 
 
-@part(1, "power is lost at any operation of a store: topics, groups, transactions of the sink")
+@part(1, "Cut power at any operation of a store on a simulated disk: topics, groups, transactions")
 def crash_states_of_a_store(run: Run) -> None:
     def explore_one(name: str, states: int) -> Tally:
         return explore_store(STORE_WORKLOADS[name], states=states, seed=run.seed)
@@ -36,7 +36,7 @@ def crash_states_of_a_store(run: Run) -> None:
     explore_all(run, STORE_WORKLOADS, explore_one, 30_000)
 
 
-@part(15, "power is lost at any rename, removal and sync of compaction, retention and deletion")
+@part(15, "Cut power at any rename, removal and sync of compaction, retention and deletion")
 def crash_states_of_compaction_and_retention(run: Run) -> None:
     words = ("compaction", "retention", "delet")
     names = [name for name in WORKLOADS if any(word in name for word in words)]
@@ -44,7 +44,7 @@ def crash_states_of_compaction_and_retention(run: Run) -> None:
     explore_all(run, names, lambda name, states: explore(WORKLOADS[name], states=states, seed=run.seed + 1_000), 20_000)
 
 
-@part(1, "power is lost at any operation of a repair")
+@part(1, "Cut power at any operation of a repair")
 def crash_states_of_a_repair(run: Run) -> None:
     for damage in run.choose(DAMAGES, short=1):
         recorder = RepairRecorder(SimFiles, damage)
@@ -53,7 +53,7 @@ def crash_states_of_a_repair(run: Run) -> None:
     run.note(f"{len(DAMAGES)} kinds of damage")
 
 
-@part(1, "power is lost at any operation of an archiving")
+@part(1, "Cut power at any operation of an archive run")
 def crash_states_of_an_archiving(run: Run) -> None:
     recorder = ArchiveRecorder(SimFiles)
     seen: set[bytes] = set()
@@ -71,10 +71,10 @@ def crash_states_of_an_archiving(run: Run) -> None:
 
     recorder.sim.on_boundary = look if not run.is_short else every_nth(look, 20)
     recorder.run()
-    run.note("the first, one that adds to it, one that has nothing to add")
+    run.note("the first run, a run that adds segments, and a run with nothing to add")
 
 
-@part(1, "power is lost at any operation of a job that copies to a lake")
+@part(1, "Cut power at any operation of a copy to a lake")
 def crash_states_of_a_lake(run: Run) -> None:
     try:
         run.case(explore_lake(SimFiles(Disk.of({}, directories=["/lakes"])), step=10 if run.is_short else 1))

@@ -19,34 +19,37 @@ if TYPE_CHECKING:
 OTHER_CALLS = tuple(call for call in SYSTEM_CALLS if call not in SYNC_CALLS)
 
 
-@part(4, "EIO from each fsync and fdatasync of a real process")
+@part(4, "Fail each fsync and fdatasync of a real process with EIO")
 def failing_syncs_of_a_process(run: Run) -> None:
     fail_in_system_calls(run, [WORKS[name] for name in CHOSEN], calls=SYNC_CALLS, errors=["EIO"])
 
 
-@part(4, "EIO, ENOSPC from each other system call of a real process that changes or opens a file: a log")
+@part(4, "Fail each other system call that changes or opens a file with EIO and ENOSPC, in a real process: a log")
 def failing_calls_of_a_log(run: Run) -> None:
     works = [WORKS[name] for name in CHOSEN if name in LOG_WORKS]
     fail_in_system_calls(run, works, calls=OTHER_CALLS, errors=["EIO", "ENOSPC"])
 
 
-@part(4, "EIO, ENOSPC from each other system call of a real process that changes a file: a store, archive, repair")
+@part(
+    4,
+    "Fail each other system call that changes a file with EIO and ENOSPC, in a real process: a store, archive, repair",
+)
 def failing_calls_of_a_store(run: Run) -> None:
     works = [WORKS[name] for name in CHOSEN if name not in LOG_WORKS]
     fail_in_system_calls(run, works, calls=OTHER_CALLS[:-1], errors=["EIO", "ENOSPC"])
 
 
-@part(4, "EIO from each sync on a simulated disk that then loses the pages: a log, archive, repair")
+@part(4, "Fail each sync with EIO on a simulated disk that then loses the pages: a log, archive, repair")
 def failing_syncs_of_a_log(run: Run) -> None:
     fail_syncs(run, (LOG_WORKS | FILE_WORKS).values())
 
 
-@part(4, "EIO from each sync on a simulated disk that then loses the pages: a store")
+@part(4, "Fail each sync with EIO on a simulated disk that then loses the pages: a store")
 def failing_syncs_of_a_store(run: Run) -> None:
     fail_syncs(run, STORE_WORKS.values())
 
 
-@part(4, "what peers do when one fdatasync fails")
+@part(4, "Fail one fdatasync under other stores")
 def peers_whose_sync_fails(run: Run) -> None:
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")

@@ -30,7 +30,7 @@ PREFIXES: Final = (0, 1, 61, 512)  # bytes that got through: none, one, a header
 APPENDING: Final = tuple(INSISTING_WORKS[name] for name in CHOSEN if name in INSISTING_WORKS)
 
 
-@part(5, "ENOSPC from each write of a real process, which then does it again on the same log")
+@part(5, "Fail each write of a real process with ENOSPC, then retry on the same log")
 def full_at_each_write_of_a_process(run: Run) -> None:
     if not can_strace():
         raise Missing("strace, and the right to inject: apt-get install strace")
@@ -52,7 +52,7 @@ def full_at_each_write_of_a_process(run: Run) -> None:
     run.note(f"{len(works)} workloads")
 
 
-@part(5, "ENOSPC from each write and each new file on a simulated disk; some of the bytes got through")
+@part(5, "Fail each write and file creation with ENOSPC on a simulated disk, after part of the bytes")
 def full_at_each_write(run: Run) -> None:
     works = run.choose(INSISTING_WORKS.values(), short=3)
     for work in works:
@@ -64,7 +64,7 @@ def full_at_each_write(run: Run) -> None:
     run.note(f"{len(works)} workloads, {len(PREFIXES)} prefixes")
 
 
-@part(5, "a kernel that writes less than it was asked to, and then goes on or fails")
+@part(5, "Let the kernel write fewer bytes than asked, then continue or fail")
 def short_writes(run: Run) -> None:
     """By `pwrite` itself, under the door: every nth write is cut short, and the next one may fail."""
     root = run.scratch / "work"
@@ -101,7 +101,7 @@ def writing_short(most: int, *, fails_at: int) -> Iterator[None]:
         seeklog.files.local.pwrite = before
 
 
-@part(5, "a tmpfs of 1 MB and an ext4 of 4 MB fill up and get room again, and again")
+@part(5, "Fill a tmpfs of 1 MB and an ext4 of 4 MB, free space, and fill them again")
 def really_full_disks(run: Run) -> None:
     disk = run.scratch / "disk"
     mounts: dict[str, Callable[[], contextlib.AbstractContextManager[object]]] = {
@@ -118,10 +118,10 @@ def really_full_disks(run: Run) -> None:
                 with mounts[kind]():
                     for violation in fill(disk, flush=flush, filler_bytes=filler_bytes):
                         run.violation(f"{kind}, {fill.__name__}, flush={flush}, round {number}: {violation}")
-    run.note("a log, and a store with groups, without a new open")
+    run.note("a log, and a store with groups; neither is reopened")
 
 
-@part(5, "an ext4 becomes read-only under an open log, and is mounted anew")
+@part(5, "Turn an ext4 read-only under an open log, then mount it again")
 def read_only_disks(run: Run) -> None:
     image, place = run.scratch / "disk.img", run.scratch / "place"
     with mounting():
@@ -135,10 +135,10 @@ def read_only_disks(run: Run) -> None:
                     said += survives(place, flush=flush, count=count)
                 for violation in said:
                     run.violation(f"flush={flush}, round {number}: {violation}")
-    run.note("appends are refused, readers go on, all that was synced is there")
+    run.note("appends fail, reads continue, all synced records are present")
 
 
-@part(5, "what peers do when a tmpfs of 6 MB fills up and gets room again")
+@part(5, "Fill a tmpfs of 6 MB under other stores, then free space")
 def peers_on_full_disks(run: Run) -> None:
     with mounting():
         for name in run.choose(PEERS, short=1):

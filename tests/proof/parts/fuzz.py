@@ -54,7 +54,7 @@ STORE_FILES: Final = {
 MUTANTS: Final = 5_000
 
 
-@part(12, "record batches with right checksums are damaged: every reader, both kernels, all codecs")
+@part(12, "Fuzz record batches whose checksums are right: every reader, both kernels, all codecs")
 def fuzzed_batches(run: Run) -> None:
     fuzz(run, BATCHES, short=40)
     if not run.is_short:
@@ -64,15 +64,15 @@ def fuzzed_batches(run: Run) -> None:
             if "died" in found:
                 run.peer(reader, f"died of signal {-found['died']}: {found['said']}")
             else:
-                run.peer(reader, f"{found['undeclared']} of {MUTANTS:,} mutants end in an undeclared exception")
+                run.peer(reader, f"{found['undeclared']} of {MUTANTS:,} mutants raise an undeclared exception")
 
 
-@part(12, "the files beside a log are damaged under right checksums")
+@part(12, "Fuzz the files beside a log, with right checksums")
 def fuzzed_files(run: Run) -> None:
     fuzz(run, FILES, short=40)
 
 
-@part(12, "the files of a store, of groups, archives and lakes are damaged under right checksums")
+@part(12, "Fuzz the files of stores, groups, archives and lakes, with right checksums")
 def fuzzed_store_files(run: Run) -> None:
     fuzz(run, STORE_FILES, short=25)
 
@@ -95,7 +95,7 @@ def fuzz(run: Run, targets: Mapping[str, int], *, short: int) -> None:
         rates.append(f"{name} {tally.executions:,}")
     run.note(f"{len(targets)} decoders: {', '.join(rates)}")
     if not run.is_short:
-        run.note(f"slowest {slowest:.0f} ms, most memory of a campaign {memory:.0f} MiB")
+        run.note(f"slowest input {slowest:.0f} ms, most memory of a run {memory:.0f} MiB")
 
 
 def judge(run: Run, tally: Tally) -> None:

@@ -34,32 +34,32 @@ TRANSACTION_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if 
 TOPIC_WORKS: Final = {name: work for name, work in STORE_WORKS.items() if name not in TRANSACTION_WORKS}
 
 
-@part(6, "SIGKILL inside each system call that changes a file: a log")
+@part(6, "Kill a process inside each system call that changes a file: a log")
 def kills_in_system_calls_of_a_log(run: Run) -> None:
     kill_in_system_calls(run, [WORKS[name] for name in CHOSEN if name in LOG_WORKS])
 
 
-@part(6, "SIGKILL inside each system call that changes a file: topics, groups, transactions, archive, repair")
+@part(6, "Kill a process inside each system call that changes a file: topics, groups, transactions, archive, repair")
 def kills_in_system_calls_of_a_store(run: Run) -> None:
     kill_in_system_calls(run, [WORKS[name] for name in CHOSEN if name not in LOG_WORKS])
 
 
-@part(6, "SIGKILL before and after each change that a log, an archiving or a repair makes")
+@part(6, "Kill a process before and after each change that a log, an archive run or a repair makes")
 def kills_around_changes_of_a_log(run: Run) -> None:
     kill_around_changes(run, (LOG_WORKS | FILE_WORKS).values(), sides=(True, False))
 
 
-@part(6, "SIGKILL before each change to topics and groups")
+@part(6, "Kill a process before each change to topics and groups")
 def kills_around_changes_of_topics(run: Run) -> None:
     kill_around_changes(run, TOPIC_WORKS.values(), sides=(True,))
 
 
-@part(6, "SIGKILL before each change of a transaction")
+@part(6, "Kill a process before each change of a transaction")
 def kills_around_changes_of_transactions(run: Run) -> None:
     kill_around_changes(run, TRANSACTION_WORKS.values(), sides=(True,))
 
 
-@part(6, "SIGKILL at a random moment: a log with all of its threads, which is opened again")
+@part(6, "Kill a process with a log and all its threads at a random moment, and reopen the log")
 def random_kills_of_a_log(run: Run) -> None:
     with unplugged(run.scratch) as scratch:
         for number in range(12 if run.is_short else RANDOM_KILLS):
@@ -70,7 +70,7 @@ def random_kills_of_a_log(run: Run) -> None:
                 run.violation(f"flush={flush}, writer={by_writer}, kill {number}: {wrong}")
 
 
-@part(6, "SIGKILL at a random moment: any work of a log, an archive or a repair, and a fifth of those of a store")
+@part(6, "Kill a process at a random moment: all workloads of a log, archive or repair, and a fifth of a store's")
 def random_kills_of_any_work(run: Run) -> None:
     with unplugged(run.scratch) as scratch:
         kill_any_work(run, scratch)
@@ -95,7 +95,7 @@ def kill_any_work(run: Run, scratch: Path) -> None:
         reached += ending.said == ""
         for violation in judge.violations(work, ending, root):
             run.violation(f"{work.name}, after {moment * 1000:.1f} ms: {violation}")
-    run.note(f"{reached:,} of {kills:,} in the middle of a work")
+    run.note(f"{reached:,} of {kills:,} in the middle of a workload")
 
 
 def kill_in_system_calls(run: Run, works: Iterable[Work]) -> None:

@@ -25,17 +25,17 @@ WIDTHS: Final = {"h": 16, "i": 32, "q": 64}
 BINARY: Final = ("seal", "watermark", "snapshot", "key_index", "group_key", "group_offset", "group_state")
 
 
-@part(14, "each length, count and varint of a batch claims what cannot be, in every codec, to every reader")
+@part(14, "Put impossible values into each length, count and varint of a batch, in every codec, for every reader")
 def lengths_in_batches(run: Run) -> None:
     try_all(run, "batch", run.choose(lying_batches(), short=400))
     run.note("15 varints in 8 places, edges of 13 header fields, 5 codecs")
 
 
-@part(14, "each number of the files beside a log claims what cannot be")
+@part(14, "Put impossible values into each number of the files beside a log")
 def lengths_in_files(run: Run) -> None:
     for name in BINARY:
         try_all(run, name, run.choose(lying_files(name), short=200))
-    run.note(f"every place of {len(BINARY)} kinds, {len(ODD_NUMBERS)} numbers of 16, 32 and 64 bits")
+    run.note(f"every position in {len(BINARY)} kinds of file, {len(ODD_NUMBERS)} values of 16, 32 and 64 bits")
 
 
 def lying_batches() -> Iterator[bytes]:

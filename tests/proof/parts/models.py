@@ -23,18 +23,18 @@ AT_ONCE = 500
 
 
 @part(
-    11, "any history of a log against a list: appends, reads, rolls, retention, truncation, crashes, jumps of the clock"
+    11, "Compare a log with a list over random histories: append, read, roll, delete, truncate, crash, move the clock"
 )
 def model_of_a_log(run: Run) -> None:
     run_machine(run, LogMachine, full=20_000)
 
 
-@part(11, "any history of a compacted log against a dict")
+@part(11, "Compare a compacted log with a dict over random histories")
 def model_of_a_compacted_log(run: Run) -> None:
     run_machine(run, CompactedMachine, full=1_500)
 
 
-@part(11, "any history of a store's topics against a model of them")
+@part(11, "Compare a store's topics with a model over random histories")
 def model_of_topics(run: Run) -> None:
     run_machine(run, TopicsMachine, full=1_000)
 
@@ -69,4 +69,4 @@ def run_machine(run: Run, machine: type[RuleBasedStateMachine], *, full: int) ->
             run.violation(
                 f"seed {run.seed}, from {first}: {error!r} at {where.name}:{where.lineno}: {where.line}: {steps}"
             )
-    run.note(f"of up to {STEPS} steps")
+    run.note(f"up to {STEPS} steps each")

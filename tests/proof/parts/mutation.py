@@ -54,7 +54,7 @@ class Trial:
         return runs_interpreted(self.mutant)
 
 
-@part(23, "the source is changed in one small place; the tests must notice")
+@part(23, "Change the source in one small place; the tests must notice")
 def mutation(run: Run) -> None:
     if run.is_short:
         drawn = valid(shuffled(all_mutants([SHORT_MODULE]), seed=run.seed), SHORT_SAMPLE)
@@ -71,11 +71,13 @@ def mutation(run: Run) -> None:
     unnoticed = [mutant for mutant in survivors if not reason_for(mutant)]
     judged = len(trials) - len(survivors) + len(unnoticed)
     score = 1 - len(unnoticed) / judged
-    run.note(f"{score:.1%} of {judged} noticed; {len(survivors) - len(unnoticed)} that cannot be are left out")
+    run.note(
+        f"tests noticed {score:.1%} of {judged}; {len(survivors) - len(unnoticed)} equivalent mutants are left out"
+    )
     if not run.is_short:
         UNNOTICED.parent.mkdir(parents=True, exist_ok=True)
         UNNOTICED.write_text("".join(f"{mutant}\n    becomes {changed_line(mutant)}\n" for mutant in unnoticed))
-        run.note(f"the others by name in {UNNOTICED.relative_to(ROOT)}")
+        run.note(f"{UNNOTICED.relative_to(ROOT)} lists the others")
     if score < (1 if run.is_short else SCORE_LEAST):
         for mutant in unnoticed:
             run.violation(f"nobody notices {mutant}, which becomes {changed_line(mutant)}")

@@ -70,7 +70,7 @@ def _commit(store: Store, app: str, version: int = 1) -> None:
     store.transactions.commit(app, version, [staged])
 
 
-@part(17, "hostile names of topics, groups, producers and applications at every door of a store")
+@part(17, "Pass hostile names of topics, groups, producers and applications to every entry point of a store")
 def hostile_names(run: Run) -> None:
     doors = [*TOPIC_DOORS, *TEXT_DOORS]
     for name in run.choose(HOSTILE, short=8):
@@ -88,7 +88,7 @@ def hostile_names(run: Run) -> None:
             run.violation(f"{name[:60]!a} has left {wrong} behind")
     if not run.is_short:
         command_line(run)
-    run.note(f"{len(HOSTILE)} names, {len(doors)} doors and the command line")
+    run.note(f"{len(HOSTILE)} names, {len(doors)} entry points and the command line")
 
 
 def knock(store: Store, door: str, name: str) -> str:
@@ -138,7 +138,7 @@ def command_line(run: Run) -> None:
 # ---------------------------------------------------------------- links and pipes
 
 
-@part(17, "a link or a pipe stands in the place of each file and directory of a store")
+@part(17, "Replace each file and directory of a store by a link or a pipe")
 def links_in_place_of_files(run: Run) -> None:
     model = fresh(run, "model")
     fill(model)
@@ -155,7 +155,7 @@ def links_in_place_of_files(run: Run) -> None:
             use(root)
         if snapshot(outside) != before:
             run.violation(f"{place} as a {how}: what lies outside was changed")
-    run.note(f"{len(places)} files and directories; 3 ways each")
+    run.note(f"{len(places)} files and directories, in 3 ways each")
 
 
 def put(place: Path, outside: Path, how: str) -> None:
@@ -233,7 +233,7 @@ def use(root: Path) -> None:
 # ---------------------------------------------------------------- a race
 
 
-@part(17, "somebody swaps files and directories for links while a log opens, rolls, recovers and is deleted")
+@part(17, "Swap files and directories for links while a log opens, rolls, recovers and is deleted")
 def racing_links(run: Run) -> None:
     rounds = 8 if run.is_short else 2_500
     root = fresh(run, "store")
@@ -311,7 +311,7 @@ def _swap_once(path: Path, target: Path, aside: Path) -> None:
 # ---------------------------------------------------------------- modes
 
 
-@part(17, "files and directories are made with no more rights than 0640 and 0750, under any umask")
+@part(17, "Check that files have at most mode 0640 and directories 0750, under any umask")
 def modes(run: Run) -> None:
     for mask in (0, 0o022, 0o077):
         root = fresh(run, "store")

@@ -55,17 +55,19 @@ class Told(Exception):
     """The store was opened, and says that something is missing."""
 
 
-@part(3, "a bit flips in what was just written and synced; beside other stores")
+@part(3, "Flip one bit of data that was just written and synced, in seeklog and in other stores")
 def peer_flips(run: Run) -> None:
     with tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else run.scratch) as scratch:
         ours = flip(run, Seeklog(), Path(scratch))
         run.case(sum(ours.values()))
         if ours["silent"]:
             run.violation(f"{ours['silent']} flips of {sum(ours.values())} are silent")
-        run.note(f"{ours['refused']} refused or raised, {ours['told']} cut, kept and told of, {ours['same']} no effect")
+        run.note(
+            f"{ours['refused']} refused or raised, {ours['told']} cut, kept and reported, {ours['same']} without effect"
+        )
         for peer in filter(is_installed, PEERS):
             found = flip(run, peer, Path(scratch))
-            run.peer(peer.name, f"{found['silent']} of {sum(found.values())} silent, {found['same']} no effect")
+            run.peer(peer.name, f"{found['silent']} of {sum(found.values())} silent, {found['same']} without effect")
 
 
 def flip(run: Run, store: Peer, scratch: Path) -> Counter[str]:

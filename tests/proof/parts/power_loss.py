@@ -18,7 +18,7 @@ SHORT_WORKS: Final = ("roll, flush=batch", "compaction", "store: commits", "stor
 SHORT_IMAGES: Final = 6
 
 
-@part(7, "power is lost on ext4, xfs and btrfs; what the disk may hold then is mounted and judged")
+@part(7, "Cut power on ext4, xfs and btrfs; mount and check what the disk may hold")
 def power_loss(run: Run) -> None:
     works = list(SHORT_WORKS if run.is_short else ENGINE_WORKS)
     broken = list(BROKEN_WORKS)[:1] if run.is_short else list(BROKEN_WORKS)
@@ -39,7 +39,7 @@ def power_loss(run: Run) -> None:
                 run.violation(f"{judged}: a disk that leaves out its syncs was not found out")
     run.note(f"{len(works)} workloads on each of {len(systems)} file systems")
     run.note(f"{in_flight} images with writes in flight")
-    run.note(f"a disk that leaves out its syncs is found out {found_out} of {len(broken) * len(systems)} times")
+    run.note(f"a disk that ignores syncs is detected {found_out} of {len(broken) * len(systems)} times")
     if not run.is_short:
         lose_power_of_peers(run, systems)
 

@@ -26,7 +26,7 @@ class Skipped(Exception):
     """All tests of a bug are skipped on this machine: they say why."""
 
 
-@part(23, "a bug is made on purpose; the tests must find it")
+@part(23, "Plant a bug; the tests must find it")
 def seeded_bugs(run: Run) -> None:
     bugs = [bug for bug in BUGS if bug.quick] if run.is_short else list(BUGS)
     copy = run.scratch / "src"

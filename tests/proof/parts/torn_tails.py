@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SHORT: Final = 40
 
 
-@part(2, "the last batch is torn at each byte: of 1 and of 100 records, with each codec")
+@part(2, "Tear the last batch at each byte: 1 and 100 records, each codec")
 def torn_batches(run: Run) -> None:
     for codec in CODECS:
         for count in (1, 100):
@@ -35,13 +35,13 @@ def torn_batches(run: Run) -> None:
                         run.violation(f"{codec}, {count} records, {cut} bytes, read_only={read_only}: {objection}")
 
 
-@part(2, "each segment of a closed, of a compacted and of a repaired log is torn at each byte")
+@part(2, "Tear each segment of a closed, a compacted and a repaired log at each byte")
 def torn_segments(run: Run) -> None:
     subjects = [closed_log("none"), compacted_log("none"), repaired_log()]
     tear_all(run, [(subject, files_with(subject.disk, names.LOG)) for subject in subjects])
 
 
-@part(2, "each file beside a log is torn at each byte")
+@part(2, "Tear each file beside a log at each byte")
 def torn_side_files(run: Run) -> None:
     subjects = [closed_log("none"), killed_log("none"), compacted_log("none")]
     tear_all(
@@ -53,7 +53,7 @@ def torn_side_files(run: Run) -> None:
     )
 
 
-@part(2, "each file of a store is torn at each byte: topics, groups, transactions, staged batches, an archive")
+@part(2, "Tear each file of a store at each byte: topics, groups, transactions, staged batches, an archive")
 def torn_store_files(run: Run) -> None:
     tear_all(run, [(subject, own_files(subject)) for subject in (closed_store(), killed_store(), archive())])
 

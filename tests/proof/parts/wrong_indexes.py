@@ -9,7 +9,7 @@ from proof.part import Run, part
 from seeklog import names
 
 
-@part(8, "an index of offsets, times or keys is wrong, of a sealed segment and of one that grows")
+@part(8, "Replace an index of offsets, times or keys by a wrong one, in sealed and active segments")
 def wrong_indexes(run: Run) -> None:
     # Only sealed segments have an index of keys: two of those.
     places = [
@@ -27,4 +27,4 @@ def wrong_indexes(run: Run) -> None:
         said = link_objection(run.scratch / str(number), suffix=suffix, which=which, read_only=read_only)
         if said:
             run.violation(f"{suffix} of segment {which} is a link, read_only={read_only}: {said}")
-    run.note(f"{len(WAYS) + 1} ways")
+    run.note(f"{len(WAYS) + 1} kinds of damage")
