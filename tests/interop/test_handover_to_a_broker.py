@@ -1,4 +1,4 @@
-"""A store handed over to real brokers and taken back, as docs/operations.md says it is done.
+"""A store handed over to real brokers and taken back, as docs/kafka.md describes.
 
 `kafka_jars.py` finds the brokers' jars; where it cannot, these tests skip with one line.
 """
