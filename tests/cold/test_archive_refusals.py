@@ -234,7 +234,7 @@ def _segment(content: dict[str, Any]) -> dict[str, Any]:
         (_signed(lambda content: content["topics"][0].update(topic="../up")), "cannot name a topic"),
         (_signed(lambda content: content["topics"][0].update(config={"no.such.word": 1})), "no.such.word"),
         (_signed(lambda content: _segment(content).update(stem="../../etc/passwd")), "does not name the segment"),
-        (_signed(lambda content: _segment(content).update(base_offset=-1)), "no number"),
+        (_signed(lambda content: _segment(content).update(base_offset=-1)), "not a whole number"),
         (_signed(lambda content: _segment(content).update(next_offset=10**6)), "lie over each other"),
         (_signed(lambda content: _segment(content)["files"].pop(".log")), "not those of one"),
         (

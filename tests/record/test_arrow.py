@@ -205,13 +205,13 @@ def test_a_lone_name_is_a_column_not_letters() -> None:
 
 @pytest.mark.parametrize("columns", [["offsets"], [""], "values", ["offset", "nope"]])
 def test_an_unknown_column_is_refused_with_those_there_are(columns: Any) -> None:
-    with pytest.raises(UsageError, match="there are key, value, offset, timestamp, headers, timestampType"):
+    with pytest.raises(UsageError, match="the columns are key, value, offset, timestamp, headers, timestampType"):
         arrow.check_columns(columns)
 
 
 @pytest.mark.parametrize("columns", [[], (), ["offset", "offset"]])
 def test_no_column_or_one_twice_is_refused(columns: Any) -> None:
-    with pytest.raises(UsageError, match="each column once"):
+    with pytest.raises(UsageError, match="at least one column"):
         arrow.check_columns(columns)
 
 

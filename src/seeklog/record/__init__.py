@@ -1,6 +1,6 @@
-"""Bytes to records and back. Pure: no files, no clock, no threads.
+"""Encoding and decoding of records. Pure: no files, no clock, no threads.
 
-The hot loops are compiled on install. With SEEKLOG_PURE=1 in the environment the same sources run interpreted.
+The hot loops are compiled at install. With SEEKLOG_PURE=1 in the environment the same sources run interpreted.
 """
 
 from os import environ

@@ -1,10 +1,10 @@
-"""Kernel columns as Arrow record batches, without copying them. Needs the `arrow` extra.
+"""Decoded columns as Arrow record batches, without copying. Needs the `arrow` extra.
 
 key        binary, null where the record has none      timestamp       timestamp[ms or us, UTC], not null
 value      binary, null for a tombstone                headers         list<struct<key: string, value: binary>>
 offset     int64, not null                             timestampType   int32, not null: 0 CreateTime, 1 LogAppendTime
 
-The last one, which has the name that Spark gives it, is built only where it is asked for by name.
+`timestampType`, named as in Spark, is built only on request.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _Bytes = tuple[int, int, bytearray | None, bytearray, bytearray]
 
 
 def import_pyarrow() -> Any:
-    """Return pyarrow, or say how to get it."""
+    """Return pyarrow, or raise `UsageError` with the command that installs it."""
     try:
         import pyarrow
     except ImportError as error:
@@ -36,18 +36,18 @@ def import_pyarrow() -> Any:
 
 
 def check_columns(columns: Sequence[str]) -> tuple[str, ...]:
-    """Return the columns asked for, or refuse a name that is none."""
+    """Return the requested columns, or raise `UsageError` for an unknown or repeated name."""
     names = (columns,) if isinstance(columns, str) else tuple(columns)
     for name in names:
         if name not in ALL_COLUMNS:
-            raise UsageError(f"no column {name!r}; there are {', '.join(ALL_COLUMNS)}")
+            raise UsageError(f"there is no column {name!r}; the columns are {', '.join(ALL_COLUMNS)}")
     if not names or len(set(names)) != len(names):
-        raise UsageError("name each column once, and at least one")
+        raise UsageError("name at least one column, and each only once")
     return names
 
 
 def schema(columns: Sequence[str], *, timestamp_unit: TimestampUnit = "ms") -> pyarrow.Schema:
-    """Return the Arrow schema of the columns, in the order asked for."""
+    """Return the Arrow schema of the columns, in the requested order."""
     pa = import_pyarrow()
     fields = {
         "key": pa.field("key", pa.binary()),
@@ -67,11 +67,11 @@ def _header_list(pa: Any) -> Any:
 def record_batch(
     columns: dict[str, Any], rows: int, schema: pyarrow.Schema, *, headers_null: bool = False
 ) -> pyarrow.RecordBatch:
-    """Return the kernel's finished columns as one Arrow batch of `schema`.
+    """Return finished columns as one Arrow batch of `schema`.
 
-    The schema may be any with the types of `schema()`: which fields are nullable, at any depth, what a list calls
-    its items and metadata are the caller's to say. With `headers_null`, a record without headers has null there,
-    as in Spark's Kafka source, in place of an empty list.
+    The schema must have the types of `schema()`. The caller chooses nullability at any depth, the item names of lists
+    and the metadata. With `headers_null`, a record without headers gets null instead of an empty list, as in Spark's
+    Kafka source.
     """
     pa = import_pyarrow()
     binary = pa.binary()
@@ -97,7 +97,7 @@ def _headers(pa: Any, buffers: tuple[bytearray, _Bytes, _Bytes], rows: int, kind
     ends, keys, values = buffers
     key_array = _binary(pa, keys, pa.string())
     if not keys[4].isascii():
-        # Header keys are text in Arrow and Spark; bytes that are none must not reach them.
+        # Header keys are text in Arrow and Spark, so bytes that are not UTF-8 are replaced.
         texts = [key.decode("utf-8", "replace") for key in _binary(pa, keys, pa.binary()).to_pylist()]
         key_array = pa.array(texts, pa.string())
     pairs = pa.StructArray.from_arrays([key_array, _binary(pa, values, pa.binary())], fields=list(kind.value_type))

@@ -1,4 +1,4 @@
-"""Rows of Arrow arrays, read where they lie and encoded as batches."""
+"""Rows of Arrow arrays, read in place and encoded as batches."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar, uint
@@ -31,7 +31,7 @@ from seeklog.record.codec import compress
 
 @cython.cfunc
 def check_view(what: str, view: object, width: longlong, rows: Py_ssize_t, offset: Py_ssize_t) -> cython.int:
-    """Refuse a buffer that does not hold `rows` items of `width` bits behind `offset`."""
+    """Raise `InvalidRecord` unless the buffer holds `rows` items of `width` bits after `offset`."""
     size: longlong = len(view)
     if rows < 0 or offset < 0 or rows > 8 * size // width or offset > 8 * size // width - rows:
         raise InvalidRecord(f"{size:,} bytes of {what} hold no {rows:,} rows from row {offset:,}; validate the array")
@@ -40,9 +40,9 @@ def check_view(what: str, view: object, width: longlong, rows: Py_ssize_t, offse
 
 @cython.cclass
 class ArrowColumn:
-    """Rows of an Arrow array, some of them null. `offset` is the array's own: its first row in the buffers.
+    """Rows of an Arrow array that may contain nulls. `offset` is the array's: its first row in the buffers.
 
-    The buffers are read where they lie. One may be None where Arrow leaves it out.
+    The buffers are read in place. A buffer may be None where Arrow omits it.
     """
 
     rows = cython.declare(Py_ssize_t, visibility="readonly")
@@ -71,7 +71,7 @@ class ArrowColumn:
 @cython.final
 @cython.cclass
 class ArrowBytes(ArrowColumn):
-    """Byte strings or text. Ends are int64 if `wide`, else int32."""
+    """Byte strings or text. The ends are int64 if `wide`, else int32."""
 
     _views: tuple
     _ends: p_uchar
@@ -83,7 +83,7 @@ class ArrowBytes(ArrowColumn):
         ArrowColumn.__init__(self, rows, offset=offset, valid=valid)
         ends_view, data_view = view_of(ends), view_of(data)
         if rows:
-            # One end more than there are rows; an array without rows may have none.
+            # There is one end more than rows; an array without rows may have none.
             check_view("ends", ends_view, 64 if wide else 32, rows + 1, offset)
         self._views = (ends_view, data_view)
         self._ends = view_pointer(ends_view)
@@ -95,7 +95,7 @@ class ArrowBytes(ArrowColumn):
     @cython.inline
     @cython.exceptval(check=False)
     def find(self, row: Py_ssize_t) -> tuple[longlong, longlong]:
-        """Return where a row's bytes start and how many they are: -1 for null, -2 if they cannot be."""
+        """Return the start and size of a row's bytes: size -1 for null, -2 if they are outside the buffer."""
         start: longlong
         end: longlong
         if self.is_null(row):
@@ -115,7 +115,7 @@ class ArrowBytes(ArrowColumn):
 @cython.final
 @cython.cclass
 class ArrowInts(ArrowColumn):
-    """Whole numbers or times: int64 if `wide`, else int32."""
+    """Integers or times: int64 if `wide`, else int32."""
 
     _data_view: object
     _data: p_uchar
@@ -140,9 +140,10 @@ class ArrowInts(ArrowColumn):
 @cython.final
 @cython.cclass
 class ArrowHeaders:
-    """An Arrow list of (key, value) structs for each row, read where it lies.
+    """An Arrow list of (key, value) structs for each row, read in place.
 
-    `keys` and `values` are those of all the structs; `pair_valid` says from `pair_offset` on which structs are null.
+    `keys` and `values` belong to all the structs; `pair_valid`, from bit `pair_offset`, marks structs that are not
+    null.
     """
 
     rows = cython.declare(Py_ssize_t, visibility="readonly")
@@ -166,7 +167,7 @@ class ArrowHeaders:
     ):
         if keys.rows != values.rows:
             raise InvalidRecord(f"{keys.rows:,} header keys and {values.rows:,} values; validate the array")
-        # A list's ends are laid out as those of byte strings are; what lies between them here is pairs.
+        # The ends of a list have the same layout as those of byte strings, but count pairs.
         self._lists = ArrowBytes(rows, offset=offset, wide=wide, valid=valid, ends=ends, data=None)
         self._lists._size = keys.rows
         self._pairs = ArrowColumn(keys.rows, offset=pair_offset, valid=pair_valid)
@@ -176,7 +177,7 @@ class ArrowHeaders:
 
     @cython.cfunc
     def measure(self, row: Py_ssize_t) -> longlong:
-        """Return the encoded size of a row's headers with their count, or refuse them."""
+        """Return the encoded size of a row's headers including their count, or raise if they are invalid."""
         first: longlong
         count: longlong
         size: longlong
@@ -207,7 +208,7 @@ class ArrowHeaders:
     @cython.cfunc
     @cython.exceptval(check=False)
     def store(self, p: p_uchar, at: Py_ssize_t, row: Py_ssize_t) -> Py_ssize_t:
-        """Store the headers of a row that `measure` has passed; return the place behind them."""
+        """Store the headers of a row after `measure` accepted them; return the position after them."""
         first: longlong
         count: longlong
         start: longlong
@@ -241,7 +242,7 @@ def store_bytes(
     start: longlong,
     size: longlong,
 ) -> Py_ssize_t:
-    """Store a key or value behind its length; -1 alone if that is the size."""
+    """Store the length, then the bytes, of a key or value; only the length if it is -1."""
     at = store_varint(p, at, size)
     if size <= 0:
         return at
@@ -253,14 +254,14 @@ def store_bytes(
 @cython.inline
 @cython.exceptval(check=False)
 def floor_thousandth(value: longlong) -> longlong:
-    """A thousandth, rounded down: C rounds towards zero."""
+    """Divide by a thousand, rounding down: C rounds towards zero."""
     return value // 1000 if value >= 0 else -1 - (-1 - value) // 1000
 
 
 @cython.final
 @cython.cclass
 class ArrowRows:
-    """Rows of Arrow arrays as records to be. A column may be None: no row has it.
+    """Rows of Arrow arrays, ready to be encoded as records. A column may be None: then no row has it.
 
     Times are in microseconds if `micros`, else in milliseconds.
     """
@@ -302,10 +303,10 @@ class ArrowRows:
         batch_bytes: longlong,
         limit: longlong,
     ):
-        """Encode rows as one batch: as many as fit in `batch_bytes` before compression, or one that does not.
+        """Encode rows as one batch: as many as fit in `batch_bytes` before compression, or one larger row.
 
-        The rows are those that `selection` lists in [start, stop) of itself, or if it is None those numbers. A null
-        timestamp becomes `now_ms`. A record may take `limit` bytes. Returns (batch, first place not taken).
+        Takes the rows that `selection` lists in [start, stop), or these row numbers themselves if it is None. A null
+        timestamp becomes `now_ms`. A record may take `limit` bytes. Returns (batch, index of the first row not taken).
         """
         key: ArrowBytes = self._key
         value: ArrowBytes = self._value
@@ -329,7 +330,7 @@ class ArrowRows:
         count: longlong = 0
         used: Py_ssize_t = HEADER_SIZE
         batch_bytes = min(batch_bytes, limit + HEADER_SIZE)
-        # The room is reused by one call after the other: the allocator hands out the same again.
+        # The scratch buffer is cheap: the allocator returns the same memory to the next call.
         room: Py_ssize_t = HEADER_SIZE + min(max(batch_bytes, 0), 1 << 16)
         scratch: bytearray = new_buffer(room)
         p: p_uchar = buffer_pointer(scratch)
@@ -416,7 +417,7 @@ class ArrowRows:
 
 
 def partitions_of(keys: ArrowBytes, count: longlong):
-    """Return the partition, of `count`, that Kafka's default partitioner gives each key: int32, -1 for null."""
+    """Return each key's partition, of `count`, by Kafka's default partitioner: int32, -1 for null."""
     row: Py_ssize_t
     at: longlong
     size: longlong
@@ -438,16 +439,16 @@ def partitions_of(keys: ArrowBytes, count: longlong):
 
 
 def group_rows(partitions: ArrowInts, count: Py_ssize_t):
-    """Return (row numbers, starts): the int32 rows of each of `count` partitions, ascending, one behind the other.
+    """Return (row numbers, starts): the int32 rows of each of `count` partitions in turn, ascending.
 
-    Those of a partition stand in [starts[partition], starts[partition + 1]).
+    The rows of a partition are at [starts[partition], starts[partition + 1]).
     """
     rows: Py_ssize_t = partitions.rows
     row: Py_ssize_t
     partition: longlong
     if count < 1 or count > INT32_MAX or rows > INT32_MAX:
         raise ValueError(f"{rows} rows of {count} partitions")
-    # Counted one place up, so that the sums are starts; then each start moves up to be the end.
+    # Counts are stored one index up, so that their sums are starts; each start then moves up to become the end.
     ends: bytearray = bytearray(8 * (count + 1))
     out: bytearray = new_buffer(4 * rows)
     e: p_uchar = buffer_pointer(ends)

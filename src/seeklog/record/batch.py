@@ -1,7 +1,7 @@
-"""Record batches: the unit that the rooms hand to each other.
+"""Record batches, the unit in which packages exchange records.
 
-A batch is raw v2 bytes (`layout` says where their fields stand) with a parsed header. Appending, serving and copying
-move batches without decoding them.
+A batch is raw v2 bytes (see `layout`) with a parsed header. Appending, serving and copying move batches without
+decoding them.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones of a compacted batch may go, if that is known."""
+        """The time from which compaction may drop the batch's tombstones, or None if it is not set."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON else None
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """A header and the bytes it heads."""
+    """The raw bytes of a batch, with its parsed header."""
 
     header: BatchHeader
     raw: bytes
@@ -107,7 +107,7 @@ class Batch:
         return self.header.max_timestamp_ms
 
     def records(self, *, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
-        """Return the batch's records, its CRC checked; none if it is a control batch."""
+        """Return the batch's records after checking its CRC; a control batch has none."""
         return decode_records(self.raw, limit=limit)
 
 
@@ -135,12 +135,12 @@ def encode_batch(
 
 
 def read_header(raw: bytes, position: int = 0) -> BatchHeader:
-    """Return the header of the batch at `position`; its CRC is not checked."""
+    """Return the header of the batch at `position`, without checking its CRC."""
     return BatchHeader(*batch_header.read_header(raw, position, 0))
 
 
 def split_batches(raw: bytes, *, origin: int = 0) -> Iterator[Batch]:
-    """Yield the whole batches that stand one behind the other in `raw`; CRCs are not checked."""
+    """Yield the whole batches in `raw`, without checking their CRCs."""
     position = 0
     while len(raw) - position >= HEADER_SIZE:
         header = BatchHeader(*batch_header.read_header(raw, position, origin))
@@ -151,7 +151,7 @@ def split_batches(raw: bytes, *, origin: int = 0) -> Iterator[Batch]:
 
 
 def decode_records(raw: bytes, *, limit: int = DECOMPRESSED_LIMIT) -> list[Record]:
-    """Return the records of the batches in `raw`, every CRC checked. Control batches have none."""
+    """Return the records of all batches in `raw`, after checking every CRC. Control batches have none."""
     records: list[Record] = []
     end, _, _ = decode.read_records(raw, 0, 0, 0, False, 0, 2**63 - 1, 2**62, 2**62, 2**62, limit, records)
     if end != len(raw):

@@ -1,9 +1,9 @@
-"""Batch headers: read, checked, and walked from batch to batch without looking at the records.
+"""Batch headers: reading, checking, and walking from batch to batch without looking at the records.
 
-The invariant: no length, count or offset that was read from bytes is used before it was checked against
-the bytes that are really there. Positions in errors are `origin` (where `data` starts in its file) + index.
+The invariant: no length, count or offset read from bytes is used before it is checked against the bytes that are
+there. Positions in errors are `origin` (the position of `data` in its file) + index.
 
-The C types of what other modules call stand in `batch_header.pxd`.
+`batch_header.pxd` declares the C types for other modules.
 """
 
 import cython
@@ -14,7 +14,7 @@ from cython.cimports.seeklog.record.primitives import load_i16, load_i32, load_i
 
 from seeklog.errors import CorruptBatch, FormatError, RecordTooLarge, UnsupportedMagic
 
-# The offset after the last one must be a number too.
+# The next offset must fit in an int64 too.
 _MAX_OFFSET = cython.declare(longlong, 2**63 - 2)
 
 
@@ -22,7 +22,7 @@ _MAX_OFFSET = cython.declare(longlong, 2**63 - 2)
 @cython.inline
 @cython.exceptval(check=False)
 def batch_size(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> Py_ssize_t:
-    """Return the size of the batch at `at`; 0 if it is not all there, -1 if no v2 batch can start so."""
+    """Return the size of the batch at `at`; 0 if it is incomplete, -1 if no v2 batch starts with these bytes."""
     if end - at < layout.MAGIC_END:
         return 0
     length: longlong = load_i32(p, at + layout.BATCH_LENGTH)
@@ -34,7 +34,7 @@ def batch_size(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> Py_ssize_t:
 
 
 def whole_batch_size(p, at, end):
-    """Return the size of a batch that the caller has checked before; without that check it may raise."""
+    """Return the size of a batch that the caller has already checked; raise if it is not a whole batch."""
     size: Py_ssize_t = batch_size(p, at, end)
     if size <= 0:
         raise CorruptBatch("no whole batch stands here", position=at)
@@ -43,7 +43,7 @@ def whole_batch_size(p, at, end):
 
 @cython.cfunc
 def header_error(p: p_uchar, at: Py_ssize_t, position: longlong):
-    """Say why no v2 batch starts at `at`. At least 17 bytes are there."""
+    """Return the error that explains why no v2 batch starts at `at`. At least 17 bytes are there."""
     length: longlong = load_i32(p, at + layout.BATCH_LENGTH)
     magic: cython.int = p[at + layout.MAGIC]
     if length < layout.OLD_LENGTH_MIN:
@@ -64,9 +64,9 @@ def header_error(p: p_uchar, at: Py_ssize_t, position: longlong):
 
 
 def next_batch(p, at, end, next_offset, contiguous, position):
-    """Return the size of the batch at `at`, its offsets checked; 0 if it is not all there.
+    """Check the offsets of the batch at `at` and return its size, or 0 if it is incomplete.
 
-    Raises if no batch can start so, or if it starts below `next_offset`, or not exactly there if `contiguous`.
+    Raises if no batch starts there, if its base offset is below `next_offset` or, if `contiguous`, differs from it.
     """
     size: Py_ssize_t = batch_size(p, at, end)
     if size < 0:
@@ -80,7 +80,7 @@ def next_batch(p, at, end, next_offset, contiguous, position):
 @cython.inline
 @cython.exceptval(-1, check=False)
 def check_offsets(p: p_uchar, at: Py_ssize_t, next_offset: longlong, contiguous: bint, position: longlong) -> longlong:
-    """Return a batch's last offset. It must not start below `next_offset`, or only there if `contiguous`."""
+    """Return a batch's last offset. Its base offset must be at least `next_offset`, or equal to it if `contiguous`."""
     base: longlong = load_i64(p, at + layout.BASE_OFFSET)
     last_delta: longlong = load_i32(p, at + layout.LAST_OFFSET_DELTA)
     if last_delta < 0 or base < 0 or base > _MAX_OFFSET - last_delta:
@@ -106,14 +106,14 @@ def check_crc(data, p, at, size, position):
 
 
 def check_batch(data, p, at, size, position):
-    """Check the CRC of a batch, and what a right one does not prove: that count and last delta can be true."""
+    """Check the CRC of a batch, and that its count and last delta are possible, which a valid CRC does not prove."""
     check_crc(data, p, at, size, position)
     last_delta: longlong = load_i32(p, at + layout.LAST_OFFSET_DELTA)
     count: longlong = load_i32(p, at + layout.RECORD_COUNT)
     room: longlong = size - layout.HEADER_SIZE
     if count < 0 or last_delta < 0 or count > last_delta + 1:
         raise CorruptBatch(f"{count} records cannot have a last offset delta of {last_delta}", position=position)
-    # Multiplied, not divided: this stands in the loop that recovers a log.
+    # Multiplied instead of divided: this runs in the loop that recovers a log.
     if not p[at + layout.ATTRIBUTES_LOW] & layout.CODEC_MASK and count * layout.RECORD_SIZE_MIN > room:
         raise CorruptBatch(f"{count} records cannot fit in {room} bytes", position=position)
     return 0
@@ -123,7 +123,7 @@ def check_batch(data, p, at, size, position):
 
 
 def read_header(data: bytes, at: Py_ssize_t, origin: longlong):
-    """Return the header fields of the batch at `at` as a tuple, in the order of `BatchHeader`."""
+    """Return the header fields of the batch at `at`, in the order of `BatchHeader`."""
     p: p_uchar = pointer(data)
     room: Py_ssize_t = len(data) - at
     if at < 0 or room < layout.HEADER_SIZE:
@@ -149,9 +149,9 @@ def read_header(data: bytes, at: Py_ssize_t, origin: longlong):
 
 
 def check_batches(data: bytes, max_batch_bytes: longlong):
-    """Check raw batches that a caller wants appended: whole, v2, CRC right, counts possible.
+    """Check raw batches before they are appended: whole, v2, CRC, possible counts.
 
-    Returns (number of batches, offsets they span).
+    Returns (number of batches, number of offsets they span).
     """
     p: p_uchar = pointer(data)
     at: Py_ssize_t = 0
@@ -177,7 +177,7 @@ def check_batches(data: bytes, max_batch_bytes: longlong):
 
 
 def has_producers(data: bytes, end: Py_ssize_t):
-    """Tell whether any batch in the first `end` bytes, which are whole batches, says who has written it."""
+    """Return whether any of the whole batches in the first `end` bytes has a producer id."""
     p: p_uchar = pointer(data)
     at: Py_ssize_t = 0
     while at < end:
@@ -195,10 +195,9 @@ def skip_batches(
 ):
     """Walk headers to the first batch whose last offset is `target` or above.
 
-    Returns (index of that batch or of the first one that is not all there, next offset at that place,
-    batches walked). A batch that starts below `next_offset`, or not exactly there where offsets are
-    `contiguous`, is damage. Where they are not, nothing but the CRC tells a gap from a damaged header, so
-    every batch walked is summed.
+    Returns (index of that batch or of the first incomplete one, next offset there, batches walked). A base offset
+    below `next_offset`, or different from it if `contiguous`, is damage. If not `contiguous`, only the CRC
+    distinguishes a gap from a damaged header, so the CRC of every batch walked is checked.
     """
     p: p_uchar = pointer(data)
     end: Py_ssize_t = len(data)
@@ -219,10 +218,10 @@ def skip_batches(
 
 
 def walk_batches(data: bytes, next_offset: longlong, contiguous: bint):
-    """Walk headers over whole batches, as far as they can be true.
+    """Walk the headers of whole batches while their offsets are plausible.
 
-    For a file that somebody else is writing: what cannot be a batch ends the walk and is no error here.
-    Returns (index behind them, next offset there).
+    For a file that another process is writing: bytes that cannot be a batch end the walk without an error.
+    Returns (index after the batches, next offset there).
     """
     p: p_uchar = pointer(data)
     at: Py_ssize_t = 0
@@ -240,10 +239,10 @@ def walk_batches(data: bytes, next_offset: longlong, contiguous: bint):
 
 
 def entry_base(data: bytes, entry_offset: longlong, exact: bint):
-    """Prove an index entry: return the base offset of the batch that `data` starts with, or -1.
+    """Prove an index entry: return the base offset of the batch at the start of `data`, or -1.
 
-    The batch must end with `entry_offset` or, if not `exact`, not start above it: Kafka before 4.0 wrote one
-    entry for all the batches of one append call.
+    If `exact`, the batch must end with `entry_offset`. Otherwise it must not start above it: Kafka before 4.0 wrote
+    one entry for all batches of an append call.
     """
     p: p_uchar = pointer(data)
     if len(data) < layout.HEADER_SIZE or p[layout.MAGIC] != layout.MAGIC_V2:
@@ -256,9 +255,9 @@ def entry_base(data: bytes, entry_offset: longlong, exact: bint):
 
 
 def count_whole_batches(data: bytes):
-    """Count the batches with a valid CRC anywhere in `data`, and their records: what lies behind a cut.
+    """Count the batches with a valid CRC anywhere in `data`, and their records: what a cut would remove.
 
-    Bytes that look like the beginnings of large batches again and again are given up: then there may be more.
+    The search gives up on bytes that keep looking like the start of large batches; there may then be more.
     """
     p: p_uchar = pointer(data)
     at: Py_ssize_t = 0
@@ -291,9 +290,9 @@ def take_batches(
     at_least_one: bint,
     verify: bint,
 ):
-    """Walk the whole batches that end below `stop`, together at most `max_bytes`, or one if need be.
+    """Walk the whole batches below offset `stop`, up to `max_bytes` together, or at least one if `at_least_one`.
 
-    Returns (index behind them, next offset there, done): done if `stop` or `max_bytes` was the reason.
+    Returns (index after them, next offset there, done): done if `stop` or `max_bytes` ended the walk.
     """
     p: p_uchar = pointer(data)
     begin: Py_ssize_t = at
@@ -314,10 +313,10 @@ def take_batches(
 
 
 def find_time(data: bytes, at: Py_ssize_t, origin: longlong, timestamp_ms: longlong):
-    """Walk whole batches to the first whose largest timestamp is `timestamp_ms` or above.
+    """Walk whole batches to the first one with a timestamp of `timestamp_ms` or above.
 
-    Returns (its index, found). Not found: the index of the first batch that is not all there. Every batch
-    walked is summed: its timestamp decides.
+    Returns (its index, True), or (index of the first incomplete batch, False). The CRC of every batch walked is
+    checked, because its timestamp decides.
     """
     p: p_uchar = pointer(data)
     end: Py_ssize_t = len(data)

@@ -1,15 +1,15 @@
-"""Kafka's five codecs over the records part of a batch, bounded in memory.
+"""Kafka's five codecs for the records of a batch, with bounded memory.
 
     0 none
     1 gzip     RFC 1952 members, read as one stream, as Java and gunzip do
-    2 snappy   xerial framing is written: 82 "SNAPPY" 00, int32 1, int32 1, then {int32 size, raw block};
-               a lone raw block, which librdkafka writes, is read as well
-    3 lz4      one LZ4 frame, written with independent blocks of 64 KB: Java refuses linked ones
+    2 snappy   written in xerial framing: 82 "SNAPPY" 00, int32 1, int32 1, then {int32 size, raw block};
+               a single raw block, as librdkafka writes it, is read as well
+    3 lz4      one LZ4 frame, written with independent blocks of 64 KB: Java refuses linked blocks
     4 zstd     frames (RFC 8878) and skippable frames, read as one stream; one frame of level 3 is written
 
-Every size inside compressed bytes is a claim. The invariant: output is allocated only after an upper bound
-of it was worked out from those claims, never past `limit`, and bytes that follow the compressed data are
-damage, since no writer leaves any. Only errors of `seeklog.errors` leave this module.
+Every size inside compressed bytes is a claim. The invariant: output is allocated only up to an upper bound computed
+from those claims, never past `limit`. Bytes after the compressed data are damage, since no writer leaves any. Only
+errors of `seeklog.errors` leave this module.
 """
 
 from __future__ import annotations
@@ -40,47 +40,47 @@ CODEC_IDS: Final[Mapping[str, int]] = MappingProxyType(
 )
 CODEC_NAMES: Final[Mapping[int, str]] = MappingProxyType({number: name for name, number in CODEC_IDS.items()})
 
-# Kafka's bounds of `compression.<codec>.level`. Snappy has no levels.
+# Kafka's bounds for `compression.<codec>.level`. Snappy has no levels.
 _LEVELS: Final[Mapping[int, range]] = MappingProxyType(
     {GZIP: range(1, 10), LZ4: range(1, 18), ZSTD: range(-(1 << 17), 23)}
 )
 _DEFAULT_LEVELS: Final[Mapping[int, int | None]] = MappingProxyType({GZIP: 6, LZ4: None, ZSTD: 3})
 
-# One bit of deflate can stand for 129 bytes (a match of 258 in two bits), so a byte for 1,032.
+# One bit of deflate can produce 129 bytes (a match of 258 bytes in two bits), so one byte produces at most 1,032.
 _DEFLATE_RATIO: Final = 1032
-# The header of 10 bytes, the shortest deflate stream of 2, CRC and size of 4 each.
+# A header of 10 bytes, the shortest deflate stream of 2, CRC and size of 4 each.
 _GZIP_SIZE_MIN: Final = 20
-# Room for a gzip stream whose last member does not speak for the whole, before it is doubled.
+# The first size to double if the last member's size is not that of the whole stream.
 _GZIP_ROOM_MIN: Final = 64 << 10
 
 _XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 _XERIAL_HEADER: Final = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK_INPUT: Final = 32 << 10
-# A copy of 3 bytes makes at most 64, so a byte makes less than 22.
+# A copy element of 3 bytes produces at most 64, so one byte produces less than 22.
 _SNAPPY_RATIO: Final = 22
 
 _LZ4_MAGIC: Final = 0x184D2204
-# Magic, FLG, BD and the header's checksum; then the end mark.
+# Magic, FLG, BD, the header's checksum, and the end mark.
 _LZ4_SIZE_MIN: Final = 7 + 4
-# A byte of a literal or match length adds at most 255 bytes, and the token before it at most 19.
+# One byte of a literal or match length adds at most 255 bytes, and the token before it at most 19.
 _LZ4_RATIO: Final = 255
 _LZ4_BLOCK_SIZES: Final[Mapping[int, int]] = MappingProxyType({4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20})
 
 _ZSTD_MAGIC: Final = 0xFD2FB528
-# Sixteen magic numbers, of which the low four bits are free.
+# Sixteen magic numbers: the low four bits are free.
 _ZSTD_SKIPPABLE: Final = 0x184D2A50
 _ZSTD_BLOCK_MAX: Final = 128 << 10
-# What RFC 8878 asks every decoder to bear.
+# The window size that RFC 8878 requires of every decoder.
 _ZSTD_WINDOW: Final = 8 << 20
 
-# Rust's own words for a sink that is full; cramjam passes them on and has no other sign of it.
+# Rust's message for a full output buffer. cramjam reports it in no other way.
 _SINK_FULL: Final = "failed to write whole buffer"
 
 
 def compress(codec: int, data: Data, *, level: int | None = None) -> bytes:
-    """Return `data` as Kafka's clients and brokers expect it under `codec`.
+    """Return `data` compressed as Kafka's clients and brokers expect it.
 
-    A level is one of Kafka's (gzip 1-9, lz4 1-17, zstd up to 22); `UsageError` if it is not.
+    `level` is one of Kafka's (gzip 1-9, lz4 1-17, zstd up to 22); any other raises `UsageError`.
     """
     if codec == NONE:
         return bytes(data)
@@ -95,7 +95,7 @@ def compress(codec: int, data: Data, *, level: int | None = None) -> bytes:
     if codec == ZSTD:
         return bytes(cramjam.zstd.compress(data, level=level))
     if codec == LZ4:
-        # The batch has its own checksum: one over the content would be work for nothing.
+        # The batch has its own checksum; another over the content would be wasted work.
         compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
         compressor.compress(bytes(data))
         return bytes(compressor.finish())
@@ -103,11 +103,10 @@ def compress(codec: int, data: Data, *, level: int | None = None) -> bytes:
 
 
 def decompress(codec: int, data: Data, *, limit: int) -> bytes:
-    """Return what `compress`, or any of Kafka's writers, was given; at most `limit` bytes.
+    """Return the decompressed bytes, at most `limit` of them.
 
-    Raises `FormatError` if there would be more or the codec is not one of Kafka's, `CorruptBatch` if the bytes are
-    damaged, cut short or followed by others. Under codec 0 nothing expands: `data` comes back as it is, whatever its
-    size.
+    Raises `FormatError` if the data expands past `limit` or the codec is unknown, and `CorruptBatch` if the bytes are
+    damaged, cut short, or followed by other bytes. Codec 0 returns `data` unchanged, whatever its size.
     """
     if codec == NONE:
         return bytes(data)
@@ -134,10 +133,10 @@ def _corrupt(codec: int, reason: object) -> CorruptBatch:
 
 
 class _Room:
-    """Memory of a given size that becomes the `bytes` returned, without a copy.
+    """Memory of a given size that becomes the returned `bytes` without a copy.
 
-    `BytesIO` lends its inner `bytes` object for writing and then hands it out; a `bytearray` would have to
-    be copied. Seeking and writing once makes it exactly as large as asked.
+    `BytesIO` exposes its inner `bytes` for writing and then returns it; a `bytearray` would have to be copied.
+    Seeking and writing once sets its exact size.
     """
 
     def __init__(self, size: int) -> None:
@@ -155,7 +154,7 @@ class _Room:
 
 
 def _fill(into: Callable[[Any, Any], int], data: memoryview, sink: memoryview, *, codec: int) -> int | None:
-    """Decompress into `sink` and return how much was written, or None if it is too small."""
+    """Decompress into `sink` and return the number of bytes written, or None if `sink` is too small."""
     try:
         return into(data, sink)
     except cramjam.DecompressionError as error:
@@ -180,7 +179,7 @@ def _decode_gzip(data: memoryview, limit: int) -> bytes:
     while (content := _gunzip(data, size)) is None:
         if size >= size_max:
             raise _too_large(GZIP, limit)
-        # The size at the end is that of the last member only.
+        # The claimed size is that of the last member only.
         size = min(max(size * 2, _GZIP_ROOM_MIN), size_max)
     return content
 
@@ -205,7 +204,7 @@ def _encode_xerial(data: memoryview) -> bytes:
 
 
 def _decode_snappy(data: memoryview, limit: int) -> bytes:
-    # Twice over the blocks, rather than once into a list: a hostile batch can hold 200,000 tiny ones.
+    # Two passes instead of a list: a hostile batch can contain 200,000 tiny blocks.
     size = sum(map(_snappy_size, _scan_snappy(data)))
     if size > limit:
         raise _too_large(SNAPPY, limit)
@@ -218,12 +217,12 @@ def _decode_snappy(data: memoryview, limit: int) -> bytes:
 
 
 def _scan_snappy(data: memoryview) -> Iterator[memoryview]:
-    """Yield the raw blocks, which are all of `data` without xerial framing."""
+    """Yield the raw blocks. Without xerial framing, all of `data` is one block."""
     # No raw block starts like this: its first element would copy from output that does not exist yet.
     if bytes(data[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         yield data
         return
-    # The two version numbers of the header mean nothing to any reader.
+    # No reader uses the two version numbers of the header.
     position = len(_XERIAL_HEADER)
     if len(data) < position:
         raise _corrupt(SNAPPY, "the xerial header is cut short")
@@ -239,7 +238,7 @@ def _scan_snappy(data: memoryview) -> Iterator[memoryview]:
 
 
 def _snappy_size(block: memoryview) -> int:
-    """Return the size that a raw block claims to expand to, if its bytes can hold as much."""
+    """Return the size that a raw block claims to expand to, if its bytes can produce as much."""
     try:
         size = int(cramjam.snappy.decompress_raw_len(block))
     except cramjam.DecompressionError as error:
@@ -271,9 +270,9 @@ def _decode_lz4(data: memoryview, limit: int) -> bytes:
 
 
 def _scan_lz4(data: memoryview) -> tuple[int, int | None]:
-    """Return the most that a frame can expand to, and what it claims, after a walk over its blocks.
+    """Return the maximum size that a frame can expand to, and the size it claims, from a walk over its blocks.
 
-    The walk also proves that the frame ends, and ends the data: not every decoder asks for the end mark.
+    The walk also proves that the frame is complete and ends the data: not every decoder requires the end mark.
     """
     if len(data) < _LZ4_SIZE_MIN:
         raise _corrupt(LZ4, f"{len(data)} bytes cannot hold a frame")
@@ -296,7 +295,7 @@ def _scan_lz4(data: memoryview) -> tuple[int, int | None]:
         position += 4
         if size == 0:
             break
-        # The highest bit says that the block is stored as it is.
+        # The highest bit marks an uncompressed block.
         is_stored, size = size >> 31, size & 0x7FFFFFFF
         size_max += size if is_stored else min(size * _LZ4_RATIO + 19, block_max)
         position += size + block_checksum
@@ -310,7 +309,7 @@ def _scan_lz4(data: memoryview) -> tuple[int, int | None]:
 
 @dataclass(frozen=True, slots=True)
 class _ZstdFrame:
-    """One frame, as its headers describe it. `size_max` holds for any content that its blocks can have."""
+    """One frame, as its headers describe it. `size_max` bounds any content that its blocks can hold."""
 
     start: int
     end: int
@@ -320,8 +319,8 @@ class _ZstdFrame:
 
 
 def _decode_zstd(data: memoryview, limit: int) -> bytes:
-    # The decoder keeps a window beside the output. What reaches no further back decodes the same in a
-    # narrower one, and memory stays within the limit and half of it.
+    # The decoder keeps a window besides the output. Data that looks back no further than a narrower window decodes
+    # to the same bytes in it, and memory stays below one and a half times the limit.
     window_max = max(_ZSTD_WINDOW, limit // 2)
     size_max = 0
     claimed_size = 0
@@ -333,7 +332,7 @@ def _decode_zstd(data: memoryview, limit: int) -> bytes:
             raise _too_large(ZSTD, limit)
         if frame.content_size is None and min(frame.window_size, frame.size_max) > window_max:
             narrowed = narrowed or bytearray(data)
-            # The five high bits are the exponent of the window's size, less 10.
+            # The five high bits are the exponent of the window size, less 10.
             narrowed[frame.start + 5] = (window_max.bit_length() - 1 - 10) << 3
     room = _Room(min(size_max, limit))
     try:
@@ -353,7 +352,7 @@ def _decode_zstd(data: memoryview, limit: int) -> bytes:
 
 
 def _scan_zstd(data: memoryview) -> Iterator[_ZstdFrame]:
-    """Yield the frames that hold content. The walk proves that the last one ends the data."""
+    """Yield the frames with content. The walk proves that the last one ends the data."""
     position = 0
     has_frame = False
     while position < len(data):
@@ -376,7 +375,7 @@ def _scan_zstd(data: memoryview) -> Iterator[_ZstdFrame]:
 
 
 def _scan_zstd_frame(data: memoryview, start: int) -> _ZstdFrame:
-    """Return the frame that starts at `start`, where at least 8 bytes are left."""
+    """Return the frame at `start`, where at least 8 bytes are left."""
     descriptor = data[start + 4]
     is_single_segment = descriptor & 0x20
     position = start + 5
@@ -392,7 +391,7 @@ def _scan_zstd_frame(data: memoryview, start: int) -> _ZstdFrame:
         if len(data) - position < content_size_bytes:
             raise _corrupt(ZSTD, "a frame header is cut short")
         content_size = int.from_bytes(data[position : position + content_size_bytes], "little")
-        # Two bytes cannot hold what one could.
+        # A two-byte size starts at 256: one byte holds the smaller values.
         content_size += 256 if content_size_bytes == 2 else 0
         position += content_size_bytes
     size_max = 0

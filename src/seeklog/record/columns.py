@@ -1,4 +1,4 @@
-"""Batches decoded to the columns of an Arrow batch."""
+"""Batches decoded into the columns of an Arrow batch."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
@@ -20,9 +20,9 @@ from cython.cimports.seeklog.record.primitives import (
 @cython.final
 @cython.cclass
 class BytesColumn:
-    """A column of byte strings as Arrow lays it out: int32 ends, bytes, and one bit per row for "not null".
+    """A column of byte strings in Arrow's layout: int32 ends, bytes, and a validity bit per row.
 
-    It grows as rows come: only the bytes really used are ever touched.
+    It grows with its rows: memory is touched only as it is used.
     """
 
     ends: bytearray
@@ -68,7 +68,7 @@ class BytesColumn:
     @cython.inline
     @cython.exceptval(-1, check=False)
     def add(self, p: p_uchar, at: Py_ssize_t, size: longlong) -> cython.int:
-        """Add a row: `size` bytes at `at`, or null if it is -1."""
+        """Append a row: `size` bytes at `at`, or null if `size` is -1."""
         bit: cython.int = 1 << (self.rows & 7)
         if self.rows == self._row_capacity:
             self.resize_rows(2 * self.rows + 64)
@@ -88,7 +88,7 @@ class BytesColumn:
 
     @cython.cfunc
     def finish(self):
-        """Return (rows, null count, validity bits or None, ends, data), cut to what is used."""
+        """Return (rows, null count, validity bits or None, ends, data), trimmed to the used part."""
         resize(self.ends, 4 * (self.rows + 1))
         resize(self.data, self.used)
         resize(self.valid, (self.rows + 7) // 8)
@@ -98,9 +98,9 @@ class BytesColumn:
 @cython.final
 @cython.cclass
 class Columns:
-    """The columns of one Arrow batch, filled batch by batch. Only those asked for are built.
+    """The columns of one Arrow batch, filled batch by batch. Only the requested columns are built.
 
-    `add` takes whole batches while there is room for their records and returns where it stopped.
+    `add` takes whole batches while there is room for their records, and returns where it stopped.
     """
 
     rows = cython.declare(Py_ssize_t, visibility="readonly")
@@ -132,13 +132,13 @@ class Columns:
 
     @cython.cfunc
     def allocate(self, rows: Py_ssize_t, data_bytes: Py_ssize_t) -> cython.int:
-        """Start empty, with room for so many rows and so many bytes of keys, values and headers."""
+        """Start empty, with room for this many rows and bytes of keys, values and headers."""
         self.rows = 0
         self._capacity = rows
         self._data_capacity = data_bytes
         self._data_claimed = 0
         self._header_count = 0
-        # First guesses: keys are short, values are most of the bytes. Both grow where that is wrong.
+        # A first guess: keys are short, and values are most of the bytes. Both columns grow if needed.
         self._key = BytesColumn(rows, min(16 * rows, data_bytes)) if "key" in self._names else None
         self._value = BytesColumn(rows, data_bytes) if "value" in self._names else None
         self._offsets = new_buffer(8 * rows) if "offset" in self._names else None
@@ -162,10 +162,10 @@ class Columns:
         start: longlong,
         stop: longlong,
     ):
-        """Decode records with offsets in [start, stop) from consecutive batches, every CRC checked.
+        """Decode records with offsets in [start, stop) from consecutive batches, checking every CRC.
 
-        Returns (index, next offset, full): the first batch not taken, and whether room was the reason. An
-        empty `Columns` takes at least one batch, however large.
+        Returns (index and next offset of the first batch not taken, whether it did not fit). Empty `Columns` take at
+        least one batch, however large.
         """
         cursor: RecordCursor = self._cursor
         cursor.begin(data, at, origin, next_offset, contiguous)
@@ -175,7 +175,7 @@ class Columns:
                 continue
             cursor.check()
             if cursor.base_offset < stop and not cursor.attributes & CONTROL:
-                # What cannot fit is not decompressed to find that out.
+                # Do not decompress a batch that cannot fit.
                 count: longlong = load_i32(cursor.header, cursor.at + RECORD_COUNT)
                 if self.rows and count > self._capacity - self.rows:
                     return cursor.at, cursor.next_offset, True
@@ -188,7 +188,7 @@ class Columns:
 
     @cython.cfunc
     def make_room(self, count: longlong, size: Py_ssize_t) -> bint:
-        """Claim room for a batch. Only an empty set of columns grows, to hold one large batch."""
+        """Reserve room for a batch. Only empty columns grow, to hold one large batch."""
         if count > self._capacity - self.rows or size > self._data_capacity - self._data_claimed:
             if self.rows:
                 return False
@@ -198,7 +198,7 @@ class Columns:
 
     @cython.cfunc
     def add_records(self, start: longlong, stop: longlong) -> cython.int:
-        """Add the records of the open batch that lie in [start, stop)."""
+        """Add the records of the open batch with offsets in [start, stop)."""
         cursor: RecordCursor = self._cursor
         p: p_uchar = cursor.p
         places: cython.pointer(Place) = cursor.places
@@ -262,7 +262,7 @@ class Columns:
         return 0
 
     def finish(self):
-        """Return the buffers by column name, cut to the rows that were added. The columns are spent."""
+        """Return the buffers by column name, trimmed to the rows added. Do not use the columns afterwards."""
         out: dict = {}
         for name, column in (("key", self._key), ("value", self._value)):
             if column is not None:
@@ -282,7 +282,7 @@ class Columns:
 
 
 def filled_lists(ends: bytearray, rows: Py_ssize_t):
-    """Return (number of empty lists, one bit per list that is set where it is not empty), by the lists' int32 ends."""
+    """Return (number of empty lists, one bit per list, set if it is not empty) from the lists' int32 ends."""
     if rows < 0 or len(ends) < 4 * (rows + 1):
         raise ValueError(f"{len(ends)} bytes hold no ends of {rows} lists")
     p: p_uchar = buffer_pointer(ends)

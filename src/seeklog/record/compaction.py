@@ -1,4 +1,4 @@
-"""What compaction keeps of batches, by Kafka's rules."""
+"""The part of compaction that copies batches, by Kafka's rules."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
@@ -32,22 +32,23 @@ from seeklog.record.codec import compress
 @cython.final
 @cython.cclass
 class BatchFilter:
-    """Copies of batches what compaction keeps, by Kafka's rules. Batches that lose nothing are copied as they are.
+    """Copies the batches and records that compaction keeps, by Kafka's rules. Unchanged batches are copied verbatim.
 
-    A record stays if the map has no later offset of its key, or if it lies behind what was mapped; one without key
-    goes. A tombstone stays until the delete horizon of its batch, which is set `delete_retention_ms` ahead when a
-    batch with tombstones is first copied: attribute bit 6, and the horizon in place of the base timestamp. A batch
-    that loses all its records goes, unless it is the last of a producer (`last_offsets`), or a marker that alone tells
-    the epoch of one (`last_epochs`), or the last of its file: then its header stays. Producers are asked for, by
-    `last_offsets.get(producer_id, -1)`, only then. Offsets, sequences and the codec of a batch never change.
+    A record stays if the map has no later offset for its key, or if its offset is above the mapped range; a record
+    without a key is dropped. A tombstone stays until the delete horizon of its batch, which is set to
+    `delete_retention_ms` from now when a batch with tombstones is first copied: attribute bit 6, with the horizon in
+    the field of the base timestamp. A batch that loses all its records is dropped, unless it is its producer's last
+    one (`last_offsets`), the only marker with its producer's epoch (`last_epochs`), or the last batch of the file: then
+    its header stays. `last_offsets.get(producer_id, -1)` is called only for such batches. Offsets, sequences and the
+    codec of a batch never change.
     """
 
     records_read = cython.declare(longlong, visibility="readonly")
     records_kept = cython.declare(longlong, visibility="readonly")
     keyless = cython.declare(longlong, visibility="readonly")
-    """Records that were dropped because they have no key."""
+    """Records dropped because they have no key."""
     changed = cython.declare(bint, visibility="readonly")
-    """Whether any batch was dropped or written anew."""
+    """Whether any batch was dropped or rewritten."""
     _tail: bytes
     _is_tail_bare: bint
     _map: OffsetMap
@@ -79,7 +80,7 @@ class BatchFilter:
         self.records_kept = 0
         self.keyless = 0
         self.changed = False
-        # The header of the last batch, if that went: `finish` brings it back. And whether it had been no more before.
+        # The header of the last batch if it was dropped, for `finish`; and whether the batch was only a header before.
         self._tail = b""
         self._is_tail_bare = False
         self._map = offset_map
@@ -91,27 +92,27 @@ class BatchFilter:
         self._judge = judge
         self._out = new_buffer(0)
         self._used = 0
-        # Of each kept record of a batch: where it starts, where its offset delta starts, where it ends, its time.
+        # For each kept record of a batch: its start, the start of its offset delta, its end, its timestamp.
         self._kept = new_buffer(0)
         self._cursor = RecordCursor.__new__(RecordCursor)
         self._tombstones = 0
         self._newest = layout.NO_TIMESTAMP
 
     def begin(self):
-        """Begin a file: it is not `changed` yet."""
+        """Start a file, and reset `changed`."""
         self.changed = False
         self._tail = b""
         self._used = 0
 
     def finish(self):
-        """End a file: if its last batch went, the header comes back, so that the file ends where it did."""
+        """End a file: if its last batch was dropped, write its header, so that the file ends at the same offset."""
         if self._tail:
             self.changed = self.changed or not self._is_tail_bare
             self.write_bare(self._tail, 0)
             self._tail = b""
 
     def add_batches(self, data: bytes, at: Py_ssize_t, origin: longlong):
-        """Take consecutive whole batches, every CRC checked; return the index behind them."""
+        """Process consecutive whole batches, checking every CRC; return the index after them."""
         cursor: RecordCursor = self._cursor
         cursor.begin(data, at, origin, 0, False)
         while cursor.next_batch():
@@ -122,7 +123,7 @@ class BatchFilter:
         return cursor.at
 
     def take(self):
-        """Return the batches copied so far, and forget them."""
+        """Return the batches copied so far, and clear the output."""
         if not self._used:
             return b""
         with memoryview(self._out) as view:
@@ -132,7 +133,7 @@ class BatchFilter:
 
     @cython.cfunc
     def reserve(self, size: Py_ssize_t) -> p_uchar:
-        """Return where the output starts, with room for `size` more bytes."""
+        """Return a pointer to the output, with room for `size` more bytes."""
         if size > len(self._out) - self._used:
             resize(self._out, 2 * len(self._out) + size)
         return buffer_pointer(self._out)
@@ -153,7 +154,7 @@ class BatchFilter:
         if attributes & layout.TRANSACTIONAL_OR_CONTROL:
             discard = report_batch(cursor, self._judge)
             if attributes & CONTROL:
-                # A marker whose transaction has no records left waits for its horizon, as a tombstone does.
+                # The marker of a transaction without records waits for its horizon, as a tombstone does.
                 sets_horizon = discard
                 discard = discard and is_past_horizon
         self.records_read += cursor.count
@@ -197,7 +198,7 @@ class BatchFilter:
 
     @cython.cfunc
     def write_bare(self, data: bytes, at: Py_ssize_t) -> cython.int:
-        """Write the header of a batch without its records, and without what only they need: codec and horizon.
+        """Write a batch as a header without records, and clear the fields that only records need: codec and horizon.
 
         The largest timestamp stays, as in Kafka.
         """
@@ -207,9 +208,9 @@ class BatchFilter:
 
     @cython.cfunc
     def choose(self, is_control: bint, drops_tombstones: bint) -> longlong:
-        """Note which records of the open batch stay; return how many.
+        """Select the records of the open batch that stay; return their number.
 
-        Tombstones among them, and the newest time, stand in `_tombstones` and `_newest`.
+        Sets `_tombstones` and `_newest`, the largest timestamp, for the selected records.
         """
         cursor: RecordCursor = self._cursor
         places: cython.pointer(Place) = cursor.places
@@ -254,7 +255,7 @@ class BatchFilter:
         max_timestamp: longlong,
         kept: longlong,
     ) -> cython.int:
-        """Rewrite a batch with the records that were chosen."""
+        """Rewrite a batch with the selected records."""
         source: p_uchar = pointer(data)
         p: p_uchar = pointer(body)
         places: p_uchar = buffer_pointer(self._kept)

@@ -1,7 +1,7 @@
-"""Control batches: what a transaction coordinator writes among the records of a partition.
+"""Control batches, which a transaction coordinator writes among a partition's records.
 
-A control batch holds one record, and no reader ever sees it. Its key is a version (int16) and a type (int16, 0: abort,
-1: commit); the value of those two is a version (int16) and the epoch of the coordinator that has written it (int32).
+A control batch holds one record, which readers never see. Its key is a version (int16) and a type (int16, 0: abort, 1:
+commit). The value of these two types is a version (int16) and the epoch of the coordinator that wrote it (int32).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _VALUE: Final = struct.Struct(">hi")
 
 
 class EndMarker(NamedTuple):
-    """The end of a transaction."""
+    """The marker that ends a transaction."""
 
     is_commit: bool
     coordinator_epoch: int
 
 
 def decode_end_marker(raw: bytes) -> EndMarker | None:
-    """Return how a control batch ends a transaction; None if it ends none, or if compaction has emptied it.
+    """Return the marker in a control batch, or None if it has another type or was emptied by compaction.
 
     The CRC is not checked.
     """

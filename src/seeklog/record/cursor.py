@@ -1,4 +1,4 @@
-"""The one walk over batches and their records, with every check of them.
+"""The only walk over batches and their records, with all checks of them.
 
 A record is, all varints zigzag:
 
@@ -6,10 +6,10 @@ A record is, all varints zigzag:
     key length (-1: none), key, value length (-1: none), value,
     header count, then for each header: key length, key, value length (-1: none), value
 
-The invariant: what `RecordCursor.places` says lies inside `RecordCursor.body`, and every record there has passed all
-checks: its lengths and headers fill exactly its bytes, offsets ascend within the batch, and its timestamp can be one.
+The invariant: positions in `RecordCursor.places` are inside `RecordCursor.body`, and every record there has passed all
+checks: its lengths and headers fill exactly its bytes, offsets ascend within the batch, and its timestamp is valid.
 
-The C types stand in `cursor.pxd`.
+`cursor.pxd` declares the C types.
 """
 
 import cython
@@ -22,7 +22,7 @@ from seeklog.errors import CorruptBatch, CorruptionError
 from seeklog.record.codec import decompress
 from seeklog.record.layout import new_places
 
-# What may be wrong with a record: numbers into `_FAULTS`.
+# The faults of a record: indexes into `_FAULTS`.
 _LENGTH = cython.declare(cython.int, 1)
 _EMPTY = cython.declare(cython.int, 2)
 _TIMESTAMP = cython.declare(cython.int, 3)
@@ -53,14 +53,14 @@ _FAULTS = (
 @cython.final
 @cython.cclass
 class RecordCursor:
-    """Walks consecutive batches: `begin`, then `next_batch` and `advance` until there is no next one.
+    """Walks consecutive batches: call `begin`, then `next_batch` and `advance` until `next_batch` returns False.
 
-    Nothing of a batch is proven before `check`, except what `next_batch` looks at: its size and its offsets. The
-    records of one are parsed by `open`, and `fill` while there are `more`.
+    Before `check`, only the size and the offsets of a batch are checked. `open` prepares its records; `fill` parses
+    them while there are `more`.
     """
 
     def begin(self, data, at, origin, next_offset, contiguous):
-        """Stand before the batch at `at`. Errors name positions in the file, where `data` starts at `origin`."""
+        """Start before the batch at `at`. Errors give positions in the file, where `data` starts at `origin`."""
         self.data = data
         self.header = pointer(data)
         self.at = at
@@ -72,9 +72,9 @@ class RecordCursor:
         return 0
 
     def next_batch(self):
-        """Find the next batch; tell whether it is all there.
+        """Find the next batch; return whether it is complete.
 
-        Raises if no batch can start so, or if it starts below `next_offset`, or not exactly there if `contiguous`.
+        Raises if no batch starts there, if its base offset is below `next_offset` or, if `contiguous`, differs from it.
         """
         p: p_uchar = self.header
         at: Py_ssize_t = self.at
@@ -88,7 +88,7 @@ class RecordCursor:
         return True
 
     def check(self):
-        """Check the CRC of the batch, and that its counts can be true."""
+        """Check the CRC of the batch, and that its counts are possible."""
         return batch_header.check_batch(self.data, self.header, self.at, self.size, self.position)
 
     def check_crc(self):
@@ -99,14 +99,14 @@ class RecordCursor:
         self.at += self.size
 
     def skip(self):
-        """Pass over the batch. Where offsets may have gaps, its CRC alone proves its header."""
+        """Skip the batch. If offsets may have gaps, only its CRC proves its header, so the CRC is checked."""
         if not self._contiguous:
             self.check_crc()
         self.advance()
         return 0
 
     def open(self, limit):
-        """Begin with the records of the batch, which are decompressed to at most `limit` bytes."""
+        """Prepare the records of the batch, decompressing at most `limit` bytes."""
         codec: cython.int = self.attributes & layout.CODEC_MASK
         self.count = load_i32(self.header, self.at + layout.RECORD_COUNT)
         if codec:
@@ -119,8 +119,8 @@ class RecordCursor:
             self._end = self.at + self.size
         self.p = pointer(self.body)
         self.body_size = self._end - self._begin
-        # No header proves the count of what is compressed: it is believed only as far as the records can be there.
-        # A control batch may have any content: whoever asks for its type gets none.
+        # No header proves the count of compressed records: it is accepted only if that many records can fit.
+        # A control batch may have any content; its type is then read as unknown.
         is_control: bint = (self.attributes & layout.CONTROL) != 0
         if self.count < 0 or (self.count > self.body_size // layout.RECORD_SIZE_MIN and not is_control):
             raise CorruptBatch(f"{self.count} records cannot fit in {self.body_size} bytes", position=self.position)
@@ -135,24 +135,24 @@ class RecordCursor:
             raise type(error)(error.reason, position=self.position, advice=error.advice) from error
 
     def rewind(self):
-        """Begin with the first record again."""
+        """Start again at the first record."""
         self._next = self._begin
         self.index = 0
         self._previous_delta = -1
-        # Also without records there may be bytes left over.
+        # A batch without records may still contain bytes.
         self.more = self.count > 0 or self.body_size > 0
 
     def release(self):
-        """Forget the batches, so that their bytes may go."""
+        """Drop the references to the bytes of the batches."""
         self.data = self.body = b""
         self.more = False
         return 0
 
     def fill(self, room, start, stop):
-        """Parse the next records with offsets in [start, stop) into at most `room` of the places; return how many.
+        """Parse the next records with offsets in [start, stop) into at most `room` places; return their number.
 
-        `more` says whether to call again. Records below `start` are passed over by their length, and nothing is read
-        from `stop` on. A damaged record raises when all records before it were handed out.
+        Call again while `more` is true. Records below `start` are skipped by their length, and nothing is read from
+        `stop` on. A damaged record raises only after all records before it were returned.
         """
         p: p_uchar = self.p
         places: cython.pointer(Place) = self.places
@@ -182,7 +182,7 @@ class RecordCursor:
                 fault = _EMPTY
                 break
             record_end = here + cython.cast(Py_ssize_t, size)
-            # One byte of attributes, of which none is used.
+            # One byte of attributes, all unused.
             timestamp, here = load_varint(p, here + 1, record_end)
             if here < 0:
                 fault = _TIMESTAMP
@@ -241,7 +241,7 @@ class RecordCursor:
                 raise record_error(_FAULTS[fault], index, self.position)
             if index == count and at != end:
                 raise CorruptBatch(f"{end - at} bytes are left over behind the last record", position=self.position)
-        # Damage is met again, by the call that has nothing else to return.
+        # The next call, which has no records to return, finds the damage again and raises.
         self.more = index < count or at != end
         return filled
 
@@ -249,7 +249,7 @@ class RecordCursor:
 @cython.cfunc
 @cython.exceptval(check=False)
 def header_fault(p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> cython.int:
-    """Return the number of what is wrong with the headers of a record, which must fill its bytes, or 0."""
+    """Return the fault number of a record's headers, which must fill its bytes, or 0."""
     count: longlong
     size: longlong
     count, at = load_varint(p, at, end)

@@ -1,4 +1,4 @@
-"""Batches decoded to `Record` objects."""
+"""Batches decoded into `Record` objects."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
@@ -10,7 +10,7 @@ from cython.cimports.seeklog.record.record import Record
 from seeklog.errors import CorruptBatch, InvalidRecord
 from seeklog.record.encode import stamp
 
-# What a call leaves for the next one: to make a cursor costs as much as to decode a record.
+# Kept for the next call: creating a cursor costs as much as decoding a record.
 _spare_cursor = None
 
 
@@ -31,8 +31,8 @@ def read_records(
 ):
     """Decode records with offsets in [start, stop) from consecutive batches into `out`.
 
-    Stops when `out` holds `max_records`, after the batch with which `enough_records` or `enough_bytes` are
-    reached, at the first batch that is not all there, or at `stop`. Every batch decoded has its CRC checked.
+    Stops when `out` holds `max_records`, after the batch that reaches `enough_records` or `enough_bytes`, at the first
+    incomplete batch, or at `stop`. The CRC of every decoded batch is checked.
     Returns (index and next offset of the first batch not taken, bytes of the batches taken).
     """
     global _spare_cursor
@@ -60,7 +60,7 @@ def read_records(
 def decode_batch(
     cursor: RecordCursor, start: longlong, stop: longlong, max_records: Py_ssize_t, out: list, source: object
 ) -> cython.int:
-    """Add the records of an open batch that lie in [start, stop) to `out`, while it has room."""
+    """Append the records of an open batch with offsets in [start, stop) to `out`, while it has room."""
     body: bytes = cursor.body
     p: p_uchar = cursor.p
     places: cython.pointer(Place) = cursor.places
@@ -109,7 +109,7 @@ def decode_headers(body: bytes, p: p_uchar, at: Py_ssize_t, end: Py_ssize_t) -> 
 
 
 def read_control_record(data: bytes, limit: Py_ssize_t):
-    """Return the first record of a control batch, which no reader of records gets; its CRC is not checked."""
+    """Return the first record of a control batch, which readers never see; its CRC is not checked."""
     out: list = []
     cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
     cursor.begin(data, 0, 0, 0, False)
@@ -122,10 +122,10 @@ def read_control_record(data: bytes, limit: Py_ssize_t):
 
 
 def check_keyed(data: bytes, limit: Py_ssize_t):
-    """Refuse whole, checked batches that hold a record without key. Markers of transactions have none to miss."""
+    """Raise `InvalidRecord` if checked batches contain a record without a key. Transaction markers are exempt."""
     number: Py_ssize_t
     cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
-    # Whatever offsets the batches came with, the log will give them others.
+    # Offsets do not matter here: the log assigns new ones.
     cursor.begin(stamp(data, 0, 0), 0, 0, 0, True)
     while cursor.next_batch():
         if not cursor.attributes & CONTROL:

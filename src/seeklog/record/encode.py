@@ -1,4 +1,4 @@
-"""Records encoded as batches, and batches stamped with what the log gives them: offsets, an epoch, a time."""
+"""Records encoded as batches, and batches stamped with the offsets, epoch and time that the log assigns."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
@@ -33,7 +33,7 @@ from seeklog.record.codec import compress
 @cython.cfunc
 @cython.inline
 def field_size(what: str, field: object) -> Py_ssize_t:
-    """Return the encoded size of a key or value with its length, or refuse its type."""
+    """Return the encoded size of a key or value including its length, or raise for a wrong type."""
     size: Py_ssize_t
     if field is None:
         return 1
@@ -44,7 +44,7 @@ def field_size(what: str, field: object) -> Py_ssize_t:
 
 
 def encode_headers(headers: tuple):
-    """Return the header part of a record: a count, then keys and values with their lengths."""
+    """Return the headers of a record as bytes: their count, then keys and values with their lengths."""
     parts: list = [varint(len(headers))]
     for header in headers:
         if not isinstance(header, tuple) or len(header) != 2:
@@ -53,7 +53,7 @@ def encode_headers(headers: tuple):
         if not isinstance(key, str):
             raise InvalidRecord(f"a header's key must be str, not {type(key).__name__}")
         field_size("a header's value", value)
-        # surrogateescape: keys that are not UTF-8 come out of the decoder so, and go back in unchanged.
+        # The decoder returns keys that are not UTF-8 with surrogateescape; this restores their bytes.
         try:
             encoded = key.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
@@ -73,7 +73,7 @@ def varint(value: longlong):
 @cython.inline
 @cython.exceptval(check=False)
 def store_field(p: p_uchar, at: Py_ssize_t, field: object) -> Py_ssize_t:
-    """Store a key or value that `field_size` has measured."""
+    """Store a key or value that `field_size` has accepted."""
     size: Py_ssize_t
     if field is None:
         return store_varint(p, at, -1)
@@ -129,7 +129,7 @@ def body_size_of(
 
 
 def record_bound(record: Record):
-    """Return an upper bound of the bytes that a record takes in any batch, or refuse what it holds."""
+    """Return an upper bound of a record's size in any batch, or raise if the record is invalid."""
     # Besides the fields: length 5, attributes 1, timestamp delta 10, offset delta 5, header count 1.
     return (
         22
@@ -152,7 +152,7 @@ def finish_batch(
     base_sequence,
     record_count,
 ):
-    """Write the header in front of the records that stand in `batch`, from `new_bytes`, and return it."""
+    """Write the header before the records in `batch`, which came from `new_bytes`, and return the batch."""
     p: p_uchar = new_pointer(batch)
     size: Py_ssize_t = len(batch)
     store_i64(p, layout.BASE_OFFSET, base_offset)
@@ -181,7 +181,7 @@ def encode_one(
     leader_epoch: longlong,
     attributes: longlong,
 ):
-    """Return a batch of one record, uncompressed: the shortest way in."""
+    """Return an uncompressed batch of one record: the fastest path of an append."""
     encoded: object = encode_headers(header_tuple(headers)) if headers else None
     body: Py_ssize_t = body_size_of(0, 0, key, value, encoded)
     if timestamp_ms is not None:
@@ -205,7 +205,7 @@ def encode_records(
 ):
     """Return one batch of `records`; those without a timestamp get `now_ms`.
 
-    The codec is in `attributes`. With the log-append-time bit set every record gets `now_ms`.
+    `attributes` contain the codec. If the log-append-time bit is set, every record gets `now_ms`.
     """
     count: Py_ssize_t = len(records)
     if count == 0:
@@ -277,7 +277,7 @@ def encode_records(
 
 
 def stamp(raw: bytes, base_offset: longlong, leader_epoch: longlong):
-    """Return whole batches with consecutive offsets from `base_offset`, untouched but for 12 bytes each."""
+    """Return whole batches with consecutive offsets from `base_offset`; only 12 bytes of each change."""
     at: Py_ssize_t = 0
     end: Py_ssize_t = len(raw)
     batch = new_bytes(end)
@@ -293,7 +293,7 @@ def stamp(raw: bytes, base_offset: longlong, leader_epoch: longlong):
 
 
 def stamp_append_time(raw: bytes, now_ms: longlong):
-    """Return whole batches marked as stamped by the log at `now_ms`; their CRCs are computed again."""
+    """Return whole batches stamped with the log append time `now_ms`, with new CRCs."""
     batch: bytearray = bytearray(raw)
     p: p_uchar = buffer_pointer(batch)
     at: Py_ssize_t = 0

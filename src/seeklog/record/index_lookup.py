@@ -1,4 +1,4 @@
-"""Lookups in the tables of a segment's two indexes, where they lie."""
+"""Lookups in the tables of a segment's two indexes, without copying them."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
@@ -32,8 +32,8 @@ def floor_of(
 def floor_entry(table, entry_size: Py_ssize_t, wide: bint, target: longlong) -> Py_ssize_t:
     """Return the number of the last entry whose first field is at most `target`, or -1.
 
-    The field is an int64 if `wide`, else an int32. A table that is not sorted gives some entry, never an
-    error: the caller proves what it gets.
+    The field is an int64 if `wide`, else an int32. An unsorted table gives an arbitrary entry, never an error: the
+    caller proves the entry it gets.
     """
     if cython.compiled:
         view: Py_buffer
@@ -57,10 +57,10 @@ def around(p: p_uchar, count: Py_ssize_t, target: longlong):
 
 
 def entries_around(table, target: longlong):
-    """Return the floor entry of an offset index and the one after it, as four numbers.
+    """Return the floor entry of an offset index and the entry after it, as four numbers:
 
-    (last offset, position, next last offset, next position), offsets relative to the base; without a floor
-    entry (-1, 0, ...), without one after it (..., -1, -1).
+    (last offset, position, next last offset, next position), with offsets relative to the base. Without a floor entry
+    the first two are -1 and 0; without a next entry the last two are -1.
     """
     if cython.compiled:
         view: Py_buffer

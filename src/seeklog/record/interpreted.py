@@ -1,8 +1,8 @@
-"""Runs every compiled module of seeklog from its source instead: an oracle for the tests, never faster.
+"""Runs the compiled modules from their sources: slower, but an oracle for the tests.
 
-`SEEKLOG_PURE=1` asks for it, and it needs Cython installed. A finder before all others prefers a source to the
-extension module beside it, in a checkout, an editable install or a wheel, and answers the imports from
-`cython.cimports` with the interpreted modules.
+Set `SEEKLOG_PURE=1`; Cython must be installed. A finder placed before all others prefers a source file to the extension
+module next to it, in a checkout, an editable install or a wheel. It maps imports from `cython.cimports` to the
+interpreted modules.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ class InterpretedFinder(MetaPathFinder):
 
 
 class _Alias(Loader):
-    """Stands for the module of the same name without `cython.cimports.` before it."""
+    """Loads the module of the same name without the prefix `cython.cimports.`."""
 
     def create_module(self, spec: ModuleSpec) -> None:
         return None
 
     def exec_module(self, module: ModuleType) -> None:
-        # The import system takes what stands here when this returns.
+        # The import system uses the entry in sys.modules when this returns.
         sys.modules[module.__name__] = importlib.import_module(module.__name__.removeprefix(CIMPORTS))
 
 
 def source_of(origin: str) -> str | None:
-    """Return the source that stands beside an extension module; None if the file is no such module."""
+    """Return the source file of an extension module, or None if the file is not one."""
     for suffix in EXTENSION_SUFFIXES:
         if origin.endswith(suffix):
             return origin.removesuffix(suffix) + ".py"
@@ -62,8 +62,8 @@ def source_of(origin: str) -> str | None:
 
 
 def install(finder: InterpretedFinder) -> None:
-    """Have the modules that are imported from here on interpreted."""
-    # It makes a module of that name, which stands for all C declarations.
+    """Interpret all compiled modules imported after this call."""
+    # Importing it creates the module that stands for all C declarations.
     importlib.import_module("cython")
     sys.modules[CIMPORTS + PACKAGE] = sys.modules[PACKAGE]
     sys.meta_path.insert(0, finder)

@@ -1,4 +1,4 @@
-"""Hashes of keys: Kafka's murmur2, which places a key on a partition, and SipHash, by which tables know keys."""
+"""Key hashes: Kafka's murmur2, which assigns keys to partitions, and SipHash, which identifies keys in tables."""
 
 import cython
 from cython import Py_ssize_t, longlong, p_uchar, ulonglong
@@ -11,7 +11,7 @@ from seeklog.errors import UsageError
 @cython.exceptval(check=False)
 def murmur2_at(p: p_uchar, at: Py_ssize_t, size: Py_ssize_t) -> ulonglong:
     end: Py_ssize_t = at + size
-    # Computed in 64 bits and cut to 32 after each product, so that both ways to run it agree.
+    # Computed in 64 bits and cut to 32 after each product, so that compiled and interpreted code agree.
     cut: ulonglong = 0xFFFFFFFF
     factor: ulonglong = 0x5BD1E995
     seed: ulonglong = 0x9747B28C
@@ -33,12 +33,12 @@ def murmur2_at(p: p_uchar, at: Py_ssize_t, size: Py_ssize_t) -> ulonglong:
 
 
 def murmur2(key: bytes):
-    """Return the 32-bit hash, as an unsigned number, by which Kafka's clients place keys on partitions."""
+    """Return the unsigned 32-bit hash by which Kafka's clients assign keys to partitions."""
     return murmur2_at(pointer(key), 0, len(key))
 
 
 def partition_of(key: bytes, count: longlong):
-    """Return the partition, of `count`, that Kafka's default partitioner gives a key."""
+    """Return a key's partition, of `count`, by Kafka's default partitioner."""
     if count < 1:
         raise ValueError(f"a topic of {count} partitions")
     hashed: longlong = murmur2_at(pointer(key), 0, len(key))
@@ -46,10 +46,10 @@ def partition_of(key: bytes, count: longlong):
 
 
 # SipHash-2-4 with 128 bits: https://cr.yp.to/siphash/siphash-20120918.pdf, and its authors' code for the wide result.
-# Without the secret nobody can make two keys of one hash; 128 bits let a table of hashes stand for the keys.
+# Without the secret nobody can construct colliding keys; 128 bits let a table store hashes in place of keys.
 
 SECRET_SIZE = 16
-# The digits of pi: a secret that nobody chose, for hashes that are written to disk and need not resist anybody.
+# Digits of pi, for hashes that are written to disk and need not resist an attacker.
 FIXED_SECRET = bytes.fromhex("243f6a8885a308d313198a2e03707344")
 
 
@@ -59,7 +59,7 @@ FIXED_SECRET = bytes.fromhex("243f6a8885a308d313198a2e03707344")
 def sip_round(
     v0: ulonglong, v1: ulonglong, v2: ulonglong, v3: ulonglong
 ) -> tuple[ulonglong, ulonglong, ulonglong, ulonglong]:
-    # The cuts cost nothing compiled: they keep 64 bits where numbers have no end.
+    # The masks cost nothing when compiled: they keep Python's integers at 64 bits.
     cut: ulonglong = 0xFFFFFFFFFFFFFFFF
     v0 = (v0 + v1) & cut
     v1 = (((v1 << 13) & cut) | (v1 >> 51)) ^ v0
@@ -83,9 +83,9 @@ def siphash(
     secret_low: ulonglong,
     secret_high: ulonglong,
 ) -> tuple[ulonglong, ulonglong]:
-    """Return the two halves of the hash of `size` bytes. The secret comes as `load_little_u64` of its halves."""
+    """Return the two halves of the hash of `size` bytes. Pass the halves of the secret read by `load_little_u64`."""
     end: Py_ssize_t = at + size
-    # Each number by itself: in an expression one of more than 32 bits would be an object.
+    # Separate variables: in an expression, a literal of more than 32 bits would be a Python object.
     v0: ulonglong = 0x736F6D6570736575
     v1: ulonglong = 0x646F72616E646F6D ^ 0xEE
     v2: ulonglong = 0x6C7967656E657261
@@ -128,9 +128,9 @@ def siphash(
 
 
 def hash_key(key: bytes, secret: bytes = FIXED_SECRET):
-    """Return SipHash-2-4 of a key as two unsigned 64-bit numbers, the first half and the second.
+    """Return the SipHash-2-4 of a key as two unsigned 64-bit numbers, the first and the second half.
 
-    The secret has 16 bytes: random ones where keys of strangers must not be able to collide on purpose.
+    The secret has 16 bytes. Pass random bytes if an attacker may choose the keys.
     """
     if len(secret) != 16:
         raise UsageError(f"a secret has {SECRET_SIZE} bytes, not {len(secret)}")

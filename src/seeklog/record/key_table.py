@@ -1,4 +1,4 @@
-"""Where the newest record of a key is: a table that grows with a segment, and its sorted form, read in place."""
+"""The offset of each key's newest record: a table that grows with its segment, and its sorted form on disk."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar, ulonglong
@@ -24,14 +24,14 @@ from cython.cimports.seeklog.record.primitives import (
 from seeklog.errors import CorruptBatch, UsageError
 from seeklog.record.key_hash import FIXED_SECRET
 
-# Slots of a `KeyTable`, little-endian: the first half of the hash, 32 bits of the second, the offset less the base + 1.
-# An offset field of 0 is an empty slot.
+# Slots of a `KeyTable`, little-endian: the first half of the hash, 32 bits of the second, the relative offset + 1.
+# An offset field of 0 marks an empty slot.
 _SLOT = cython.declare(Py_ssize_t, 16)
 _SECOND = cython.declare(Py_ssize_t, 8)
 _OFFSET = cython.declare(Py_ssize_t, 12)
 _FIRST_BITS = cython.declare(cython.int, 6)
 # A split block Bloom filter as Parquet defines it: a key sets one bit in each of the eight 32-bit words of one block.
-# By 20 bits a key it takes 0.05 % of other keys for its own.
+# With 20 bits per key, 0.05 % of other keys pass it.
 FILTER_BLOCK_SIZE = 32
 _BLOCK = cython.declare(Py_ssize_t, 32)
 _BLOCK_BITS = cython.declare(longlong, 256)
@@ -42,7 +42,7 @@ _BITS_PER_KEY = cython.declare(longlong, 20)
 @cython.inline
 @cython.exceptval(check=False)
 def salt(word: cython.int) -> ulonglong:
-    """The factor that spreads a hash over one of the eight words of a block. They are Parquet's."""
+    """Return Parquet's factor that maps a hash to a bit of one of the eight words of a block."""
     if word < 4:
         if word < 2:
             return 0x47B6137B if word == 0 else 0x44974D91
@@ -56,7 +56,7 @@ def salt(word: cython.int) -> ulonglong:
 @cython.inline
 @cython.exceptval(check=False)
 def block_of(at: Py_ssize_t, blocks: ulonglong, hashed: ulonglong) -> Py_ssize_t:
-    """Return where the block of a hash stands, in a filter at `at`."""
+    """Return the position of a hash's block, in a filter at `at`."""
     return at + _BLOCK * cython.cast(Py_ssize_t, ((hashed >> 32) * blocks) >> 32)
 
 
@@ -64,7 +64,7 @@ def block_of(at: Py_ssize_t, blocks: ulonglong, hashed: ulonglong) -> Py_ssize_t
 @cython.inline
 @cython.exceptval(check=False)
 def bit_of(word: cython.int, hashed: ulonglong) -> cython.int:
-    """Return the bit of a hash in its block, of those of one word."""
+    """Return the number, within its block, of the bit that a hash sets in one word."""
     return 32 * word + cython.cast(cython.int, low_half(low_half(hashed) * salt(word)) >> 27)
 
 
@@ -93,19 +93,19 @@ def filter_may_hold(p: p_uchar, at: Py_ssize_t, blocks: ulonglong, hashed: ulong
 
 
 def filter_block_count(count: longlong):
-    """Return how many blocks the filter of so many keys has; at least one."""
+    """Return the number of blocks of a filter for `count` keys; at least one."""
     return max(1, (count * _BITS_PER_KEY + _BLOCK_BITS - 1) // _BLOCK_BITS)
 
 
 @cython.final
 @cython.cclass
 class KeyTable:
-    """The last offset of every key in the batches of one segment, as they pass in order.
+    """The last offset of every key in one segment, updated as batches are appended or scanned.
 
-    Keys stand there by 96 bits of their hash. An entry is a hint where to read: whoever follows it compares the
-    key, and a key that two others hide from each other is still in the log.
+    A key is stored as 96 bits of its hash. An entry is only a hint where to read: the caller compares the key there. If
+    two keys collide and hide each other, the records are still in the log.
 
-    The slot of a key is told by the top bits of its hash, so the slots are nearly in the order of the hashes.
+    The top bits of the hash choose the slot, so the slots are nearly sorted by hash.
     """
 
     base_offset = cython.declare(longlong, visibility="readonly")
@@ -132,14 +132,14 @@ class KeyTable:
 
     @property
     def size_bytes(self):
-        """How much memory the table takes."""
+        """The memory that the table takes."""
         return len(self._buffer)
 
     def add(self, data: bytes, origin: longlong, contiguous: bint, stop: longlong, limit: Py_ssize_t):
-        """Note the keys of the whole batches in `data` that end below `stop`; return how many bytes those are.
+        """Add the keys of the whole batches in `data` that end below `stop`; return the size of those batches.
 
-        The batches follow those that were added before. Their CRCs are checked; records without a key, and
-        control batches, are passed over.
+        The batches must follow those added before. Their CRCs are checked; control batches and records without a key
+        are skipped.
         """
         cursor: RecordCursor = self._cursor
         cursor.begin(data, 0, origin, self.next_offset, contiguous)
@@ -160,7 +160,7 @@ class KeyTable:
 
     @cython.cfunc
     def add_records(self) -> cython.int:
-        """Note the keys of the open batch."""
+        """Add the keys of the open batch."""
         cursor: RecordCursor = self._cursor
         places: cython.pointer(Place) = cursor.places
         number: Py_ssize_t
@@ -193,7 +193,7 @@ class KeyTable:
     @cython.inline
     @cython.exceptval(check=False)
     def slot_of(self, first: ulonglong, second: ulonglong) -> Py_ssize_t:
-        """Return where in the buffer a hash stands, or the empty slot where it would."""
+        """Return the position in the buffer of a hash's slot, or of the empty slot that it would take."""
         p: p_uchar = buffer_pointer(self._buffer)
         slot: Py_ssize_t = cython.cast(Py_ssize_t, first >> self._shift)
         while True:
@@ -220,15 +220,15 @@ class KeyTable:
         return 0
 
     def offset_of(self, first: ulonglong, second: ulonglong):
-        """Return the last offset of a key by its hash, or -1."""
+        """Return the last offset of a key with this hash, or -1."""
         slot: Py_ssize_t = self.slot_of(first, low_half(second))
         relative: longlong = load_little_u32(buffer_pointer(self._buffer), slot + _OFFSET)
         return self.base_offset + relative - 1 if relative else -1
 
     def encode(self, head: bytes):
-        """Return `head` and, behind it, the filter, the hashes in order, and each one's last offset less the base.
+        """Return `head`, the filter, the sorted hashes, and the last relative offset of each, in one buffer.
 
-        Of keys with one hash the newer comes first.
+        Among keys with the same hash, the newer comes first.
         """
         blocks: longlong = filter_block_count(self.count)
         filter_at: Py_ssize_t = len(head)
@@ -241,7 +241,7 @@ class KeyTable:
         done: Py_ssize_t = 0
         wrapped_end: Py_ssize_t = 0
         out[:filter_at] = head
-        # What found no slot before the end of the table stands in the run at its start; it has the largest hashes.
+        # Entries that wrapped around the end of the table are in the run at its start; they have the largest hashes.
         while wrapped_end < self._slots and load_little_u32(source, wrapped_end * _SLOT + _OFFSET) != 0:
             wrapped_end += 1
         for slot in range(self._slots):
@@ -256,7 +256,7 @@ class KeyTable:
     @cython.inline
     @cython.exceptval(check=False)
     def is_home(self, source: p_uchar, slot: Py_ssize_t) -> bint:
-        """Tell whether the key in a slot has its own place there or before it."""
+        """Return whether the key in a slot did not wrap around the end of the table."""
         return cython.cast(Py_ssize_t, load_little_u64(source, slot * _SLOT) >> self._shift) <= slot
 
     @cython.cfunc
@@ -273,7 +273,7 @@ class KeyTable:
         offsets_at: Py_ssize_t,
         done: Py_ssize_t,
     ) -> Py_ssize_t:
-        """Insert a slot's entry among the `done` ones, which are in order; return 1, or 0 for an empty slot."""
+        """Insert a slot's entry among the `done` sorted ones; return 1, or 0 for an empty slot."""
         relative: longlong = load_little_u32(source, slot * _SLOT + _OFFSET)
         first: ulonglong = load_little_u64(source, slot * _SLOT)
         other: ulonglong
@@ -296,7 +296,7 @@ class KeyTable:
 @cython.final
 @cython.cclass
 class KeyEntries:
-    """What `KeyTable.encode` wrote, looked up where it lies: `buffer` is mapped, or bytes."""
+    """The output of `KeyTable.encode`, searched in place: `buffer` is a mapped file or bytes."""
 
     count = cython.declare(Py_ssize_t, visibility="readonly")
     _view: object
@@ -328,15 +328,15 @@ class KeyEntries:
 
     @property
     def size_bytes(self):
-        """How many bytes the buffer has."""
+        """The size of the buffer."""
         return len(self._view)
 
     def may_hold(self, first: ulonglong) -> bint:
-        """Tell whether the filter takes a hash for one of its own."""
+        """Return whether the filter may contain a hash."""
         return filter_may_hold(self._p, self._filter_at, cython.cast(ulonglong, self._blocks), first)
 
     def offsets_of(self, first: ulonglong):
-        """Return the relative offsets that a hash stands for, the newest first: none, one, or of keys that collide."""
+        """Return the relative offsets stored for a hash, the newest first: none, one, or several if keys collide."""
         place: Py_ssize_t
         if not filter_may_hold(self._p, self._filter_at, cython.cast(ulonglong, self._blocks), first):
             return ()
@@ -355,10 +355,10 @@ class KeyEntries:
     @cython.inline
     @cython.exceptval(check=False)
     def floor(self, first: ulonglong) -> Py_ssize_t:
-        """Return the number of the first hash not below this one.
+        """Return the index of the first hash not below this one.
 
-        Hashes are spread evenly, so the place is guessed, and the search widens from there until it has gone past
-        the hash: it stays in a few neighbouring cache lines, where halving would jump through the whole table.
+        Hashes are spread evenly, so the search starts at a guess and widens until it passes the hash. It stays within a
+        few neighbouring cache lines, where bisecting would jump through the whole table.
         """
         p: p_uchar = self._p
         at: Py_ssize_t = self._hashes_at

@@ -1,4 +1,4 @@
-"""Where the fields of a record batch stand, and the limits of the format.
+"""The field positions of a record batch, and the limits of the format.
 
 A batch is a 61-byte header and its records, all big-endian:
 
@@ -10,7 +10,7 @@ A batch is a 61-byte header and its records, all big-endian:
     21  attributes      int16       57  record_count     int32
     23  last_delta      int32       61  records
 
-The CRC-32C covers byte 21 to the end, so base_offset and leader_epoch are set without computing it again.
+The CRC-32C covers byte 21 to the end, so base_offset and leader_epoch can be set without computing it again.
 
 `layout.pxd` holds the same numbers for the compiled modules; the tests compare the two.
 """
@@ -25,7 +25,7 @@ LEADER_EPOCH: Final = 12
 MAGIC: Final = 16
 CRC: Final = 17
 ATTRIBUTES: Final = 21
-# The codec and all known flags are in the second of the two bytes.
+# The codec and all known flags are in the second byte.
 ATTRIBUTES_LOW: Final = 22
 LAST_OFFSET_DELTA: Final = 23
 BASE_TIMESTAMP: Final = 27
@@ -42,9 +42,9 @@ CODEC_MAX: Final = 4
 # `batch_length` counts the bytes after itself.
 PREFIX_SIZE: Final = 12
 BATCH_LENGTH_MIN: Final = 49
-# What a batch, or a message before version 2, has at the least.
+# The smallest length of a batch or, before version 2, of a message.
 OLD_LENGTH_MIN: Final = 14
-# The fields up to and with the magic: with fewer bytes nobody can tell what a batch is.
+# The fields up to and including the magic: with fewer bytes the format is unknown.
 MAGIC_END: Final = 17
 # The smallest record: seven one-byte fields (length, attributes, two deltas, two lengths, header count).
 RECORD_SIZE_MIN: Final = 7
@@ -60,12 +60,12 @@ NO_TIMESTAMP: Final = -1
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 
-# How many records a `RecordCursor` parses ahead.
+# How many records a `RecordCursor` parses at a time.
 GROUP: Final = 32
 
 
 class Place:
-    """Where one record stands in the body of its batch; `layout.pxd` says what the fields are."""
+    """The positions of one record within the body of its batch; `layout.pxd` documents the fields."""
 
     __slots__ = (
         "end",
@@ -82,5 +82,5 @@ class Place:
 
 
 def new_places() -> list[Place]:
-    """Return what is an array of C where it is compiled."""
+    """Return what is a C array in the compiled module."""
     return [Place() for _ in range(GROUP)]

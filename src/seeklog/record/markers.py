@@ -1,4 +1,4 @@
-"""The markers that end transactions, as a walk over batches meets them; `control` decodes one alone.
+"""Transaction markers as a walk over batches finds them; `control` decodes a single one.
 
 A marker's key is a version (int16) and a type (int16): 0 abort, 1 commit.
 """
@@ -12,9 +12,9 @@ from seeklog.errors import CorruptBatch
 
 
 def report_batch(cursor, report):
-    """Return `report(base_offset, last_offset, attributes, producer_id, marker)` of a batch.
+    """Return `report(base_offset, last_offset, attributes, producer_id, marker)` for a batch.
 
-    The marker is 0 for abort and 1 for commit, if the batch is an open control batch that begins with one; else -1.
+    The marker is 0 (abort) or 1 (commit) for an open control batch that starts with one, else -1.
     """
     marker: longlong = -1
     if cursor.attributes & layout.CONTROL:
@@ -29,10 +29,10 @@ def report_batch(cursor, report):
 
 
 def note_transactions(data: bytes, at: Py_ssize_t, origin: longlong, stop: longlong, limit: Py_ssize_t, note):
-    """Call `note` for whole batches of transactions, as `report_batch` does.
+    """Call `note` for the whole batches of transactions, with the arguments of `report_batch`.
 
-    Every batch below offset `stop` is walked and its CRC checked: what a damaged one would be taken for decides over
-    others. Returns (index after them, whether the next one is at `stop` or above).
+    The CRC of every batch below offset `stop` is checked, because a damaged marker would decide the fate of other
+    batches. Returns (index after them, whether the next batch is at `stop` or above).
     """
     cursor: RecordCursor = RecordCursor.__new__(RecordCursor)
     cursor.begin(data, at, origin, 0, False)

@@ -18,33 +18,33 @@ from cython.cimports.seeklog.record.primitives import (
     put_u64_at,
 )
 
-# A slot of the offset map: two halves of a key's hash, then the offset, less the map's base, plus one; 0: empty.
+# A slot of the offset map: two halves of a key's hash, then the offset relative to the map's base, plus one; 0: empty.
 SLOT_SIZE = 20
 _SLOT = cython.declare(Py_ssize_t, 20)
 _SECOND = cython.declare(Py_ssize_t, 8)
 _OFFSET = cython.declare(Py_ssize_t, 16)
-# The last relative offset that a slot holds.
+# The largest relative offset that a slot can hold.
 _RELATIVE_MAX = cython.declare(longlong, 2**32 - 3)
 
 
 @cython.final
 @cython.cclass
 class OffsetMap:
-    """The last offset of each key of a run of batches: an open-addressing table in one flat buffer.
+    """The last offset of each key in a run of batches: an open-addressing table in one flat buffer.
 
-    Keys stand in it as 128-bit hashes under a secret, so no key is ever taken for another. It never grows: when
-    four fifths of its slots are taken it is full, and takes no further key.
+    Keys are stored as 128-bit hashes under a secret, so no key is ever taken for another. The table never grows: it is
+    full when four fifths of its slots are taken.
     """
 
     def __init__(self, slots: Py_ssize_t, *, base_offset: longlong, secret: bytes):
         if slots < 2 or slots > INT32_MAX or len(secret) != 16:
             raise ValueError(f"a map of {slots} slots, a secret of {len(secret)} bytes")
         self.slots = slots
-        # Probing goes on over taken slots: at four fifths a key that is not there costs some 13 of them.
+        # At four fifths, a search for a missing key probes about 13 slots.
         self.capacity = slots * 4 // 5
         self.count = 0
         self.base_offset = base_offset
-        # Every record up to here is in the map.
+        # The map covers every record up to and including this offset.
         self.latest_offset = base_offset - 1
         self._table = bytearray(slots * _SLOT)
         self._p = buffer_pointer(self._table)
@@ -58,13 +58,13 @@ class OffsetMap:
         return siphash(key, at, size, self._secret_low, self._secret_high)
 
     def home(self, first):
-        """Return where a key's slot is unless others are in the way."""
-        # The upper half of the first number spread over the slots, without a division.
+        """Return the position of a key's slot if no other key has taken it."""
+        # Scales the upper half of the hash to the number of slots without a division.
         slot: Py_ssize_t = cython.cast(Py_ssize_t, ((first >> 32) * cython.cast(ulonglong, self.slots)) >> 32)
         return slot * _SLOT
 
     def find(self, first, second):
-        """Return where a key's slot is, by its hash, or the empty one that it would take."""
+        """Return the position of a key's slot, by its hash, or of the empty slot that it would take."""
         p: p_uchar = self._p
         place: Py_ssize_t = self.home(first)
         end: Py_ssize_t = self.slots * _SLOT
@@ -77,12 +77,12 @@ class OffsetMap:
         return place
 
     def last_of(self, first, second):
-        """Return the last offset of a key, by its hash, or -1."""
+        """Return the last offset of the key with this hash, or -1."""
         stored: longlong = get_u32_at(self._p, self.find(first, second) + _OFFSET)
         return self.base_offset + stored - 1 if stored else -1
 
     def put(self, first, second, offset):
-        """Note the offset of a key, by its hash, or tell that there is no room."""
+        """Store the offset of the key with this hash; return False if the table is full."""
         place: Py_ssize_t = self.find(first, second)
         if get_u32_at(self._p, place + _OFFSET) == 0:
             if self.count >= self.capacity:
@@ -94,7 +94,7 @@ class OffsetMap:
         return True
 
     def get(self, key: bytes):
-        """Return the last offset of a key, or None if the map does not have it."""
+        """Return the last offset of a key, or None if the map does not contain it."""
         first: ulonglong
         second: ulonglong
         first, second = self.hash(pointer(key), 0, len(key))
@@ -110,12 +110,11 @@ class OffsetMap:
         limit: Py_ssize_t,
         judge,
     ):
-        """Note the keys of consecutive whole batches, from offset `start` on, every CRC checked.
+        """Add the keys of consecutive whole batches, from offset `start` on, checking every CRC.
 
-        Returns (index behind the batches taken, full): full if there was no room for all of a batch. Part of its
-        keys may then be in the map, which is no harm, because nothing above `latest_offset` is ever dropped.
-        `judge` is asked of batches of transactions, as `report_batch` calls it, and tells whether a batch counts for
-        nothing.
+        Returns (index after the batches taken, full): full if a batch did not fit. Some of its keys may then be in the
+        map, which is harmless, because compaction drops nothing above `latest_offset`. `judge` is called for batches of
+        transactions like the argument of `report_batch`, and returns whether to ignore the batch.
         """
         cursor: RecordCursor = self._cursor
         cursor.begin(data, at, origin, 0, False)
@@ -135,7 +134,7 @@ class OffsetMap:
         return cursor.at, False
 
     def add_records(self, start):
-        """Note the keys of the open batch, from offset `start` on; return 0 if there is no room for all of them."""
+        """Add the keys of the open batch, from offset `start` on; return 0 if they do not all fit."""
         cursor: RecordCursor = self._cursor
         places: cython.pointer(Place) = cursor.places
         number: Py_ssize_t
@@ -150,9 +149,9 @@ class OffsetMap:
         return 1
 
     def hash_keys(self, cursor, filled):
-        """Hash a group of keys, and have their slots brought near.
+        """Hash a group of keys and prefetch their slots.
 
-        The table is larger than any cache. This way the wait for the memory comes once, not once a key.
+        The table is larger than any cache. Prefetching waits for the memory once per group, not once per key.
         """
         places: cython.pointer(Place) = cursor.places
         number: Py_ssize_t
@@ -164,7 +163,7 @@ class OffsetMap:
                 fetch_ahead(self._p, self.home(self._firsts[number]))
 
     def look_up(self, cursor, filled):
-        """Note in `latest` the last offset of the key of each record that was filled, or -1 if the map has none."""
+        """Set `latest` to the last offset of each parsed record's key, or -1 if the map does not contain it."""
         number: Py_ssize_t
         self.hash_keys(cursor, filled)
         for number in range(filled):

@@ -1,7 +1,7 @@
-"""Loads, stores and varints as the interpreted modules use them: the twin of `primitives.pxd`.
+"""Loads, stores and varints for the interpreted modules: the twin of `primitives.pxd`.
 
-Compiled modules inline the functions of the `.pxd`, and nothing of this file runs. The tests compare each pair.
-A pointer is here the buffer itself: bytes, a bytearray or a view.
+Compiled modules inline the functions of the `.pxd` and never run this file. The tests compare each pair. A pointer is
+here the buffer itself: bytes, a bytearray or a view.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ def buffer_pointer(buffer: bytearray) -> Any:
 
 
 def view_of(buffer: Any) -> memoryview:
-    """Return a view of a buffer's bytes, none for None. While the view is there, the bytes stay where they are."""
+    """Return a view of a buffer's bytes, empty for None. The bytes do not move while the view exists."""
     view = memoryview(b"" if buffer is None else buffer)
-    # A view without bytes cannot be cast.
+    # An empty view cannot be cast.
     return view.cast("B") if view.nbytes else memoryview(b"")
 
 
@@ -32,12 +32,12 @@ def view_pointer(view: memoryview) -> Any:
 
 
 def new_buffer(size: int) -> bytearray:
-    """Return a buffer whose bytes are not set when compiled: every one of them must be written."""
+    """Return a buffer that the caller must fill: when compiled, its bytes are not initialized."""
     return bytearray(size)
 
 
 def resize(buffer: bytearray, size: int) -> int:
-    """Cut a buffer, or lengthen it by bytes that are not set when compiled."""
+    """Shorten a buffer, or lengthen it by bytes that are not initialized when compiled."""
     if size < len(buffer):
         del buffer[size:]
     else:
@@ -46,7 +46,7 @@ def resize(buffer: bytearray, size: int) -> int:
 
 
 def new_bytes(size: int) -> Any:
-    """Return bytes to be written by `new_pointer` before anybody else sees them, and then to be `finished`."""
+    """Return bytes to fill through `new_pointer` before any other use, then to pass to `finished`."""
     return bytearray(size)
 
 
@@ -55,7 +55,7 @@ def new_pointer(data: Any) -> Any:
 
 
 def finished(data: Any) -> bytes:
-    """Return what `new_bytes` gave as bytes; compiled it is the same object."""
+    """Return the object of `new_bytes` as bytes; when compiled, it is the same object."""
     return bytes(data)
 
 
@@ -68,7 +68,7 @@ def copy(target: Any, at: int, source: Any, start: int, size: int) -> None:
 
 
 def fetch_ahead(p: Any, at: int) -> None:
-    """Have a place in memory brought near before it is read."""
+    """Prefetch an address in memory."""
 
 
 # ---------------------------------------------------------------- big-endian, at any address
@@ -165,7 +165,7 @@ def bit_at(p: Any, index: int) -> bool:
 
 
 def _put(p: Any, at: int, value: int, size: int, order: Any) -> None:
-    # What does not fit is cut, as C does it.
+    # Like C, cuts a value that does not fit.
     memoryview(p)[at : at + size] = (value & (1 << 8 * size) - 1).to_bytes(size, order)
 
 
@@ -173,9 +173,9 @@ def _put(p: Any, at: int, value: int, size: int, order: Any) -> None:
 
 
 def wrapped(value: int) -> int:
-    """Return a sum or difference of two int64 as C and Java have it: 64 bits, what is above them lost.
+    """Return a sum or difference of two int64 values wrapped to 64 bits, as in C and Java.
 
-    A timestamp delta may overflow, and comes back right when it is added to its base again.
+    A timestamp delta may overflow; adding it to its base restores the timestamp.
     """
     return (value + 2**63) % 2**64 - 2**63
 
@@ -193,7 +193,7 @@ def varint_size(value: int) -> int:
 
 
 def store_varint(p: Any, at: int, value: int) -> int:
-    """Store a zigzag varint; return the place after it."""
+    """Store a zigzag varint; return the position after it."""
     rest = zigzag(value)
     while rest >= 0x80:
         p[at] = rest & 0x7F | 0x80
@@ -204,9 +204,9 @@ def store_varint(p: Any, at: int, value: int) -> int:
 
 
 def load_varint(p: Any, at: int, end: int) -> tuple[int, int]:
-    """Return the zigzag varint at `at` and the place after it; -1 for the place if there is no such varint.
+    """Return the zigzag varint at `at` and the position after it; position -1 if there is no valid varint.
 
-    Ten bytes hold 64 bits; the tenth may hold only the last one.
+    Ten bytes hold 64 bits; the tenth may hold only the last bit.
     """
     value = shift = 0
     while at < end:

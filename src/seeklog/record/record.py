@@ -1,11 +1,11 @@
-"""One record, as Python code gives it to a log and gets it from one."""
+"""One record, as Python code appends and reads it."""
 
 import cython
 from cython import longlong
 
 from seeklog.errors import InvalidRecord
 
-# Stands for no timestamp in an int64. Every timestamp that a record can have is -1 or above.
+# No timestamp. Every valid timestamp is -1 or above.
 UNSET = cython.declare(longlong, -(2**63) + 1)
 
 
@@ -13,10 +13,10 @@ UNSET = cython.declare(longlong, -(2**63) + 1)
 @cython.final
 @cython.cclass
 class Record:
-    """One record. `offset` is -1 and `timestamp_ms` None until a log has given them.
+    """One record. `offset` is -1 and `timestamp_ms` may be None until the record is appended.
 
-    A value of None is a tombstone. Headers are a tuple of (str, bytes or None) in the order given. `topic` and
-    `partition` are None unless the record was read out of a store.
+    A value of None is a tombstone. Headers are a tuple of (str, bytes or None) pairs in order. `topic` and `partition`
+    are None unless the record was read from a store.
     """
 
     def __init__(self, value, *, key=None, headers=(), timestamp_ms=None, offset=-1):
@@ -29,7 +29,7 @@ class Record:
 
     @property
     def timestamp_ms(self):
-        """Milliseconds since 1970, or None if none was given yet."""
+        """Milliseconds since 1970, or None if not set."""
         return None if self.timestamp == UNSET else self.timestamp
 
     @property
@@ -63,7 +63,7 @@ class Record:
 
 
 def make_record(value, key, headers, timestamp_ms, offset, source):
-    """Return a record from positional fields, which is quicker than by keywords.
+    """Return a record from positional fields, which is faster than keywords.
 
     `source` is (topic, partition) or None.
     """

@@ -1,11 +1,11 @@
-"""Rows of Arrow arrays as finished record batches, read where they lie. Needs the `arrow` extra.
+"""Rows of Arrow arrays encoded as record batches, without copying them first. Needs the `arrow` extra.
 
-key, value   binary or string, or their large kinds; null stays null
-timestamp    timestamp[us or ms] of any time zone; null is the time given, and what is below a millisecond is cut off
-headers      list<struct<key: string, value: binary>>; a null list is none, a null key is refused
+key, value   binary or string, or their large variants; null stays null
+timestamp    timestamp[us or ms] in any time zone; null becomes the given time, microseconds are truncated
+headers      list<struct<key: string, value: binary>>; a null list means no headers, a null key is refused
 
-Arrays may be slices. A column may be missing: keys and headers are rare. The invariant is the kernel's: what an
-array says of its buffers is checked against them, so that an array that is wrong is an error and no crash.
+Arrays may be slices, and a column may be missing. The invariant is the kernel's: the offsets in an array are checked
+against its buffers, so an invalid array raises an error and never crashes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from seeklog.record.codec import CODEC_NAMES, NONE
 if TYPE_CHECKING:
     import pyarrow
 
-# Kafka's own batches are of 16 KB, gathered while a producer waits. Rows of a table need no wait, and larger
-# batches compress better, with less work for each.
+# Kafka gathers batches of 16 KB while a producer waits. Rows of a table are all there already, and larger batches
+# compress better and cost less per row.
 BATCH_BYTES: Final = 64 << 10
 INT32_MAX: Final = 2**31 - 1
 
@@ -36,9 +36,9 @@ def record_rows(
     timestamp: pyarrow.Array | None = None,
     headers: pyarrow.Array | None = None,
 ) -> ArrowRows:
-    """Return the columns of a table as rows that `encode_rows` takes, as often as wanted. Nothing is copied.
+    """Return the columns of a table as rows for `encode_rows`, which may use them many times. Nothing is copied.
 
-    Raises `UsageError` for an array of another type, `InvalidRecord` if they are not equally long.
+    Raises `UsageError` for an unsupported type and `InvalidRecord` if the arrays differ in length.
     """
     pa = import_pyarrow()
     given = [array for array in (key, value, timestamp, headers) if array is not None]
@@ -68,13 +68,13 @@ def encode_rows(
     max_batch_bytes: int = INT32_MAX,
     limit: int = DECOMPRESSED_LIMIT,
 ) -> Iterator[tuple[bytes, int]]:
-    """Yield rows as batches: (finished batch of base offset 0, number of its records).
+    """Yield rows as (finished batch with base offset 0, its record count).
 
-    `rows` are the numbers of the rows to take, in that order, int32 or int64; all rows if it is None. A batch ends
-    where the next record would take it past `batch_bytes` before compression; a larger record has one to itself.
-    It raises, naming the row, `RecordTooLarge` for a record whose batch is over `max_batch_bytes`, or that would be
-    compressed from more than `limit` bytes, and `InvalidRecord` for one that cannot be written. What was yielded
-    before stands, so a caller that wants all or nothing keeps it apart until the end.
+    `rows` lists the row numbers to take, in order, as int32 or int64; None takes all rows. A batch ends before the
+    record that would take it past `batch_bytes` before compression; a larger record gets a batch to itself.
+    Raises, naming the row, `RecordTooLarge` if a record's batch is larger than `max_batch_bytes`, or would be
+    compressed from more than `limit` bytes, and `InvalidRecord` if a record cannot be encoded. Batches yielded before
+    the error stay valid, so a caller that needs all or nothing must hold them back until the end.
     """
     if codec not in CODEC_NAMES:
         raise FormatError(f"codec {codec} is not one of Kafka's: {', '.join(map(str, CODEC_NAMES))}")
@@ -82,7 +82,7 @@ def encode_rows(
         raise UsageError("batch_bytes, max_batch_bytes and limit are at least 1, now_ms is at least -1")
     selection = None if rows is None else _numbers(import_pyarrow(), rows, "row")
     batch_bytes = min(batch_bytes, max_batch_bytes)
-    # Nothing is decompressed where nothing was compressed.
+    # `limit` bounds decompression, so it does not apply to uncompressed batches.
     largest = min(limit, INT32_MAX) if codec else INT32_MAX
 
     def encode(start: int, stop: int) -> tuple[bytes, int]:
@@ -96,20 +96,20 @@ def _batches(
 ) -> Iterator[tuple[bytes, int]]:
     at, end = 0, len(rows)
     while at < end:
-        batch, behind = encode(at, end)
+        batch, stop = encode(at, end)
         while len(batch) > max_batch_bytes:
-            if behind - at == 1:
+            if stop - at == 1:
                 raise RecordTooLarge(
                     f"row {rows[at]}: its batch has {len(batch):,} bytes, max_message_bytes is {max_batch_bytes:,}"
                 )
-            # Random bytes grow when they are compressed.
-            batch, behind = encode(at, at + (behind - at) // 2)
-        yield batch, behind - at
-        at = behind
+            # Random bytes grow when compressed.
+            batch, stop = encode(at, at + (stop - at) // 2)
+        yield batch, stop - at
+        at = stop
 
 
 def partitions_of_keys(keys: pyarrow.Array, *, count: int) -> pyarrow.Array:
-    """Return the partition, of `count`, that Kafka's default partitioner gives each key; -1 where it is null.
+    """Return each key's partition, of `count`, by Kafka's default partitioner; -1 where the key is null.
 
     The empty key is a key. The result is int32 without nulls.
     """
@@ -120,10 +120,10 @@ def partitions_of_keys(keys: pyarrow.Array, *, count: int) -> pyarrow.Array:
 
 
 def group_rows(partitions: pyarrow.Array, *, count: int) -> list[tuple[int, pyarrow.Array]]:
-    """Return (partition, its rows) for each partition, of `count`, that has rows; both in ascending order.
+    """Return (partition, its rows) for each of `count` partitions that has rows; both in ascending order.
 
-    Rows are int32 numbers, as `encode_rows` takes them. A partition that is null or outside [0, count) is refused
-    with `InvalidRecord`.
+    Rows are int32 numbers, as `encode_rows` takes them. A partition that is null or outside [0, count) raises
+    `InvalidRecord`.
     """
     pa = import_pyarrow()
     _check_count(count)

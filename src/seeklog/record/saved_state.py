@@ -1,10 +1,10 @@
-"""What is known of a segment's bytes, as numbers: with the two index tables it makes a `SegmentState` again."""
+"""A `SegmentState` as numbers. Together with the two index tables they restore it."""
 
 from typing import NamedTuple
 
 
 class SavedState(NamedTuple):
-    """The state of a segment when it was saved. The order of the fields is that of a checkpoint's `active` line."""
+    """The saved state of a segment. The order of the fields is that of the checkpoint's `active` line."""
 
     base_offset: int
     next_offset: int
@@ -24,5 +24,5 @@ class SavedState(NamedTuple):
     time_index_crc: int
 
     def is_of(self, base_offset: int, *, size: int) -> bool:
-        """Tell whether it is of a segment as it is now."""
+        """Return whether this is the state of a segment with this base offset and size."""
         return (self.base_offset, self.size) == (base_offset, size)

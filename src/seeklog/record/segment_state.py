@@ -1,4 +1,4 @@
-"""What is known of a segment's bytes, kept as batches pass."""
+"""Facts about a segment's bytes, updated batch by batch."""
 
 import cython
 from cython import Py_ssize_t, bint, longlong, p_uchar
@@ -16,10 +16,10 @@ from seeklog.record.saved_state import SavedState
 @cython.final
 @cython.cclass
 class SegmentState:
-    """What is known of a segment's bytes, kept as batches pass: appended, or scanned from the file.
+    """Facts about a segment's bytes, updated for every batch that is appended or scanned from the file.
 
-    Both ways in share this one place, so an index that is rebuilt from the log is the index that was
-    written beside it. The index tables hold Kafka's entries; `seeklog.log.index` reads them.
+    Appending and scanning share this class, so an index rebuilt from the log equals the index written with it. The
+    index tables contain Kafka's entries; `seeklog.log.index` reads them.
     """
 
     base_offset = cython.declare(longlong, visibility="readonly")
@@ -81,7 +81,7 @@ class SegmentState:
         self._last_epoch = -1
 
     def must_roll_before(self, data: bytes) -> bint:
-        """Tell by Kafka's rules whether whole, stamped batches need a new segment."""
+        """Return whether, by Kafka's rules, whole, stamped batches need a new segment."""
         p: p_uchar = pointer(data)
         at: Py_ssize_t = 0
         end: Py_ssize_t = len(data)
@@ -98,12 +98,12 @@ class SegmentState:
             or last - self.base_offset > INT32_MAX
             or (self.first_timestamp >= 0 and max_timestamp - self.first_timestamp > self._segment_ms)
             or len(self.offset_table) > self._segment_index_bytes - 8
-            # The time index keeps one slot free, for the entry that a roll adds.
+            # The time index keeps one slot free for the entry that a roll adds.
             or len(self.time_table) > self._segment_index_bytes - 24
         )
 
     def append(self, data: bytes) -> bint:
-        """Take note of whole, well-formed batches that were just written; tell whether the indexes grew."""
+        """Add whole, well-formed batches that were just written; return whether the indexes grew."""
         p: p_uchar = pointer(data)
         at: Py_ssize_t = 0
         end: Py_ssize_t = len(data)
@@ -114,10 +114,10 @@ class SegmentState:
         return len(self.offset_table) != indexed
 
     def scan(self, data: bytes, contiguous_from: longlong) -> Py_ssize_t:
-        """Check batches read from the file, in order, and take note of them; return the bytes taken.
+        """Check batches read from the file, in order, and add them; return the number of bytes accepted.
 
-        Stops at a batch that is not all there, or at one that fails its checks: then `problem` is the
-        error. From `contiguous_from` on, offsets may have no gaps.
+        Stops at an incomplete batch, or at one that fails its checks: then `problem` is the error. From
+        `contiguous_from` on, offsets must have no gaps.
         """
         p: p_uchar = pointer(data)
         at: Py_ssize_t = 0
@@ -158,7 +158,7 @@ class SegmentState:
             self._last_epoch = epoch
             self.epochs.append((epoch, base))
         if self.batch_count == 0:
-            # Kafka takes the first batch's largest timestamp as the time a segment began.
+            # Like Kafka, takes the first batch's largest timestamp as the start time of the segment.
             self.first_timestamp = max_timestamp
         if max_timestamp > self.max_timestamp:
             self.max_timestamp = max_timestamp
@@ -196,7 +196,7 @@ class SegmentState:
             self._last_time = self.max_timestamp
 
     def save(self):
-        """Return the numbers that, with the two tables, make this state again."""
+        """Return the numbers that, with the two tables, restore this state."""
         return SavedState(
             base_offset=self.base_offset,
             next_offset=self.next_offset,
@@ -217,7 +217,7 @@ class SegmentState:
         )
 
     def restore(self, numbers, offset_table: bytes, time_table: bytes) -> bint:
-        """Become the state that was saved as these numbers; tell whether the tables are the ones that it had."""
+        """Restore a saved state; return whether it belongs to this segment and to these tables."""
         saved = SavedState(*numbers)
         if saved.base_offset != self.base_offset:
             return False

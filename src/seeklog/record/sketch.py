@@ -1,9 +1,9 @@
-"""Figures about many records in little memory, which add up: a task makes some, the driver puts them together.
+"""Statistics of many records in little memory. They can be merged: each task makes its own, the driver merges them.
 
-Sizes      exact count, least, most and sum; percentiles to 3 in 100.
-Throughput records and bytes by time, in buckets that become coarser when there are too many.
-Keys       how many different ones: exact up to 16,384, then to about 1 in 100; and the most frequent, exact up to
-           4,096 different ones, or as many as one says, then too low by a bound that is told (Misra-Gries).
+Sizes      exact count, minimum, maximum and sum; percentiles within 3 %.
+Throughput records and bytes by time, in buckets that double when there are too many.
+Keys       the number of distinct keys: exact up to 16,384, then within about 1 %; and the most frequent ones: exact up
+           to 4,096 distinct keys (or `max_counters`), then too low by at most a known error (Misra-Gries).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from seeklog.record.key_hash import hash_key
 if TYPE_CHECKING:
     import pyarrow
 
-# Of a size that many leading bits count: the error is below 1 in 2 ** (EXACT_BITS - 1).
+# How many leading bits of a size are kept: the error is below 1 in 2 ** (EXACT_BITS - 1).
 EXACT_BITS: Final = 6
 MAX_BUCKETS: Final = 1024
 HASHES_KEPT: Final = 16_384
@@ -29,7 +29,7 @@ HASH_SPACE: Final = 2**64
 
 @dataclass
 class Sizes:
-    """How large things are."""
+    """The distribution of sizes."""
 
     count: int = 0
     total: int = 0
@@ -38,7 +38,7 @@ class Sizes:
     by_class: Counter[int] = field(default_factory=Counter)
 
     def add(self, size: int, count: int = 1) -> None:
-        """Count things of one size."""
+        """Count items of one size."""
         self.least = min(self.least, size) if self.count else size
         self.most = max(self.most, size)
         self.count += count
@@ -46,19 +46,19 @@ class Sizes:
         self.by_class[_class_of(size)] += count
 
     def add_counts(self, counts: Mapping[int, int]) -> None:
-        """Count things of which it is known how many there are of each size."""
+        """Add the number of items of each size."""
         for size, count in counts.items():
             self.add(size, count)
 
     def add_all(self, sizes: pyarrow.Array) -> None:
-        """Count things whose sizes are int64, none of them null."""
+        """Count items whose sizes are int64 without nulls."""
         import pyarrow.compute as pc
 
         if not len(sizes):
             return
         extent = pc.min_max(sizes)
         added = Sizes(len(sizes), pc.sum(sizes).as_py(), extent["min"].as_py(), extent["max"].as_py())
-        # As `_class_of`, for all at once.
+        # Like `_class_of`, vectorized.
         bits = pc.floor(pc.log2(pc.max_element_wise(sizes, 1).cast("float64"))).cast("int64")
         shift = pc.max_element_wise(pc.subtract(bits, EXACT_BITS - 1), 0)
         middle = pc.shift_right(pc.shift_left(1, shift), 1)
@@ -68,7 +68,7 @@ class Sizes:
         self.merge(added)
 
     def merge(self, other: Sizes) -> None:
-        """Take in what others have counted."""
+        """Add the counts of another instance."""
         if other.count:
             self.least = min(self.least, other.least) if self.count else other.least
             self.most = max(self.most, other.most)
@@ -77,7 +77,7 @@ class Sizes:
             self.by_class.update(other.by_class)
 
     def percentile(self, share: float) -> int:
-        """Return a size that a share of the things do not exceed, but for the rounding."""
+        """Return a size that at least this share of the items does not exceed, up to rounding."""
         left = share * self.count
         for size in sorted(self.by_class):
             left -= self.by_class[size]
@@ -87,18 +87,18 @@ class Sizes:
 
 
 def _class_of(size: int) -> int:
-    """Return a size with only its leading bits, the middle of those that have the same."""
+    """Return a size reduced to its leading bits: the middle of all sizes that share them."""
     shift = size.bit_length() - EXACT_BITS
     return size if shift <= 0 else (size >> shift << shift) + (1 << shift >> 1)
 
 
 @dataclass
 class Throughput:
-    """Records and bytes by their time."""
+    """Records and bytes over time."""
 
     bucket_ms: int
     records: Counter[int] = field(default_factory=Counter)
-    """By the number of the bucket since 1970."""
+    """Keyed by bucket number, counted from 1970."""
     size: Counter[int] = field(default_factory=Counter)
 
     def add(self, time_ms: int, *, records: int, size: int) -> None:
@@ -108,7 +108,7 @@ class Throughput:
         self._bound()
 
     def merge(self, other: Throughput) -> None:
-        """Take in what others have counted; the coarser buckets of the two are kept."""
+        """Add the counts of another instance, using the coarser buckets of the two."""
         while self.bucket_ms < other.bucket_ms:
             self._coarsen()
         step = self.bucket_ms // other.bucket_ms
@@ -132,14 +132,14 @@ class Throughput:
 
 @dataclass
 class Keys:
-    """Which keys there are, and how often."""
+    """The number of distinct keys, and the most frequent ones."""
 
     count: int = 0
     hashes: list[int] = field(default_factory=list)
-    """The smallest of all hashes, in order: how close they lie tells how many there are."""
+    """The smallest hashes, sorted. Their density gives the number of distinct keys."""
     counters: dict[bytes, int] = field(default_factory=dict)
     error: int = 0
-    """By how much a counter may be too low at most."""
+    """The most that a counter may be too low."""
     max_counters: int = COUNTERS_KEPT
 
     def add_all(self, keys: pyarrow.Array) -> None:
@@ -152,13 +152,13 @@ class Keys:
         self.add_counts(dict(zip(found, counts, strict=True)))
 
     def add_counts(self, counts: Mapping[bytes, int]) -> None:
-        """Count keys of which it is known how often each came."""
+        """Add the number of occurrences of each key."""
         self.count += sum(counts.values())
         self._add_hashes({hash_key(key)[0] for key in counts})
         self._add_counts(counts)
 
     def merge(self, other: Keys) -> None:
-        """Take in what others have counted."""
+        """Add the counts of another instance."""
         self.count += other.count
         self.error += other.error
         self._add_hashes(other.hashes)
@@ -180,11 +180,11 @@ class Keys:
 
     @property
     def distinct(self) -> int:
-        """About how many different keys there are."""
+        """The approximate number of distinct keys."""
         if len(self.hashes) < HASHES_KEPT:
             return len(self.hashes)
         return round((HASHES_KEPT - 1) * HASH_SPACE / self.hashes[-1])
 
     def most_frequent(self, count: int) -> list[tuple[bytes, int]]:
-        """Return keys with how often they were counted at least, the most frequent first."""
+        """Return the most frequent keys, with a lower bound of each one's count, in descending order."""
         return sorted(self.counters.items(), key=lambda item: (-item[1], item[0]))[:count]
