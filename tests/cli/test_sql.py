@@ -217,4 +217,4 @@ def test_a_bare_offset_is_explained(run: Run, store: Path) -> None:
     ran = run("sql", store, "select offset from orders")
 
     assert (ran.code, ran.err.count("\n")) == (2, 1)
-    assert 'the column is "offset", in double quotes' in ran.err
+    assert 'in double quotes, as "offset"' in ran.err

@@ -199,7 +199,7 @@ def test_a_directory_is_listed_once(s3: S3Server, bucket: str) -> None:
 def test_what_writes_is_refused_and_changes_nothing(memory: str, directory: Path) -> None:
     url = to_memory(directory, memory)
     before = dict(fsspec.filesystem("memory").store)
-    with pytest.raises(UsageError, match="only read: leave read_only out"):
+    with pytest.raises(UsageError, match="can only be read; leave read_only out"):
         seeklog.open(url, read_only=False)
     with seeklog.open(url) as store:
         assert store.read_only
@@ -237,7 +237,7 @@ def test_a_lone_log_at_a_url_is_refused_and_no_directory_is_made(
 
 
 def test_options_without_a_url_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="storage_options are for a URL"):
+    with pytest.raises(UsageError, match="storage_options are for URLs"):
         seeklog.open(tmp_path / "store", storage_options={"key": "x"})
     assert not (tmp_path / "store").exists()
 

@@ -277,7 +277,7 @@ def test_what_others_encode_is_read(store: Store, peer: Peer) -> None:
             key=peer.group_key.encode((2, "fraud")),
         ),
     ]
-    with store._table.lent(store._groups.partition_of("fraud"), wait_s=0) as log:
+    with store._table.borrow(store._groups.partition_of("fraud"), wait_s=0) as log:
         log.append_many(records)
 
     group = store._groups.find("fraud")

@@ -211,7 +211,7 @@ def test_retention_takes_the_index_along(tmp_path: Path) -> None:
 
 
 def test_only_bytes_are_keys(tmp_path: Path) -> None:
-    with open_log(tmp_path) as log, pytest.raises(UsageError, match="a key is bytes, not str"):
+    with open_log(tmp_path) as log, pytest.raises(UsageError, match="a key must be bytes, not str"):
         log.latest_for_key("k")  # type: ignore[arg-type]
     with pytest.raises(LogClosed):
         log.latest_for_key(b"k")

@@ -75,7 +75,7 @@ def test_a_log_is_let_go_of_where_the_catalog_cannot_be_read(tmp_path: Path, mon
 
         monkeypatch.setattr(store._table, "_open_to_write", open_and_damage)
         whole = (tmp_path / "store" / names.TOPICS).read_bytes()
-        with pytest.raises(SeeklogError), store._table.lent(TopicPartition("t", 0), wait_s=0):
+        with pytest.raises(SeeklogError), store._table.borrow(TopicPartition("t", 0), wait_s=0):
             pass
         (tmp_path / "store" / names.TOPICS).write_bytes(whole)
         append(other, "t", [b"not locked"])
@@ -85,11 +85,11 @@ def test_a_borrowed_log_is_released_where_the_catalog_cannot_be_read(tmp_path: P
     catalog, place = tmp_path / "store" / names.TOPICS, TopicPartition("t", 0)
     with open_store(tmp_path / "store") as store, open_store(tmp_path / "store") as other:
         store.create_topic("t", partitions=1)
-        with store._table.lent(place, wait_s=0, stays_open=True) as log:
+        with store._table.borrow(place, wait_s=0, stays_open=True) as log:
             log.append(b"x")
         whole = catalog.read_bytes()
         catalog.write_bytes(b"{")
-        with pytest.raises(SeeklogError), store._table.lent(place, wait_s=0, stays_open=True):
+        with pytest.raises(SeeklogError), store._table.borrow(place, wait_s=0, stays_open=True):
             pass
         catalog.write_bytes(whole)
         append(other, "t", [b"not locked"])

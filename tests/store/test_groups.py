@@ -72,7 +72,7 @@ def commit(store: Store, group: str, committed: dict[TopicPartition, int]) -> No
 
 def put(store: Store, group: str, *records: Record) -> None:
     """Append records to the partition of `__consumer_offsets` that a group lies in."""
-    with store._table.lent(store._groups.partition_of(group), wait_s=0) as log:
+    with store._table.borrow(store._groups.partition_of(group), wait_s=0) as log:
         log.append_many(list(records))
 
 
@@ -538,14 +538,14 @@ def test_a_deletion_forgets_what_another_process_is_committing(store: Store, mon
     check = store._groups._check_topics
     comes = threading.Event()
     with seeklog.open(store.path, background=False) as another, ThreadPoolExecutor(1) as pool:
-        lent = another._table.lent
+        borrow = another._table.borrow
 
-        def tell_and_lend(partition: TopicPartition, **how: Any) -> Any:
+        def announce_and_borrow(partition: TopicPartition, **how: Any) -> Any:
             if partition == store._groups.partition_of("group"):
                 comes.set()
-            return lent(partition, **how)
+            return borrow(partition, **how)
 
-        monkeypatch.setattr(another._table, "lent", tell_and_lend)
+        monkeypatch.setattr(another._table, "borrow", announce_and_borrow)
 
         def check_and_delete(topic_ids: Any) -> None:
             check(topic_ids)
@@ -642,7 +642,7 @@ def test_a_log_that_lost_its_beginning_is_read_anew(store: Store) -> None:
     assert store.describe_group("group").offsets == {ZERO: 5, ONE: 6}
     with open_store(store.path) as other:
         commit(other, "group", {TWO: 7})
-        with other._table.lent(other._groups.partition_of("group"), wait_s=0) as log:
+        with other._table.borrow(other._groups.partition_of("group"), wait_s=0) as log:
             log.delete_before(log.log_end_offset)
     assert store.groups() == []
 

@@ -52,7 +52,7 @@ def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
             store.topic("others").latest(b"k")
         with pytest.raises(TopicNotFound):
             store.topic("orders").latest(b"k", partition=7)
-        with pytest.raises(UsageError, match="a key is bytes"):
+        with pytest.raises(UsageError, match="a key must be bytes"):
             store.topic("orders").contains("k")  # type: ignore[arg-type]
 
 

@@ -526,7 +526,7 @@ def test_a_member_that_a_broker_knew_counts_as_gone(store: Store, clock: FakeClo
         )
     }
     state = GroupState(generation=70, protocol="range", leader="consumer-1-not-a-uuid", members=members)
-    with store._table.lent(store._groups.partition_of("group"), wait_s=0) as log:
+    with store._table.borrow(store._groups.partition_of("group"), wait_s=0) as log:
         log.append_many([Record(encode_group(state), key=encode_group_key("group"))])
 
     with join(store) as consumer:
@@ -582,7 +582,7 @@ def test_a_forked_child_does_not_speak_for_its_parent(store: Store, clock: FakeC
 def test_a_group_whose_record_was_deleted_is_joined_anew(store: Store, clock: FakeClock) -> None:
     """What a broker's tools may do while a consumer runs."""
     with join(store) as consumer:
-        with store._table.lent(store._groups.partition_of("group"), wait_s=0) as log:
+        with store._table.borrow(store._groups.partition_of("group"), wait_s=0) as log:
             log.append_many([Record(None, key=encode_group_key("group"))])
         beat(clock, consumer)
         assert consumer.assignment == EVERYTHING

@@ -226,7 +226,7 @@ def test_a_partition_that_another_process_writes_is_refused_with_its_pid(store: 
 
 
 def test_a_lent_log_is_let_go_of_and_what_was_appended_is_durable(store: Store, root: Path) -> None:
-    with store._table.lent(T0, wait_s=0) as log:
+    with store._table.borrow(T0, wait_s=0) as log:
         log.append(b"commit")
         with Holder(root / "t-0" / names.LOCK) as holder:
             assert not holder.got_it
@@ -240,14 +240,14 @@ def test_a_lent_log_is_let_go_of_and_what_was_appended_is_durable(store: Store, 
 def test_a_lent_log_ends_where_others_have_brought_it(store: Store, root: Path) -> None:
     with open_store(root) as other:
         for number in range(6):
-            with (store, other)[number % 2]._table.lent(T0, wait_s=0) as log:
+            with (store, other)[number % 2]._table.borrow(T0, wait_s=0) as log:
                 assert log.append(value_of(number)) == number
         assert read(store, "t") == read(other, "t") == list(map(value_of, range(6)))
 
 
 def test_a_log_that_is_open_for_writing_is_lent_as_it_is(store: Store) -> None:
     append(store, "t", [b"a"])
-    with store._table.lent(T0, wait_s=0) as log, store._table.writing(T0) as open_one:
+    with store._table.borrow(T0, wait_s=0) as log, store._table.writing(T0) as open_one:
         assert log is open_one
         log.append(b"b")
 
@@ -262,7 +262,7 @@ def test_a_log_that_another_process_holds_is_waited_for_and_then_refused_with_it
         store.create_topic("t", partitions=1)
         with Holder(root / "t-0" / names.LOCK) as holder:
             began = clock.seconds
-            with pytest.raises(LogLocked) as caught, store._table.lent(T0, wait_s=1.0):
+            with pytest.raises(LogLocked) as caught, store._table.borrow(T0, wait_s=1.0):
                 pytest.fail("the log was lent")
             assert caught.value.owner_pid == holder.pid
             assert clock.seconds - began >= 1.0
@@ -285,14 +285,14 @@ def test_a_log_that_is_let_go_of_meanwhile_is_lent(root: Path) -> None:
     clock = Impatient(0.01)
     with open_store(root, clock=clock) as store:
         store.create_topic("t", partitions=1)
-        with Holder(root / "t-0" / names.LOCK) as clock.holder, store._table.lent(T0, wait_s=60) as log:
+        with Holder(root / "t-0" / names.LOCK) as clock.holder, store._table.borrow(T0, wait_s=60) as log:
             log.append(b"x")
         assert clock.asked >= 3
         assert read(store, "t") == [b"x"]
 
 
 def test_an_error_inside_lets_a_lent_log_go(store: Store, root: Path) -> None:
-    with pytest.raises(KeyError), store._table.lent(T0, wait_s=0):
+    with pytest.raises(KeyError), store._table.borrow(T0, wait_s=0):
         raise KeyError
 
     with Holder(root / "t-0" / names.LOCK) as holder:
@@ -592,19 +592,19 @@ def test_a_closed_table_opens_nothing(store: Store) -> None:
     for call in (lambda: append(store, "t", [b"x"]), lambda: store.log("t", 0)):
         with pytest.raises(LogClosed, match="is closed"):
             call()
-    with pytest.raises(SeeklogError), store._table.lent(T0, wait_s=0):
+    with pytest.raises(SeeklogError), store._table.borrow(T0, wait_s=0):
         pass
 
 
 def test_a_log_is_lent_and_let_go_of_though_its_topic_goes_meanwhile(store: Store, root: Path) -> None:
     """Goal: what is noted for the root's checkpoints asks nobody about a topic that is no more."""
-    with store._table.lent(T0, wait_s=0) as log:
+    with store._table.borrow(T0, wait_s=0) as log:
         log.append(b"x")
         (root / names.TOPICS).write_bytes(encode_catalog({}))
         store._topics.refresh()
 
     assert log.is_closed
-    with pytest.raises(TopicNotFound), store._table.lent(T0, wait_s=0):
+    with pytest.raises(TopicNotFound), store._table.borrow(T0, wait_s=0):
         pass
 
 

@@ -305,7 +305,7 @@ class Groups:
             offsets = self._partitions.get(partition) or self._offsets_partition(partition)
             with offsets.lock:
                 try:
-                    with self._table.lent(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
+                    with self._table.borrow(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
                         offsets.read_on(log)
                         change = GroupChange(name, offsets.groups.get(name) or Group(name), self._clock.now_ms())
                         yield change
@@ -428,7 +428,7 @@ class Groups:
                 # By what is in the log now: what was read before may have been lost by another process's failed sync.
                 offsets.start_over()
                 try:
-                    with self._table.lent(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
+                    with self._table.borrow(partition, wait_s=LOCK_WAIT_S, stays_open=True) as log:
                         offsets.read_on(log)
                         _append_apart(log, offsets.tombstones_of(topic))
                 finally:

@@ -430,7 +430,7 @@ class LogReader:
         the key indexes that sealed segments lack, at the cost of reading those segments once (`LogConfig.key_index`).
         """
         if not isinstance(key, bytes):
-            raise UsageError(f"a key is bytes, not {type(key).__name__}")
+            raise UsageError(f"a key must be bytes, not {type(key).__name__}")
         tries = 0
         while True:
             tries += 1

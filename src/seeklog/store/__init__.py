@@ -1,4 +1,4 @@
-"""The face of a directory of topics: what `seeklog.open` returns, and queries over it."""
+"""The public face of a directory of topics: the store that `seeklog.open` returns, and SQL over its topics."""
 
 from seeklog.store.access import archive_source, files_of, origin_of
 from seeklog.store.opening import open_store

@@ -1,4 +1,4 @@
-"""What the rooms above need of a store, and its users do not."""
+"""Internals of a store for other packages of seeklog. Users do not need them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ def files_of(store: Store) -> Files:
 
 
 def origin_of(store: Store) -> Origin:
-    """Return where a store's files lie, for another process that is to read them."""
-    files, place = store._files, store._place
+    """Return where a store's files are, so that another process can read them."""
+    files, location = store._files, store._location
     stored = files.stored if isinstance(files, StoredFiles) else {}
-    return Origin(root=place.root, storage_options=place.storage_options, stored=dict(stored))
+    return Origin(root=location.root, storage_options=location.storage_options, stored=dict(stored))
 
 
 def archive_source(store: Store, topics: Iterable[str] | None = None) -> Source:
-    """Return what an archiving of these topics copies, by default of all but Kafka's own."""
-    # Loaded when it is used: it would cost every import some milliseconds.
+    """Return what an archiving of these topics copies, by default of all but Kafka's internal topics."""
+    # Imported on use: it would add milliseconds to `import seeklog`.
     from seeklog.archive.source import Source, SourceTopic
 
     if isinstance(topics, str):
-        raise UsageError(f"topics is a list of names: [{topics!r}]")
+        raise UsageError(f"topics is a list of names; pass [{topics!r}]")
     catalog, table = store._topics, store._table
     catalog.refresh()
     if topics is None:

@@ -1,12 +1,12 @@
-"""A topic as an Arrow dataset that DuckDB and others that scan Arrow datasets can query. Needs the `arrow` extra.
+"""A topic as an Arrow dataset, for DuckDB and other tools that scan datasets. Needs the `arrow` extra.
 
-A scan is told which columns are wanted and which filter will hold. What is read is narrowed by both: a partition that
-the filter rules out is not opened; offsets are narrowed to the first and the last that the filter allows; a time from
-which on records are wanted is looked up as a seek does. For a time up to which they are wanted, the rest of a log is
-read for its timestamps alone, because records may be out of order; where the log itself has stamped them, they are not,
-and the rest is not read. The filter is then applied to what was read, so the narrowing never changes an answer.
+A scan gets the columns it needs and the filter of the query. Both narrow what is read: a partition that the filter
+excludes is not opened, offsets are narrowed to the range that the filter allows, and a lower bound on the time is
+looked up like a seek. For an upper bound on the time, the rest of a log is read for its timestamps alone, because
+records may be out of order; with LogAppendTime they are in order, and the rest is not read. The filter is then applied
+to the rows that were read, so narrowing never changes a result.
 
-Whether a filter can hold at all in a range is asked of Arrow itself: by its pruning of files that say what they hold.
+Arrow itself decides whether a filter can match in a range, by the same pruning that it uses for Parquet files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def topic_schema() -> pa.Schema:
 
 
 class Read(NamedTuple):
-    """What a scan has read of one partition."""
+    """The part of one partition that a scan has read."""
 
     partition: int
     start: int
@@ -51,7 +51,7 @@ class Read(NamedTuple):
 
 
 class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """One topic. `ranges` is called when a scan begins; `reads` tells what scans have read."""
+    """One topic as a dataset. `ranges` is called when a scan begins; `reads` lists what scans have read."""
 
     def __init__(self, topic: str, ranges: Callable[[], Sequence[Range]]) -> None:
         self._topic = topic
@@ -59,16 +59,16 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         self._schema = topic_schema()
         self.reads: list[Read] = []
         self.failure: Exception | None = None
-        """What went wrong in a scan: DuckDB reports it in words of its own."""
+        """The error of the last scan that failed: DuckDB reports only its own text."""
 
     @property
     def schema(self) -> pa.Schema:
         return self._schema
 
     def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002
-        """Return what scans the topic: only these columns, and only rows for which the filter holds."""
+        """Return a scanner of the topic with these columns, and of the rows that match the filter."""
         wanted = list(columns or self._schema.names)
-        # A name in a literal brings a column along that is not needed, and that is all.
+        # A column name inside a literal only adds an unneeded column.
         used = str(filter) if filter is not None else ""
         needed = wanted + [
             name for name in self._schema.names if name not in wanted and re.search(rf"\b{name}\b", used)
@@ -78,40 +78,40 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return ds.Scanner.from_batches(batches, columns=wanted, filter=filter)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield all columns of all records."""
+        """Yield all records with all columns."""
         return self._batches(self._schema, None)
 
     def _batches(self, schema: pa.Schema, condition: Any) -> Iterator[pa.RecordBatch]:
         try:
-            for each in self._ranges():
-                start, stop = self._narrowed(each, condition)
+            for part in self._ranges():
+                start, stop = self._narrowed(part, condition)
                 rows = 0
-                for batch in self._scan(each, start, stop, schema):
+                for batch in self._scan(part, start, stop, schema):
                     rows += batch.num_rows
                     yield batch
-                self.reads.append(Read(each.partition, start, stop, rows))
+                self.reads.append(Read(part.partition, start, stop, rows))
         except Exception as error:
             self.failure = error
             raise
 
-    def _scan(self, each: Range, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def _scan(self, part: Range, start: int, stop: int, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         if start >= stop:
             return
         own = [name for name in schema.names if name in arrow.ALL_COLUMNS] or ["offset"]
-        for batch in each.log.scan_arrow(start, stop, columns=own, timestamp_unit="us"):
+        for batch in part.log.scan_arrow(start, stop, columns=own, timestamp_unit="us"):
             columns = {name: batch.column(name) for name in own}
             if "topic" in schema.names:
                 columns["topic"] = pa.repeat(pa.scalar(self._topic, pa.string()), batch.num_rows)
             if "partition" in schema.names:
-                columns["partition"] = pa.repeat(pa.scalar(each.partition, pa.int32()), batch.num_rows)
+                columns["partition"] = pa.repeat(pa.scalar(part.partition, pa.int32()), batch.num_rows)
             yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
-    def _narrowed(self, each: Range, condition: Any) -> tuple[int, int]:
-        """Return the part of a range outside of which the filter cannot hold."""
-        start, stop = each.start, each.stop
+    def _narrowed(self, part: Range, condition: Any) -> tuple[int, int]:
+        """Return the part of a range outside which the filter cannot match."""
+        start, stop = part.start, part.stop
         if condition is None or start >= stop:
             return start, stop
-        here = (ds.field("partition") == each.partition) & (ds.field("topic") == self._topic)
+        here = (ds.field("partition") == part.partition) & (ds.field("topic") == self._topic)
         if not self._may_hold(condition, here):
             return start, start
         start, stop = self._hull(
@@ -128,17 +128,17 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         if first_us >= end_us:
             return start, start
         if first_us > 0:
-            found = each.log.offset_at_time(-(-first_us // 1000))
+            found = part.log.offset_at_time(-(-first_us // 1000))
             start = stop if found is None else max(start, found)
         if end_us < _LAST_US:
-            stop = _stop_before(each.log, end_us, start=start, stop=stop)
+            stop = _stop_before(part.log, end_us, start=start, stop=stop)
         return start, max(start, stop)
 
     def _hull(self, condition: Any, between: Callable[[int, int], Any], low: int, high: int) -> tuple[int, int]:
-        """Return the smallest [first, end) in [low, high) outside of which the filter cannot hold."""
+        """Return the smallest [first, end) in [low, high) outside which the filter cannot match."""
         if not self._may_hold(condition, between(low, high)):
             return low, low
-        # The most that can be left out at the beginning, then at the end.
+        # Cut as much as possible at the beginning, then at the end.
         first = _least(low, high, lambda middle: self._may_hold(condition, between(low, middle))) - 1
         return first, _least(first, high, lambda middle: not self._may_hold(condition, between(middle, high)))
 
@@ -149,7 +149,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 def _least(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Return the least number above `low` that something holds for, and for all above it: it does for `high`."""
+    """Return the least number above `low` for which `holds` is true. It must be monotonic, and true for `high`."""
     while high - low > 1:
         middle = (low + high) // 2
         if holds(middle):
@@ -164,7 +164,7 @@ def _time(microseconds: int) -> Any:
 
 
 def _stop_before(log: LogReader, end_us: int, *, start: int, stop: int) -> int:
-    """Return where the records that are stamped before a time end."""
+    """Return the offset after the last record with a timestamp before a time."""
     after = log.offset_at_time(-(-end_us // 1000))
     if after is None or after >= stop:
         return stop

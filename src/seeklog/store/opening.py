@@ -1,4 +1,4 @@
-"""Opening a store: a directory that is written, a directory that is only read, or a URL, which is only read, too."""
+"""Opening a store: a directory for writing or reading, or a URL for reading."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ MAX_OPEN_FILES = 512
 
 
 @dataclass(slots=True, kw_only=True)
-class Place:
-    """Where a store lies, and what it is reached by. While it is open no broker starts on a store that is written."""
+class Location:
+    """Where a store is, and how to reach it. While a store is open for writing, no broker can start on it."""
 
     root: str
     files: Files
@@ -34,7 +34,7 @@ class Place:
     broker_lock: Lock | None = None
 
     def open(self) -> None:
-        """Make sure that a store is there, or make room for one."""
+        """Check that there is a store, or that one may be created here."""
         if self.read_only:
             self.files = open_archive(self.files, self.root)
         check_root(self.files, self.root, create=not self.read_only)
@@ -42,7 +42,7 @@ class Place:
             self.broker_lock = lock_out_broker(self.files, self.root)
 
     def close(self) -> None:
-        """Let a broker in."""
+        """Allow a broker to start."""
         if self.broker_lock is not None:
             self.broker_lock.close()
 
@@ -58,40 +58,40 @@ def open_store(
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> Store:
-    """Open the store at `path`, or make one there; a Kafka broker's data directory is one too.
+    """Open the store at `path`, or create one there. A Kafka broker's data directory is a store, too.
 
-    A URL, such as s3://bucket/path, is opened read-only and stays as it is at this moment; `storage_options` are what
-    fsspec needs for it: credentials, an endpoint, time limits. It takes the extra `remote`, or `s3`.
+    A URL, such as s3://bucket/path, is opened read-only and shows the store as it is now. `storage_options` are passed
+    to fsspec: credentials, an endpoint, timeouts. Needs the extra `remote` or `s3`.
 
-    `config` holds for topics that say nothing else: a `LogConfig`, or Kafka's words. Not more than `max_open_files` are
-    kept open, by default 512 or half of what the process may open. With `read_only=True` the store must exist, and
-    nothing on disk changes. With `background=False` no thread syncs, rolls and retains: call `maintain`. `clock` and
-    `files` are other doors to time and to the disk, for tests.
+    `config` is the default for topics: a `LogConfig`, or a dict of Kafka's settings. At most `max_open_files` files are
+    kept open; the default is the smaller of 512 and half of the process's limit. With `read_only=True` the store must
+    exist, and nothing on disk changes. With `background=False` no thread syncs, rolls or deletes by retention: call
+    `maintain`. `clock` and `files` replace the system's clock and disk in tests.
     """
     root = _root_of(path)
     clock = clock or SystemClock()
-    most = _files_to_open() if max_open_files is None else max_open_files
-    if not isinstance(most, int) or most < 8:
+    limit = _files_to_open() if max_open_files is None else max_open_files
+    if not isinstance(limit, int) or limit < 8:
         raise UsageError("max_open_files must be at least 8")
     defaults = _config_of(config)
     if names.is_url(root):
         if read_only is False:
-            raise UsageError(f"{root} is a URL, which is only read: leave read_only out, and write to a directory")
+            raise UsageError(f"{root} is a URL, and a URL can only be read; leave read_only out or pass a directory")
         options = dict(storage_options or {})
         files = files or RemoteFiles(root, storage_options=storage_options)
-        place = Place(root=root, files=files, clock=clock, read_only=True, storage_options=options)
-        # Nothing there changes while it is open, so there is nothing to do in the background.
+        location = Location(root=root, files=files, clock=clock, read_only=True, storage_options=options)
+        # Nothing changes there while it is open, so there is no background work.
         background = False
     elif storage_options:
-        raise UsageError(f"storage_options are for a URL, and {root} is a directory")
+        raise UsageError(f"storage_options are for URLs, and {root} is a directory; leave them out")
     else:
-        place = Place(root=root, files=files or OsFiles(), clock=clock, read_only=bool(read_only))
+        location = Location(root=root, files=files or OsFiles(), clock=clock, read_only=bool(read_only))
     try:
         with translated(f"{root} cannot be opened"):
-            place.open()
-            return Store(place, config=defaults, max_open_files=most, background=background)
+            location.open()
+            return Store(location, config=defaults, max_open_files=limit, background=background)
     except BaseException:
-        place.close()
+        location.close()
         raise
 
 
@@ -99,9 +99,9 @@ def _root_of(path: str | os.PathLike[str]) -> str:
     try:
         root = absolute(os.fsdecode(path))
     except TypeError:
-        raise UsageError(f"a path is a str or a Path, not {type(path).__name__}") from None
+        raise UsageError(f"a path must be a str or a Path, not {type(path).__name__}") from None
     if "\0" in root:
-        raise InvalidName(f"{root!r} cannot be a path: it holds a NUL")
+        raise InvalidName(f"{root!r} is not a path: it contains a NUL")
     return root
 
 
@@ -110,13 +110,13 @@ def _config_of(config: LogConfig | Mapping[str, Any] | None) -> LogConfig:
         config = LogConfig.from_mapping(config)
     config = LogConfig() if config is None else config
     if not isinstance(config, LogConfig):
-        raise UsageError(f"config is a LogConfig, or a dict of Kafka's words, not {type(config).__name__}")
+        raise UsageError(f"config must be a LogConfig or a dict of Kafka's settings, not {type(config).__name__}")
     if config.high_watermark != "auto" or config.initial_offset:
-        raise InvalidConfig("high_watermark and initial_offset are for a lone log: a store gives them itself")
+        raise InvalidConfig("high_watermark and initial_offset are for a single log; a store sets them itself")
     return config
 
 
 def _files_to_open() -> int:
-    """Return how many files a store may have open: not more than half of what the process may."""
+    """Return how many files a store may have open: at most half of the process's limit."""
     allowed = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     return MAX_OPEN_FILES if allowed == resource.RLIM_INFINITY else max(8, min(MAX_OPEN_FILES, allowed // 2))

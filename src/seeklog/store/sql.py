@@ -1,4 +1,4 @@
-"""DuckDB over the topics of a store: what it may do, and its answers as rows."""
+"""DuckDB over the topics of a store: its restrictions, and query results as rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from seeklog.store.dataset import TopicDataset
 
 BATCH_ROWS: Final = 10_000
-# No file but the store's is opened, and the query cannot change that; names are tables, never Python's variables.
+# A query opens no files but the store's and cannot change that. Names refer to tables, never to Python variables.
 _CONFIG: Final = {
     "enable_external_access": "false",
     "autoinstall_known_extensions": "false",
@@ -46,11 +46,11 @@ class ResultColumn(NamedTuple):
 
 
 class QueryFailed(SeeklogError):
-    """DuckDB gave up in the middle of a query."""
+    """DuckDB failed in the middle of a query."""
 
 
 def import_duckdb() -> Any:
-    """Return duckdb, or say how to get it."""
+    """Return the duckdb module, or raise an error that names the package to install."""
     try:
         import duckdb
         import pyarrow  # noqa: F401
@@ -63,7 +63,7 @@ def import_duckdb() -> Any:
 def query_rows(
     duckdb: Any, query: str, tables: Mapping[str, TopicDataset], *, utc: bool
 ) -> Iterator[tuple[list[ResultColumn], Rows]]:
-    """Give the columns and the rows of a query's answer, in a `with`; rows are made as they are taken."""
+    """Yield the columns and rows of a query's result, as a context manager. Rows are produced as they are consumed."""
     connection = duckdb.connect(config=_CONFIG)
     try:
         for macro in _MACROS:
@@ -73,13 +73,13 @@ def query_rows(
         connection.execute("set lock_configuration = true")
         for name, table in tables.items():
             connection.register(name, table)
-        with _explained(duckdb, tables):
+        with _translate_errors(duckdb, tables):
             work = _Interruptible(connection)
             reader = work.do(partial(_reader, connection, query))
             if reader is None:
                 yield [], iter(())
                 return
-            names = _unique(reader.schema.names)
+            names = _unique_names(reader.schema.names)
             columns = [
                 ResultColumn(name, _is_number(kind)) for name, kind in zip(names, reader.schema.types, strict=True)
             ]
@@ -92,7 +92,7 @@ def query_rows(
 
 
 class _Interruptible:
-    """Does in another thread what DuckDB works at, so that Ctrl-C is heard in this one."""
+    """Runs DuckDB in another thread, so that this one receives Ctrl-C."""
 
     def __init__(self, connection: Any) -> None:
         self._connection = connection
@@ -109,7 +109,7 @@ class _Interruptible:
 
 
 def _reader(connection: Any, query: str) -> Any:
-    """Return what streams the answer; None where a statement has none."""
+    """Return a stream of the result, or None for a statement without one."""
     relation = connection.sql(query)
     if relation is None:
         return None
@@ -118,8 +118,8 @@ def _reader(connection: Any, query: str) -> Any:
 
 
 @contextlib.contextmanager
-def _explained(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None]:
-    """Report in one line what went wrong; an error of a topic's scan is raised as itself."""
+def _translate_errors(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None]:
+    """Translate DuckDB's errors into one line. An error of a topic's scan is raised unchanged."""
     try:
         yield
     except KeyboardInterrupt:
@@ -132,14 +132,14 @@ def _explained(duckdb: Any, tables: Mapping[str, TopicDataset]) -> Iterator[None
             raise KeyboardInterrupt from None
         if not isinstance(error, duckdb.Error) and type(error).__module__.partition(".")[0] != "pyarrow":
             raise
-        raise _told(duckdb, error, tables) from None
+        raise _translated(duckdb, error, tables) from None
 
 
-def _told(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> SeeklogError:
+def _translated(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> SeeklogError:
     text = str(error).partition("\n\nLINE ")[0]
     line = " ".join(text.split())
     if isinstance(error, duckdb.ParserException) and _BARE_OFFSET.search(str(error)):
-        line += '; offset is a keyword of SQL: the column is "offset", in double quotes'
+        line += '; offset is a SQL keyword: write the column in double quotes, as "offset"'
     missing = _MISSING_TABLE.search(line)
     if missing is not None:
         import difflib
@@ -151,8 +151,8 @@ def _told(duckdb: Any, error: Exception, tables: Mapping[str, TopicDataset]) -> 
     return UsageError(line) if is_usage else QueryFailed(line)
 
 
-def _unique(names: list[str]) -> list[str]:
-    """Return names of which none comes twice: JSON has room for each but once."""
+def _unique_names(names: list[str]) -> list[str]:
+    """Make column names unique by adding numbers: a JSON object has each name once."""
     found: list[str] = []
     for name in names:
         wanted, number = name, 1
@@ -183,7 +183,7 @@ def _rows(next_batch: Callable[[], Any], names: list[str], utc: bool) -> Rows:
 
 
 def _plain(value: Any, utc: bool) -> Any:
-    """Return a value as JSON can say it. Bytes that are not UTF-8 are an object with their base64."""
+    """Return a value that JSON can represent. Bytes that are not UTF-8 become an object with their base64."""
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
@@ -202,9 +202,9 @@ def _plain(value: Any, utc: bool) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, dict):
-        return {str(name): _plain(each, utc) for name, each in value.items()}
+        return {str(name): _plain(item, utc) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each, utc) for each in value]
+        return [_plain(item, utc) for item in value]
     if isinstance(value, date | time | timedelta | UUID):
         return value.isoformat() if isinstance(value, date | time) else str(value)
     return str(value)

@@ -1,8 +1,8 @@
-"""`Store`: a directory of topics with its Python face.
+"""`Store`: a directory of topics, with producers, consumers, groups, and archives.
 
-A store is laid out as a Kafka broker's data directory. Any number of processes open it; each partition has at most
-one that writes it, which is found out when it is first written to. What must be written for a moment only, the
-offsets of groups, takes the lock of its partition for that moment.
+A store has the layout of a Kafka broker's data directory. Any number of processes may open it. Each partition has at
+most one writing process, which takes the partition's lock with its first append. The offsets of groups are shared:
+their partition is locked only for the moment of a commit.
 """
 
 from __future__ import annotations
@@ -44,19 +44,22 @@ from seeklog.topics.transactions import Transactions
 
 if TYPE_CHECKING:
     from seeklog.archive.planning import Verify
-    from seeklog.store.opening import Place
+    from seeklog.store.opening import Location
 
 logger = logging.getLogger("seeklog")
 
 
 class Store:
-    """Topics, and those who write and read them. Any thread may call any method."""
+    """A directory of topics, and the producers and consumers that use them. Any thread may call any method.
 
-    def __init__(self, place: Place, *, config: LogConfig, max_open_files: int, background: bool) -> None:
-        """Use `seeklog.open`, which makes sure of the place and of the configuration."""
-        files, clock, read_only = place.files, place.clock, place.read_only
-        self._place = place
-        self._root = root = place.root
+    Open a store with `seeklog.open`.
+    """
+
+    def __init__(self, location: Location, *, config: LogConfig, max_open_files: int, background: bool) -> None:
+        """Call `seeklog.open` instead; it checks the location and the configuration."""
+        files, clock, read_only = location.files, location.clock, location.read_only
+        self._location = location
+        self._root = root = location.root
         self._files = files
         self._clock = clock
         self._read_only = read_only
@@ -80,10 +83,10 @@ class Store:
             self._topics.finish_deletes()
             self._transactions.finish_open()
         self._upkeep = Upkeep(self._topics, self._table, read_only=read_only)
-        # Apart from the syncs: jobs wait for locks of other processes.
+        # A thread other than the one that syncs: jobs wait for locks of other processes.
         self._jobs = Maintenance(clock) if background else None
         for threads in self._threads():
-            # A store that is dropped without being closed takes its threads along.
+            # A store that is dropped without being closed must not leave its threads running.
             weakref.finalize(self, threads.end)
         if self._jobs is not None:
             self._upkeep.schedule(self._jobs)
@@ -103,25 +106,25 @@ class Store:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # A record that could not be dealt with must come again: consumers commit nothing then.
+        # After an exception, consumers commit nothing: the record that caused it must be read again.
         try:
             self._close(commit=kind is None)
         except SeeklogError as failure:
             if kind is None:
                 raise
-            logger.error("%s: closing it failed, too: %s", self._root, failure)
+            logger.error("%s: closing the store failed after another error: %s", self._root, failure)
 
     def __repr__(self) -> str:
         return f"<Store {self._root}{' read-only' if self._read_only else ''}>"
 
     @property
     def path(self) -> Path:
-        """The directory."""
+        """The directory. Raises `UsageError` for a store at a URL."""
         return local_path(self._root)
 
     @property
     def location(self) -> str:
-        """The directory, or the URL that the store lies at."""
+        """The directory or URL of the store."""
         return self._root
 
     @property
@@ -129,7 +132,7 @@ class Store:
         return self._read_only
 
     def _abandon(self) -> None:
-        """Renew the locks in a forked child: threads that are not in it may have held them."""
+        """Replace the locks in a forked child: threads of the parent may have held them."""
         self._topics.abandon()
         self._table.abandon()
         self._groups.abandon()
@@ -139,7 +142,7 @@ class Store:
     # ------------------------------------------------------------ topics
 
     def topics(self, *, internal: bool = False) -> list[str]:
-        """Return the names of the topics, in order; with `internal` also Kafka's own."""
+        """Return the names of the topics, sorted. With `internal`, include Kafka's internal topics."""
         self._check_open()
         self._topics.refresh()
         return [topic.name for topic in self._topics.all() if internal or topic.name not in names.INTERNAL_TOPICS]
@@ -147,9 +150,9 @@ class Store:
     def create_topic(
         self, name: str, *, partitions: int = 4, config: Mapping[str, Any] | None = None
     ) -> TopicDescription:
-        """Make a topic: whole and durable on return, or not at all.
+        """Create a topic. It is complete and durable on return; after an error it does not exist.
 
-        `config` has Kafka's words, with dots or underscores; those not given are the store's.
+        `config` maps Kafka's setting names, with dots or underscores, to values. Settings left out are the store's.
         """
         names.check_topic_name(name)
         names.check_not_internal(name)
@@ -157,13 +160,13 @@ class Store:
         return self.describe_topic(name)
 
     def topic(self, name: str) -> Topic:
-        """Return a handle on a topic, without a look at its logs."""
+        """Return a handle on a topic. No log is opened."""
         self._check_open()
         self._topics.refresh()
         return Topic(self._topics, self._table, self._topics.find(name))
 
     def describe_topic(self, name: str) -> TopicDescription:
-        """Return a topic's configuration, and how large its partitions are."""
+        """Return a topic's configuration, and the offsets and sizes of its partitions."""
         self._check_open()
         self._topics.refresh()
         topic = self._topics.find(name)
@@ -179,9 +182,9 @@ class Store:
         return self._table.ask(partition, partial(_describe, partition=partition.partition))
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> TopicDescription:
-        """Change words of a topic's configuration; None takes one back to the store's.
+        """Change settings of a topic. The value None resets a setting to the store's.
 
-        Holds at once in this process; another that writes the topic learns of it within a second or two.
+        The change takes effect at once in this process, and within two seconds in other processes that write the topic.
         """
         names.check_not_internal(name)
         self._topics.alter(name, config)
@@ -189,34 +192,35 @@ class Store:
         return self.describe_topic(name)
 
     def add_partitions(self, name: str, *, partitions: int) -> TopicDescription:
-        """Give a topic more partitions, so that it has `partitions` in all. Keys may go to others from then on."""
+        """Add partitions to a topic until it has `partitions`. Keys may map to other partitions afterwards."""
         names.check_not_internal(name)
         self._topics.grow(name, partitions=partitions)
         return self.describe_topic(name)
 
     def delete_topic(self, name: str) -> None:
-        """Take a topic away with all of its records, and with what groups have committed for it."""
+        """Delete a topic, its records, and the offsets that groups committed for it."""
         names.check_not_internal(name)
         self._topics.find(name)
         self._table.drop(name)
         self._topics.delete(name)
 
     def log(self, topic: str, partition: int) -> LogReader:
-        """Return a reader of one partition. The store closes it; after a write, ask for it again."""
+        """Return a reader of one partition. The store closes it. After an append, call this again for a new reader."""
         self._check_open()
         return self._table.reading(TopicPartition(topic, partition))
 
     def writer(self, topic: str, partition: int, *, wait_s: float = 0.0) -> contextlib.AbstractContextManager[Log]:
-        """Give one partition's log to write to, in a `with`: nobody else writes it meanwhile.
+        """Borrow one partition's log for writing, as a context manager. No other process can write it meanwhile.
 
-        `LogLocked` if another process has it for longer than `wait_s`. All that was appended is durable at the end.
+        Everything appended is durable when the block ends. Raises `LogLocked` if another process holds the partition
+        for longer than `wait_s`.
         """
-        self._check_writable("nothing of it can be held")
-        return self._table.lent(TopicPartition(topic, partition), wait_s=wait_s)
+        self._check_writable("no partition can be written")
+        return self._table.borrow(TopicPartition(topic, partition), wait_s=wait_s)
 
     @property
     def transactions(self) -> Transactions:
-        """Staged batches that are appended to many partitions together, once: what the Spark sink writes with."""
+        """Transactions of staged batches, each appended to many partitions exactly once. The Spark sink uses them."""
         self._check_open()
         return self._transactions
 
@@ -233,19 +237,20 @@ class Store:
         name: str | None = None,
         resume: bool = False,
     ) -> Producer:
-        """Return a producer: `send` returns a future at once, batches go to the partitions afterwards.
+        """Return a producer. Its `send` returns a future at once; a thread appends the batches.
 
-        With `idempotence` a batch that may or may not be written when a log fails is sent again, and is there once. A
-        `name` implies it, and fences: where this producer has written, one that had the name before gets
-        `ProducerFenced`. With `resume` it goes on as the last one of that name, and `written` tells how many of its
-        records each partition has: so an application that crashed sends what is missing, and nothing twice.
+        With `idempotence`, a batch whose append may have failed is sent again and stored exactly once. A `name` implies
+        idempotence and fences older producers: an earlier producer of that name gets `ProducerFenced` in each partition
+        that this one has written. With `resume`, the producer continues the sequence of its predecessor, and `written`
+        returns how many of its records each partition holds. After a crash an application can then send the missing
+        records, and none twice.
         """
-        self._check_writable("a producer writes")
+        self._check_writable("a producer needs a store that is open for writing")
         if resume and name is None:
-            raise UsageError("only a producer with a name can resume")
+            raise UsageError("resume needs a name: pass name=..., the name of the producer to resume")
         identity = None
         if name is not None:
-            with translated(f"{self._root}: the epoch of producer {name!r} cannot be kept"):
+            with translated(f"{self._root}: the epoch of producer {name!r} cannot be saved"):
                 identity = self._producer_ids.claim(name, resume=resume)
         elif idempotence:
             identity = self._producer_ids.new()
@@ -284,17 +289,18 @@ class Store:
         on_assign: Listener | None = None,
         on_revoke: Listener | None = None,
     ) -> Consumer:
-        """Return a consumer of topics. Those of one group, in this process or others, share the partitions.
+        """Return a consumer of topics. The consumers of a group share the partitions, in one process or several.
 
-        Without topics it reads what is given to its `assign`. Where the group has no offset yet, or it has no
-        group, `auto_offset_reset` says where it begins. `on_assign` is told of partitions that it gets, `on_revoke`
-        of those that it is about to give up (it can still commit them), or has lost because it did not poll.
+        Without `topics`, call its `assign`. `auto_offset_reset` is the starting point in partitions for which the group
+        has committed no offset, and in all partitions without a group. `on_assign` is called with partitions that were
+        added, `on_revoke` with partitions that are about to be revoked (the listener can still commit them) or were
+        lost because the consumer did not poll in time.
         """
         self._check_open()
         if isinstance(topics, str):
-            raise UsageError(f"topics is a list of names: [{topics!r}]")
+            raise UsageError(f"topics is a list of names; pass [{topics!r}]")
         if group is not None:
-            self._check_writable("a group's offsets are written; consume without a group")
+            self._check_writable("a group's offsets cannot be written; consume without a group")
         consumer = Consumer(
             self._topics,
             self._table,
@@ -326,12 +332,12 @@ class Store:
     # ------------------------------------------------------------ groups
 
     def groups(self) -> list[str]:
-        """Return the names of the groups that have committed or joined, in order."""
+        """Return the names of the groups that have committed offsets or members, sorted."""
         self._check_open()
         return self._groups.names()
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return a group's members and offsets."""
+        """Return a group's members and committed offsets."""
         self._check_open()
         found = self._groups.find(group)
         return GroupDescription(
@@ -342,7 +348,7 @@ class Store:
         )
 
     def lag(self, group: str) -> list[PartitionLag]:
-        """Return how far a group is behind, for each partition that it has committed or that a member reads."""
+        """Return a group's lag in each partition that has a committed offset or is assigned to a member."""
         self._check_open()
         found = self._groups.find(group)
         readers = {
@@ -353,7 +359,7 @@ class Store:
             try:
                 log = self._table.reading(partition)
             except TopicNotFound:
-                continue  # a broker's group may speak of partitions that lie elsewhere
+                continue  # a group of a broker may have offsets of partitions that other brokers hold
             start, end = log.log_start_offset, log.high_watermark
             committed = found.offsets.get(partition)
             lags.append(
@@ -378,15 +384,16 @@ class Store:
         to_time_ms: int | None = None,
         partitions: Iterable[int] | None = None,
     ) -> dict[TopicPartition, int]:
-        """Set where a group without members reads on in a topic, and return that.
+        """Set the offsets at which a group without members continues in a topic. Return them.
 
-        `to` is an offset, "earliest" or "latest"; or `to_time_ms` finds the first record stamped at or after it.
+        Pass either `to`, which is an offset, "earliest" or "latest", or `to_time_ms`, which selects the first record
+        with a timestamp at or after that time.
         """
         if (to is None) == (to_time_ms is None):
-            raise UsageError("say where to: either to=... or to_time_ms=...")
+            raise UsageError("pass either to=... or to_time_ms=...")
         if to is not None and to not in ("earliest", "latest") and (not isinstance(to, int) or isinstance(to, bool)):
             raise UsageError(f'to is an offset, "earliest" or "latest", not {to!r}')
-        self._check_writable("offsets are written")
+        self._check_writable("offsets cannot be written")
         self._topics.refresh()
         self._groups.check_idle(self._groups.find(group))
         found = self._topics.find(topic)
@@ -404,16 +411,16 @@ class Store:
         return offsets
 
     def commit_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set where a group without members reads on, durably: for an application that keeps its own count.
+        """Set the offsets at which a group without members continues. They are durable on return.
 
-        Makes the group if it is not there.
+        For applications that track their own positions. Creates the group if it does not exist.
         """
-        self._check_writable("offsets are written")
+        self._check_writable("offsets cannot be written")
         self._groups.commit(group, offsets)
 
     def delete_group(self, group: str) -> None:
-        """Take a group without members away, with its offsets."""
-        self._check_writable("a group is written")
+        """Delete a group without members, and its offsets."""
+        self._check_writable("a group cannot be deleted")
         self._groups.delete(group)
 
     # ------------------------------------------------------------ archives
@@ -429,15 +436,16 @@ class Store:
         repair: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> Archived:
-        """Copy the sealed segments of topics, by default of all but Kafka's own, to a directory or a URL.
+        """Copy the sealed segments of topics, by default all but Kafka's internal ones, to a directory or a URL.
 
-        Called again it copies what has come since. What is in an archive stays, also when retention deletes it here. A
-        copy is read back and compared by its CRC, or by its size alone with `verify="size"`. What an archive has
-        otherwise than this store is refused with `ArchiveMismatch`, and files that its manifest names and that are not
-        there with `CorruptionError`, or copied again with `repair=True`; nothing is overwritten. Offsets that were
-        deleted here before they were archived are refused, too, unless `allow_gaps=True`: then the archive declares
-        them to be missing, and its readers go over them. `progress` is given how many bytes of how many are copied.
+        Another call copies the segments sealed since. Segments stay in the archive after retention deletes them here.
+        Nothing in the archive is overwritten. Each copy is read back and compared by CRC, or with `verify="size"` by
+        size alone. Raises `ArchiveMismatch` if the archive holds other bytes than this store, and `CorruptionError` if
+        files named in its manifest are missing; `repair=True` copies those again. Raises also if offsets were deleted
+        here before they were archived; `allow_gaps=True` records them in the archive as missing, and its readers skip
+        them. `progress` is called with the bytes copied so far and the total.
         """
+        # Imported on use: it would add milliseconds to `import seeklog`.
         # Loaded when it is used: it would cost every import some milliseconds.
         from seeklog.archive.archiving import archive
         from seeklog.archive.copying import copy_plan
@@ -453,25 +461,24 @@ class Store:
         )
         source = archive_source(self, topics)
         if not self._read_only:
-            # What was rolled is sealed with the next sync.
+            # Rolled segments are sealed by the next sync.
             for log in self._table.open_writers():
                 log.flush()
-            # What a crash left half done is finished, as it is for any reader.
-            for each in source.topics:
-                for number in each.topic.partitions:
-                    self._table.reading(TopicPartition(each.topic.name, number))
+            # Opening a reader completes what a crash interrupted.
+            for source_topic in source.topics:
+                for number in source_topic.topic.partitions:
+                    self._table.reading(TopicPartition(source_topic.topic.name, number))
         copy_all = partial(copy_plan, files=self._files, depot=depot, rules=rules, progress=progress)
         return archive(source, depot, rules, copy_all)
 
     # ------------------------------------------------------------ maintenance
 
     def maintain(self) -> int:
-        """Roll what is due, sync, retain, compact what is due, make key indexes, write the root's checkpoints.
+        """Do all background work now: roll, sync, retain, compact, build key indexes, write the root's checkpoints.
 
-        What the thread does on its schedule, all of it now. Returns how many segments were deleted. Partitions that
-        another process writes are left to it.
+        Returns the number of segments deleted. Partitions that another process writes are skipped.
         """
-        self._check_writable("maintenance writes")
+        self._check_writable("maintenance cannot write")
         self._upkeep.refresh()
         for log in self._table.open_writers():
             log.flush()
@@ -480,25 +487,26 @@ class Store:
         return deleted
 
     def compact(self, topic: str | None = None, *, buffer_bytes: int = BUFFER_BYTES) -> dict[TopicPartition, Compacted]:
-        """Compact a topic, or all whose `cleanup.policy` holds "compact", due or not; return what that did to each.
+        """Compact a topic, or every topic whose `cleanup.policy` includes "compact". Return the results by partition.
 
-        A partition that another process writes raises `LogLocked`; those before it are done.
+        Partitions are compacted whether due or not. Raises `LogLocked` at the first partition that another process
+        writes; partitions before it are compacted.
         """
-        self._check_writable("compaction writes")
+        self._check_writable("compaction cannot write")
         self._upkeep.refresh()
         done: dict[TopicPartition, Compacted] = {}
-        for each in [self._topics.find(topic)] if topic is not None else self._upkeep.topics():
-            for number in each.partitions:
-                if topic is not None or self._topics.config_of(each).compacts:
-                    partition = TopicPartition(each.name, number)
-                    with self._table.lent_beside_writers(partition, wait_s=0.0) as log:
+        for chosen in [self._topics.find(topic)] if topic is not None else self._upkeep.topics():
+            for number in chosen.partitions:
+                if topic is not None or self._topics.config_of(chosen).compacts:
+                    partition = TopicPartition(chosen.name, number)
+                    with self._table.borrow_beside_writers(partition, wait_s=0.0) as log:
                         done[partition] = log.compact(buffer_bytes=buffer_bytes)
         return done
 
     def close(self) -> None:
-        """Close producers and consumers that are still open, then every log. Closing twice is nothing.
+        """Close open producers and consumers, then every log. Closing twice has no effect.
 
-        Raises the first error of what could not be written; everything else is closed all the same.
+        Everything is closed even after an error; the first error is raised at the end.
         """
         self._close(commit=True)
 
@@ -515,11 +523,11 @@ class Store:
         steps.append(self._table.close)
         if not self._read_only:
             steps.append(self._upkeep.try_root_offsets)
-        steps += [self._topics.close, self._place.close]
+        steps += [self._topics.close, self._location.close]
         for step in steps:
             try:
                 step()
-            except BaseException as error:  # a listener's, or Ctrl-C: the rest must be closed all the same
+            except BaseException as error:  # a listener's error, or Ctrl-C: the rest must still be closed
                 first_error = first_error or error
         if first_error is not None:
             raise first_error

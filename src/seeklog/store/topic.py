@@ -1,4 +1,4 @@
-"""`Topic`: a handle on one topic, which reads over all of its partitions."""
+"""`Topic`: a handle on one topic, for reading across its partitions."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ class Range:
 
 
 class Topic:
-    """One topic of a store: its id, its settings, and the records of all of its partitions.
+    """One topic of a store: its id, its settings, and the records of all its partitions.
 
-    The handle is of this topic for good. Where the topic was deleted, or deleted and recreated under its name, every
-    method raises `TopicNotFound`. Any thread may call any method.
+    A handle belongs to one topic id. After the topic was deleted, or deleted and recreated, every method raises
+    `TopicNotFound`. Any thread may call any method.
     """
 
     def __init__(self, topics: Topics, table: OpenLogs, found: catalog.Topic) -> None:
@@ -62,27 +62,27 @@ class Topic:
 
     @property
     def partitions(self) -> tuple[int, ...]:
-        """The numbers of its partitions."""
+        """The partition numbers."""
         self._topics.refresh()
         return self._now().partitions
 
     @property
     def config(self) -> LogConfig:
-        """What holds for its partitions."""
+        """The topic's effective configuration."""
         self._topics.refresh()
         return self._topics.config_of(self._now())
 
     @property
     def configured(self) -> Mapping[str, Any]:
-        """The settings that were given to this topic, by Kafka's names; the rest are the store's."""
+        """The settings of this topic itself, by Kafka's names. The others come from the store."""
         self._topics.refresh()
         return dict(self._now().config)
 
     def log(self, partition: int) -> LogReader:
-        """Return a reader of one partition. The store closes it; after a write, ask for it again."""
-        place = TopicPartition(self.name, partition)
-        reader = self._table.reading(place)
-        if self._table.topic_id(place) != self.topic_id:
+        """Return a reader of one partition. The store closes it. After an append, call this again for a new reader."""
+        topic_partition = TopicPartition(self.name, partition)
+        reader = self._table.reading(topic_partition)
+        if self._table.topic_id(topic_partition) != self.topic_id:
             self._now()
         return reader
 
@@ -96,9 +96,9 @@ class Topic:
     # ------------------------------------------------------------ records
 
     def scan(self, *, partitions: Sequence[int] | None = None) -> Iterator[Record]:
-        """Stream the records that are visible when the call is made: partition after partition, each by offset."""
+        """Iterate over the records visible now: partition by partition, in offset order within each."""
         ranges = self._ranges(partitions)
-        return (record for each in ranges for record in each.log.scan(each.start, each.stop))
+        return (record for part in ranges for record in part.log.scan(part.start, part.stop))
 
     def scan_arrow(
         self,
@@ -108,7 +108,7 @@ class Topic:
         batch_rows: int = 32768,
         timestamp_unit: arrow.TimestampUnit = "ms",
     ) -> pyarrow.RecordBatchReader:
-        """Stream the same records as Arrow batches with only the columns asked for, among them `partition`."""
+        """Read the same records as a stream of Arrow batches with the given columns, which may include `partition`."""
         pa = arrow.import_pyarrow()
         names = (columns,) if isinstance(columns, str) else tuple(columns)
         own = arrow.check_columns([name for name in names if name != "partition"] or ("offset",))
@@ -118,18 +118,18 @@ class Topic:
         ranges = self._ranges(partitions)
 
         def batches() -> Iterator[pyarrow.RecordBatch]:
-            for each in ranges:
-                for batch in each.log.scan_arrow(
-                    each.start, each.stop, columns=own, batch_rows=batch_rows, timestamp_unit=timestamp_unit
+            for part in ranges:
+                for batch in part.log.scan_arrow(
+                    part.start, part.stop, columns=own, batch_rows=batch_rows, timestamp_unit=timestamp_unit
                 ):
                     found = {name: batch.column(name) for name in own}
-                    found["partition"] = pa.repeat(pa.scalar(each.partition, pa.int32()), batch.num_rows)
+                    found["partition"] = pa.repeat(pa.scalar(part.partition, pa.int32()), batch.num_rows)
                     yield pa.RecordBatch.from_arrays([found[name] for name in names], schema=schema)
 
         return pa.RecordBatchReader.from_batches(schema, batches())
 
     def dataset(self) -> TopicDataset:
-        """Return the topic as an Arrow dataset, for DuckDB and others that scan datasets."""
+        """Return the topic as an Arrow dataset, for DuckDB and other tools that scan datasets."""
         arrow.import_pyarrow()
         from seeklog.store.dataset import TopicDataset
 
@@ -140,14 +140,14 @@ class Topic:
         return [Range(number, log, log.log_start_offset, log.high_watermark) for number, log in logs.items()]
 
     def latest(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> Record | None:
-        """Return the newest record with this key, or None. A record without a value, a tombstone, counts too.
+        """Return the newest record with this key, or None. Tombstones count.
 
-        Looks where Kafka's default partitioner puts the key; or in the partition given; or in all of them, as after
-        `add_partitions` or with another partitioner: then the latest timestamp wins, and of equal ones the highest
-        offset.
+        By default this looks in the partition to which Kafka's default partitioner maps the key. Pass a partition
+        number, or "all" if the key may be in several, as after `add_partitions` or with a custom partitioner. Among
+        several records the one with the highest timestamp wins, then the one with the highest offset.
         """
         if not isinstance(key, bytes):
-            raise UsageError(f"a key is bytes, not {type(key).__name__}")
+            raise UsageError(f"a key must be bytes, not {type(key).__name__}")
         found = self._now()
         if partition is None:
             chosen: Sequence[int] = (partition_of(key, len(found.partitions)),)
@@ -161,11 +161,11 @@ class Topic:
         )
 
     def contains(self, key: bytes, *, partition: int | Literal["all"] | None = None) -> bool:
-        """Tell whether a record has this key, even if it is a tombstone; `partition` as in `latest`."""
+        """Return whether a record has this key, even if it is a tombstone. `partition` is as in `latest`."""
         return self.latest(key, partition=partition) is not None
 
     def offset_at_time(self, timestamp_ms: int) -> dict[TopicPartition, int | None]:
-        """Return, for each partition, the offset of the first record stamped at or after a time, or None."""
+        """Return for each partition the offset of the first record with a timestamp at or after a time, or None."""
         return {
             TopicPartition(self.name, number): self._ask(
                 number, partial(LogReader.offset_at_time, timestamp_ms=timestamp_ms)

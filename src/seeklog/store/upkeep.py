@@ -1,4 +1,4 @@
-"""What a store does on a schedule, or when it is asked to: retention, compaction, and Kafka's checkpoints."""
+"""The periodic work of a store: retention, compaction, key indexes, and Kafka's checkpoints."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ logger = logging.getLogger("seeklog")
 # Kafka's intervals: retention every five minutes, checkpoints every minute.
 RETENTION_CHECK_S = 300.0
 CHECKPOINT_S = 60.0
-# A store learns of another process's changes to the topics within this time.
+# Changes that another process makes to the topics are seen within this time.
 REFRESH_S = 1.0
-# A broker's own, which it alone writes.
+# Internal topics that only a broker writes.
 _BROKERS_OWN = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
 
 
 class Upkeep:
-    """The upkeep of a store. Any thread may call any method."""
+    """The periodic work of a store. Any thread may call any method."""
 
     def __init__(self, topics: Topics, table: OpenLogs, *, read_only: bool) -> None:
         self._topics = topics
@@ -33,7 +33,7 @@ class Upkeep:
         self._seen_version = topics.version
 
     def schedule(self, jobs: Maintenance) -> None:
-        """Have a thread do all of it from now on."""
+        """Schedule all of it on a thread."""
         jobs.every(REFRESH_S, self.refresh)
         if not self._read_only:
             jobs.every(RETENTION_CHECK_S, self.roll_and_retain)
@@ -44,16 +44,16 @@ class Upkeep:
         return [topic for topic in self._topics.all() if topic.name not in _BROKERS_OWN]
 
     def refresh(self) -> None:
-        """Learn what another process has done to the topics."""
+        """Read changes that other processes made to the topics."""
         self._topics.refresh()
         if self._topics.version != self._seen_version:
             self._seen_version = self._topics.version
             self._table.drop_changed()
 
     def roll_and_retain(self) -> int:
-        """Roll, retain, compact and index what is due in every partition; return how many segments were deleted.
+        """Roll, retain, compact and index what is due in every partition. Return the number of segments deleted.
 
-        Raises the first error when all partitions were tried.
+        All partitions are tried; the first error is raised at the end.
         """
         deleted = 0
         first_error: SeeklogError | None = None
@@ -62,7 +62,7 @@ class Upkeep:
                 try:
                     deleted += self._maintain(TopicPartition(topic.name, number))
                 except LogLocked:
-                    continue  # its writer does this
+                    continue  # the process that writes it does this
                 except SeeklogError as error:
                     first_error = first_error or error
         if first_error is not None:
@@ -70,20 +70,20 @@ class Upkeep:
         return deleted
 
     def _maintain(self, partition: TopicPartition) -> int:
-        with self._table.lent(partition, wait_s=0) as log:
+        with self._table.borrow(partition, wait_s=0) as log:
             log.roll_if_due()
             deleted = log.retain()
         if log.config.compacts:
-            with self._table.lent_beside_writers(partition, wait_s=0) as compacted:
+            with self._table.borrow_beside_writers(partition, wait_s=0) as compacted:
                 compacted.compact_if_due()
         if log.config.indexes_keys and partition.topic not in names.INTERNAL_TOPICS:
-            # After the compaction, which takes the indexes away with the segments that it replaces.
-            with self._table.lent(partition, wait_s=0) as log:
+            # After the compaction, which deletes the indexes of the segments it replaces.
+            with self._table.borrow(partition, wait_s=0) as log:
                 log.make_key_indexes()
         return deleted
 
     def write_root_offsets(self) -> None:
-        """Write Kafka's checkpoints of what this process has written, for a broker that takes over."""
+        """Write Kafka's checkpoints of the partitions that this process has changed, for a broker that takes over."""
         self._table.close_borrowed()
         changed = self._table.take_changed()
         try:
@@ -94,8 +94,8 @@ class Upkeep:
             raise
 
     def try_root_offsets(self) -> None:
-        """Write them if that can be done: each partition has its own checkpoint, and all records are closed by now."""
+        """Write the checkpoints and log an error. Each partition has its own checkpoint, so no record is at risk."""
         try:
             self.write_root_offsets()
         except SeeklogError as error:
-            logger.warning("%s: Kafka's checkpoints are not up to date: %s", self._topics.root, error)
+            logger.warning("%s: Kafka's checkpoints could not be written: %s", self._topics.root, error)

@@ -266,7 +266,7 @@ class OpenLogs:
         entry.topic_id, entry.version = topic.topic_id, version
 
     @contextlib.contextmanager
-    def lent(self, partition: TopicPartition, *, wait_s: float, stays_open: bool = False) -> Iterator[Log]:
+    def borrow(self, partition: TopicPartition, *, wait_s: float, stays_open: bool = False) -> Iterator[Log]:
         """Give a log for one change: its lock is taken, and released afterwards.
 
         What other processes have appended is taken in first. Waits while another process holds the lock, as it does for
@@ -351,13 +351,13 @@ class OpenLogs:
             self._changed[entry.partition] = (entry.topic_id, _offsets_of(log))
 
     @contextlib.contextmanager
-    def lent_beside_writers(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
+    def borrow_beside_writers(self, partition: TopicPartition, *, wait_s: float) -> Iterator[Log]:
         """Give a log for long work, such as a compaction, as `lent` does.
 
         Those who append to one that stands open do not wait for that, and closing it ends the work.
         """
         with contextlib.ExitStack() as held:
-            log = held.enter_context(self.lent(partition, wait_s=wait_s))
+            log = held.enter_context(self.borrow(partition, wait_s=wait_s))
             if log in self.open_writers():
                 held.close()
             yield log

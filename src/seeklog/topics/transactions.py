@@ -190,7 +190,7 @@ class Transactions:
         logs: dict[TopicPartition, Log] = {}
         for place in sorted({each.place for each in staged}):
             try:
-                logs[place] = held.enter_context(self._table.lent(place, wait_s=wait_s))
+                logs[place] = held.enter_context(self._table.borrow(place, wait_s=wait_s))
             except LogLocked as error:
                 advice = (
                     f"a commit needs it for a moment and has waited for {wait_s:g} s: close the producer or log "
@@ -289,7 +289,7 @@ class Transactions:
         for part in transaction.parts:
             place = names.parse_partition_name(part.partition)
             if place is not None and self._is_same_topic(place, part.topic_id) and self._left_of(part):
-                with self._table.lent(place, wait_s=wait_s) as log:
+                with self._table.borrow(place, wait_s=wait_s) as log:
                     # A log that was open for writing here was not opened anew.
                     if len(self._left_of(part)) == len(part.files):
                         append_part(log, part)

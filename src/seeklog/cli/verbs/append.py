@@ -44,7 +44,7 @@ _SAID_BY_THE_ERROR = (
     "records were not written",
     "is not recovered",
     "closed without a clean marker",
-    "checkpoints are not up to date",
+    "checkpoints could not be written",
 )
 
 
