@@ -4,7 +4,7 @@
 
 Three shapes in C (index_shapes.c), the same entries and the same random lookups: nanoseconds a lookup while everything
 is in memory, microseconds of the first lookup in a file that is not, bytes, and the time to make or to unpack one.
-The result stands in docs/decisions/0016. Needs gcc.
+The result is in docs/format/index.md. Needs gcc.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ logger = logging.getLogger("seeklog")
 
 ADVICE = "Run verify for the extent; nothing was changed on disk."
 
-# Measured on recovery (docs/decisions/0008): 96 and 256 KiB are slower; larger ones were not compared in the bench.
+# Measured on recovery (docs/design/README.md, "Recovery"): 96 and 256 KiB are slower; larger ones were not compared in the bench.
 SCAN_CHUNK = 512 << 10
 
 
