@@ -39,7 +39,7 @@ logger = logging.getLogger("seeklog")
 
 ADVICE = "Run verify for the extent; nothing was changed on disk."
 
-# Measured on recovery (docs/design/README.md, "Recovery"): 96 and 256 KiB are slower; larger ones were not compared in the bench.
+# Measured (docs/design/README.md, "Recovery"): 96 and 256 KiB are slower; larger sizes were not compared.
 SCAN_CHUNK = 512 << 10
 
 
