@@ -1,7 +1,7 @@
-"""How the pages under docs/ become a site: `make docs` builds it into build/site, and a warning is an error.
+"""Sphinx configuration: `make docs` builds the pages under docs/ into build/site, and a warning is an error.
 
-On GitHub `test:torn-tail` is the id of a test and no more. In the site it is a link to the row of tests.md that says
-where the test is; the table of that page is made here, from the tests.
+In the site `test:torn-tail`, the id of a test, becomes a link to its row in tests.md. The table of that page is
+generated here from the tests.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ autodoc_typehints = "signature"
 autodoc_class_signature = "mixed"
 default_role = "literal"  # a docstring's backticks
 
-# Formats and decisions are reached through the tables of their first pages, not through the sidebar.
+# The sidebar omits formats and decisions: the tables of their first pages link to them.
 suppress_warnings = ["toc.not_included"]
 
 
 class TestsById(SphinxDirective):
-    """The table of all tests that have an id."""
+    """A directive: the table of all tests that have an id."""
 
     def run(self) -> list[nodes.Node]:
         body = nodes.tbody("", *(row_of(test) for _, test in sorted(ids.named_tests().items())))
@@ -65,7 +65,7 @@ def entry_of(content: nodes.Node) -> nodes.entry:
 
 
 def link_tests(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    """Make every `test:…` of a page a link to where the table says which test that is."""
+    """Link every `test:…` of a page to the row of that test in tests.md."""
     for literal in list(doctree.findall(nodes.literal)):
         test = ids.named_tests().get(literal.astext().removeprefix("test:"))
         if test is not None and literal.astext().startswith("test:"):
@@ -76,5 +76,5 @@ def link_tests(app: Sphinx, doctree: nodes.document, page: str) -> None:
 
 def setup(app: Sphinx) -> None:
     app.add_directive("tests-by-id", TestsById)
-    app.connect("env-get-outdated", lambda *_: ["tests"])  # the tests may have changed, not the page
+    app.connect("env-get-outdated", lambda *_: ["tests"])  # the tests may change while the page does not
     app.connect("doctree-resolved", link_tests)

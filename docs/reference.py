@@ -1,6 +1,6 @@
-"""Writes the pages that are made from the code: docs/cli.md and docs/configuration.md.
+"""Write the pages that are generated from the code: docs/cli.md and docs/configuration.md.
 
-`python docs/reference.py` writes them, `docs/check.py` refuses a tree in which they are not what this makes.
+`python docs/reference.py` writes them. docs/check.py fails when they do not match the code.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from seeklog.cli.exits import Exit
 from seeklog.config import LogConfig
 
 DOCS = Path(__file__).resolve().parent
-MADE = "<!-- made by docs/reference.py from the code: change that, not this -->"
+MADE = "<!-- generated from the code by docs/reference.py: edit the code, not this page -->"
 
 
 def pages() -> Iterator[tuple[Path, str]]:
-    """Yield each page and what it should hold."""
+    """Yield each page with its text."""
     yield DOCS / "cli.md", "\n".join(_command_line())
     yield DOCS / "configuration.md", "\n".join(_configuration())
 
@@ -136,30 +136,33 @@ CONFIGURATION = f"""\
 
 {MADE}
 
-The words of a topic are Kafka's, with dots or underscores: `store.create_topic(name, config={{...}})`,
-`store.alter_topic`, `seeklog create --set word=value`, `seeklog config`. What a topic does not say is the store's,
-`seeklog.open(path, config={{...}})`, and else the default. A lone log takes a `LogConfig`.
+Settings have Kafka's names, with dots or underscores. A topic takes them from `store.create_topic(name, config={{...}})`, `store.alter_topic`,
+`seeklog create --set NAME=VALUE` and `seeklog config`. A setting that a topic does not have comes from the store, `seeklog.open(path,
+config={{...}})`, and otherwise is the default. A single log takes a `LogConfig`.
 
-| word | default | what it says |
+`initial.offset`, `high.watermark` and `max.open.segments` are not settings of topics: the first two belong to a single log, the last to a process.
+[Retention](retention.md) and [compaction](compaction.md) explain the settings that delete records.
+
+| setting | default | meaning |
 |---|---|---|"""
 
 
 def _configuration() -> Iterator[str]:
     yield CONFIGURATION
-    told = _field_docs()
+    meanings = _field_docs()
     for field in dataclasses.fields(LogConfig):
-        yield f"| `{field.name.replace('_', '.')}` | `{field.default}` | {_cell(told[field.name])} |"
+        yield f"| `{field.name.replace('_', '.')}` | `{field.default}` | {_cell(meanings[field.name])} |"
     yield ""
 
 
 def _field_docs() -> dict[str, str]:
-    """Return what stands below each field of `LogConfig`; Python itself does not keep it."""
+    """Return the docstring of each field of `LogConfig`, which Python itself does not keep."""
     (body,) = (node.body for node in ast.parse(inspect.getsource(LogConfig)).body if isinstance(node, ast.ClassDef))
-    told = {}
+    docs = {}
     for field, below in itertools.pairwise(body):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
-            told[field.target.id] = str(ast.literal_eval(below.value))
-    return told
+            docs[field.target.id] = str(ast.literal_eval(below.value))
+    return docs
 
 
 def main() -> int:
