@@ -137,8 +137,9 @@ CONFIGURATION = f"""\
 {MADE}
 
 Settings have Kafka's names, with dots or underscores. A topic gets them from
-`store.create_topic(name, config={{...}})`, `store.alter_topic`, `seeklog create --set NAME=VALUE` and `seeklog config`. A setting that a topic does not have comes
-from the store, `seeklog.open(path, config={{...}})`, and otherwise is the default. A single log takes a `LogConfig`.
+`store.create_topic(name, config={{...}})`, `store.alter_topic`, `seeklog create --set NAME=VALUE` and `seeklog config`.
+A setting that a topic does not have comes from the store, `seeklog.open(path, config={{...}})`, and otherwise is the
+default. A single log takes a `LogConfig`.
 
 `initial.offset`, `high.watermark` and `max.open.segments` are not settings of topics: the first two belong to a single
 log, the last to a process. [Retention](retention.md) and [compaction](compaction.md) explain which records are deleted.
