@@ -1,4 +1,4 @@
-"""Committing transactions over the partitions of a store; `storage.transaction` has the file and the rules.
+"""Committing transactions over the partitions of a store; `seeklog.log.transaction` has the file and the rules.
 
 A commit holds the lock of its application, so that two drivers of one query cannot both commit, and then the locks of
 all partitions, in order, until everything is appended. Locks are waited for: others hold them for a commit as short as
