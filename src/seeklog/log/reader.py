@@ -1,7 +1,7 @@
-"""`LogReader`: one partition, to read from.
+"""`LogReader`: one partition, opened for reading.
 
-A log is a directory of segments in Kafka's format. One process opens it for writing; any number of others,
-and of threads in all of them, read it meanwhile.
+A log is a directory of segments in Kafka's format. One process opens it for writing. Meanwhile any number of processes
+and threads may read it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ Item = TypeVar("Item")
 
 
 class LogReader:
-    """The records of one partition, addressed by offset. Nothing on disk changes.
+    """A partition opened for reading: a sequence of records, each addressed by its offset.
 
-    Opens the log at `path`, which must exist. Any thread may call any method, and no lock is taken. Use it as a context
-    manager, or call `close`.
+    Opens the log at `path`, which must exist. A reader takes no lock and changes nothing on disk, and it sees what
+    another process appends. Any thread may call any method. Use it as a context manager, or call `close`.
     """
 
     def __init__(
@@ -96,12 +96,12 @@ class LogReader:
 
     @property
     def path(self) -> Path:
-        """The directory."""
+        """The directory of the log. A log at a URL has none: see `location`."""
         return local_path(self._source.directory)
 
     @property
     def location(self) -> str:
-        """The directory, or the URL that the log lies at."""
+        """The directory or the URL of the log."""
         return self._source.directory
 
     @property
@@ -110,34 +110,34 @@ class LogReader:
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether the log was not closed cleanly: a writer is at it, or was when the process or the power went."""
+        """Whether the log was not closed cleanly: a writer has it open, or the writer crashed."""
         return isinstance(self._source, Observer) and not self._source.is_clean
 
     # ------------------------------------------------------------ offsets
 
     @property
     def log_start_offset(self) -> int:
-        """The first offset that is kept."""
+        """The first offset that the log still holds, inclusive."""
         return self._fresh().log_start_offset
 
     @property
     def high_watermark(self) -> int:
-        """The first offset that readers do not see yet: exclusive."""
+        """The first offset that readers do not see yet, exclusive."""
         return self._fresh().high_watermark
 
     @property
     def log_end_offset(self) -> int:
-        """The offset that the next record will get: exclusive."""
+        """The offset that the next record gets, exclusive."""
         return self._fresh().log_end_offset
 
     @property
     def recovery_point(self) -> int:
-        """Every record below this offset survives a power loss."""
+        """The offset below which every record survives a power loss."""
         return self._fresh().recovery_point
 
     @property
     def size_bytes(self) -> int:
-        """How many bytes of batches there are."""
+        """The total size of the batches in all segments."""
         return sum(segment.size for segment in self._fresh().view.segments)
 
     @property
@@ -146,12 +146,12 @@ class LogReader:
 
     @property
     def recovery(self) -> RecoveryReport:
-        """What the open of this log found and did."""
+        """What recovery found and did when this log was opened."""
         return self._source.recovery
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch that new batches are stamped with."""
+        """The leader epoch that is stamped on new batches."""
         return self._source.leader_epoch
 
     def _fresh(self) -> Partition | Observer:
@@ -164,7 +164,7 @@ class LogReader:
                 return source
             except (FileNotFoundError, NotALog) as error:
                 gone = self._gone(source, error)
-                # A broker may have been creating a topic of that name just now: then it is another one.
+                # A broker may be creating a topic with the same name: the second try then raises `TopicNotFound`.
                 if is_last_try or isinstance(gone, TopicNotFound):
                     raise gone from error
                 is_last_try = True
@@ -172,7 +172,7 @@ class LogReader:
                 raise translate(error, f"{self.location} cannot be read") from error
 
     def _gone(self, observer: Observer, error: Exception) -> SeeklogError:
-        """Say why the directory, or all that was in it, is not there any more."""
+        """Return the error for a directory that is gone or empty."""
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
         return error if isinstance(error, NotALog) else NotALog(f"there is no log at {self.location} any more")
@@ -180,9 +180,11 @@ class LogReader:
     # ------------------------------------------------------------ reading
 
     def read(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
-        """Read records from `offset` on, up to the high watermark; nothing if it is the next offset to come.
+        """Read records from `offset` up to the high watermark. At the log end offset there are none.
 
-        At least one batch is read, however large. Everything is read and checked when the call returns.
+        Stops after `max_records`, or after about `max_bytes` of the log, but reads at least one batch, however large.
+        All records are read and checked before the call returns. Raises `OffsetOutOfRange` for an offset outside the
+        log.
         """
         partition = self._source
         stop = partition.high_watermark
@@ -196,7 +198,7 @@ class LogReader:
             return self._read_again(offset, stop, max_records, max_bytes, error)
 
     def read_uncommitted(self, offset: int, *, max_records: int = 500, max_bytes: int = 1 << 20) -> Iterator[Record]:
-        """Read as `read` does, but on to the end of the log, as a replica must."""
+        """Read as `read` does, but past the high watermark, up to the log end offset. Meant for replication."""
         self._checked_read(offset, max_records, max_bytes)
         stop = self._source.log_end_offset
         if offset >= stop:
@@ -214,7 +216,7 @@ class LogReader:
     def _read_again(
         self, offset: int, stop: int, max_records: int, max_bytes: int, error: OSError | CorruptionError
     ) -> Iterator[Record]:
-        """Read again: a segment was deleted or compacted, another process has rewritten the tail, or it is damage."""
+        """Read again after an error: a segment was deleted, compacted or rewritten, or it is damaged."""
         if isinstance(error, CorruptionError):
             if not isinstance(self._source, Observer):
                 raise error
@@ -232,7 +234,7 @@ class LogReader:
         )
 
     def _in_view(self, view: View, offset: int, work: Callable[[View], Item]) -> Item:
-        """Do something in a view, and again in the newest one where compaction has replaced a file of it."""
+        """Call `work` with a view, and again with a newer one if compaction replaced a file of it."""
         renewals = 0
         while True:
             renewals += 1
@@ -252,7 +254,7 @@ class LogReader:
                     raise self._unreadable(offset, error) from error
 
     def _checked_stop(self, offset: int) -> int:
-        """Return the high watermark, or refuse an offset outside of the log."""
+        """Return the high watermark. Raises `OffsetOutOfRange` for an offset outside the log."""
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset <= partition.log_end_offset:
@@ -264,7 +266,7 @@ class LogReader:
             raise LogClosed(f"{self.location} is closed")
 
     def _unreadable(self, offset: int, error: OSError) -> SeeklogError:
-        """Say what an `OSError` means: a segment that was deleted meanwhile, or a disk that does not answer."""
+        """Return the error for an `OSError`: the offset was deleted, its segment is lost, or the disk failed."""
         if isinstance(error, FileNotFoundError):
             partition = self._fresh()
             if not partition.log_start_offset <= offset < partition.log_end_offset:
@@ -274,7 +276,7 @@ class LogReader:
 
     @contextlib.contextmanager
     def _naming_unreadable(self, offset: int) -> Iterator[None]:
-        """Report an `OSError` as what it means for an offset that was asked for."""
+        """Translate an `OSError` during a read at `offset`."""
         try:
             yield
         except OSError as error:
@@ -300,22 +302,22 @@ class LogReader:
         return first, stop
 
     def _guarded(self, items: Iterator[Item], start: int) -> Iterator[Item]:
-        """Pass items on; a segment that retention deleted meanwhile is an offset out of range."""
+        """Yield the items. A segment that retention deleted meanwhile raises `OffsetOutOfRange`."""
         with self._naming_unreadable(start):
             yield from items
 
     def scan(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
-        """Stream the records in [start, end), by default all that are visible when the call is made."""
+        """Stream the records in [start, end), by default all that are visible at the time of the call."""
         return chain.from_iterable(self.scan_chunks(start, end))
 
     def scan_chunks(self, start: int | None = None, end: int | None = None) -> Iterator[list[Record]]:
-        """Stream the records in [start, end) in lists, as many at a time as are decoded at once."""
+        """Stream the records in [start, end) as lists, one for each chunk that is decoded at once."""
         first, stop = self._range(start, end)
         view = self._source.view
         return self._guarded(reading.scan_chunks(view, first, stop, limit=self._limit), first)
 
     def scan_reverse(self, start: int | None = None, end: int | None = None) -> Iterator[Record]:
-        """Stream the records in [start, end) from the newest to the oldest."""
+        """Stream the records in [start, end), newest first."""
         first, stop = self._range(start, end)
         view = self._source.view
         return self._guarded(reading.scan_reverse(view, first, stop, limit=self._limit), first)
@@ -329,11 +331,11 @@ class LogReader:
         batch_rows: int = 32768,
         timestamp_unit: arrow.TimestampUnit = "ms",
     ) -> pyarrow.RecordBatchReader:
-        """Stream the records in [start, end) as Arrow batches with only the columns asked for."""
+        """Stream the records in [start, end) as Arrow batches that hold only `columns`."""
         pyarrow = arrow.import_pyarrow()
         names = arrow.check_columns(columns)
         if timestamp_unit not in arrow.TIMESTAMP_SCALES or batch_rows < 1:
-            raise UsageError('timestamp_unit is "ms" or "us", batch_rows at least 1')
+            raise UsageError('timestamp_unit must be "ms" or "us", and batch_rows at least 1')
         schema = arrow.schema(names, timestamp_unit=timestamp_unit)
         first, stop = self._range(start, end)
         batches = scan_arrow(
@@ -348,13 +350,13 @@ class LogReader:
         return pyarrow.RecordBatchReader.from_batches(schema, self._guarded(batches, first))
 
     def read_batches(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> Iterator[Batch]:
-        """Read whole batches without decoding them, from the one that holds `offset` on; CRCs are checked."""
+        """Stream whole batches without decoding them, from the one that holds `offset`. CRCs are checked."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         batches = reading.read_batches(self._source.view, offset, stop, max_bytes=max_bytes)
         return self._guarded(batches, offset)
 
     def read_ranges(self, offset: int, *, max_bytes: int = 1 << 20, uncommitted: bool = False) -> list[FileRange]:
-        """Return the same batches as ranges of open files, for `os.sendfile`."""
+        """Return the batches of `read_batches` as ranges of open files, for `os.sendfile`. CRCs are not checked."""
         stop = self._batch_stop(offset, uncommitted=uncommitted)
         return self._in_view(
             self._source.view, offset, lambda view: reading.read_ranges(view, offset, stop, max_bytes=max_bytes)
@@ -365,10 +367,9 @@ class LogReader:
         return self._source.log_end_offset if uncommitted else stop
 
     def follow(self, offset: int | None = None, *, timeout_ms: float | None = None) -> Iterator[Record]:
-        """Stream records from `offset` (None: the next one to come), and wait for more.
+        """Stream records from `offset` (default: the next one appended) and wait for more, from any process.
 
-        Ends when nothing has come for `timeout_ms`, or when the log is closed or has failed: nothing more will
-        come then. Works across processes.
+        Ends when no record arrives for `timeout_ms`, when the log is closed, or when a write to it fails.
         """
         position = self.high_watermark if offset is None else offset
         self._checked_stop(position)
@@ -379,7 +380,7 @@ class LogReader:
             for record in self.read(position):
                 position = record.offset + 1
                 yield record
-            # Offsets may be missing up to the watermark, where compaction or control batches left none.
+            # Compaction and control batches leave offsets without records below the watermark.
             before = self._source.high_watermark
             if position < before:
                 position = self._skip_missing(position, before)
@@ -395,7 +396,7 @@ class LogReader:
         return stop if record is None else record.offset
 
     def seek(self, offset: int) -> Seek:
-        """Find an offset through the index; return segment, position, and what was scanned to get there."""
+        """Find an offset through the index. Return its segment and position, and how much was scanned to find it."""
         self._check_open()
         partition = self._fresh()
         if not partition.log_start_offset <= offset < partition.log_end_offset:
@@ -403,7 +404,7 @@ class LogReader:
         return self._in_view(partition.view, offset, lambda view: reading.seek(view, offset))
 
     def offset_at_time(self, timestamp_ms: int) -> int | None:
-        """Return the offset of the first record stamped at or after a time, or None if there is none."""
+        """Return the offset of the first record with a timestamp of `timestamp_ms` or later, or None."""
         self._check_open()
         while True:
             partition = self._fresh()
@@ -412,22 +413,22 @@ class LogReader:
             try:
                 return self._in_view(partition.view, start, look)
             except OffsetOutOfRange:
-                # Nobody has asked for an offset: if the start of the log was raised meanwhile, this begins there.
+                # The caller did not ask for an offset: if the start of the log was raised meanwhile, begin there.
                 if not self._was_start_raised(start):
                     raise
 
     def _was_start_raised(self, start: int) -> bool:
-        """Tell whether the log starts beyond an offset because somebody deleted what was there, not by a loss."""
+        """Return whether the log starts after `start` because records were deleted, not because they were lost."""
         partition = self._fresh()
         if isinstance(partition, Observer) and not partition.explains_start_beyond(start):
             return False
         return partition.log_start_offset > start
 
     def latest_for_key(self, key: bytes, *, start: int | None = None, end: int | None = None) -> Record | None:
-        """Return the newest record with this key in [start, end), by default of all that are visible, or None.
+        """Return the newest record with this key in [start, end), by default among all visible records, or None.
 
-        A record whose value is None, a tombstone, is one too: it says that the key was deleted. The first lookup makes
-        the key indexes that sealed segments lack, at the cost of reading those segments once (`LogConfig.key_index`).
+        A tombstone counts: a record whose value is None says that the key was deleted. If `LogConfig.key_index` is
+        set, the first lookup reads each sealed segment that lacks a key index once, and builds it.
         """
         if not isinstance(key, bytes):
             raise UsageError(f"a key must be bytes, not {type(key).__name__}")
@@ -448,22 +449,22 @@ class LogReader:
                     is_last_try=is_last_try,
                 )
             except (OSError, CorruptionError) as error:
-                # A segment was deleted or compacted, or its writer in another process has rewritten the tail. Or the
-                # index names a record that is not there: the last try asks the log.
+                # A segment was deleted or compacted, or another process rewrote the tail. Or the index names a record
+                # that does not exist: the last try reads the log itself.
                 if is_last_try or not (self._may_have_moved(view, error) or isinstance(error, SegmentReplaced)):
                     if isinstance(error, OSError):
                         raise self._unreadable(first, error) from error
                     raise
 
     def _may_have_moved(self, view: View, error: OSError | CorruptionError) -> bool:
-        """Tell whether the segments of a view may have changed under its reader; learn what they are by now."""
+        """Return whether the segments of a view may have changed under the reader, and look at them again."""
         if isinstance(self._source, Observer):
             self._source.reload()
             return True
         return isinstance(error, FileNotFoundError) and self._source.view is not view
 
     def contains_key(self, key: bytes) -> bool:
-        """Tell whether any visible record has this key, be it a tombstone."""
+        """Return whether any visible record has this key. A tombstone counts."""
         return self.latest_for_key(key) is not None
 
     def last(self) -> Record:
@@ -473,24 +474,24 @@ class LogReader:
             raise self._out_of_range(self._source.high_watermark - 1)
         return record
 
-    # ------------------------------------------------------------ what would be taken away
+    # ------------------------------------------------------------ plans for removal
 
     def plan_truncate_to(self, offset: int) -> Removal:
-        """Say what `truncate_to` would take away. Nothing changes; so with the other plans."""
+        """Return what `truncate_to` would remove. Like every plan, this changes nothing."""
         partition = self._fresh()
         self._checked_stop(offset)
         with self._naming_unreadable(offset):
             return removal.plan_truncation(partition.view, log_end_offset=partition.log_end_offset, offset=offset)
 
     def plan_delete_before(self, offset: int) -> Removal:
-        """Say what `delete_before` would take away."""
+        """Return what `delete_before` would remove."""
         partition = self._fresh()
         if not 0 <= offset <= partition.high_watermark:
             raise self._out_of_range(offset)
         return removal.plan_delete(partition.view, log_start_offset=partition.log_start_offset, offset=offset)
 
     def plan_retention(self) -> Removal:
-        """Say what `roll_if_due` and `retain` would take away together."""
+        """Return what `roll_if_due` and `retain` together would remove."""
         self._check_open()
         partition = self._fresh()
         return removal.plan_retention(
@@ -502,23 +503,23 @@ class LogReader:
         )
 
     def cleanable(self) -> Cleanable:
-        """Say how much there is for `compact` to look at, and whether it is due."""
+        """Return how much `compact` would read, and whether it is due."""
         self._check_open()
         return compaction.cleanable(self._fresh())
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return (the newest epoch not above `epoch`, where it ends), or (-1, -1) if there is none."""
+        """Return (the newest epoch not above `epoch`, its end offset), or (-1, -1) if there is no such epoch."""
         return self._source.end_offset_for_epoch(epoch)
 
     def close(self) -> None:
-        """Release every file. Closing twice is nothing."""
+        """Release every file. Closing a closed log does nothing."""
         self._is_closed = True
         self._source.close()
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a log holds at one moment."""
+    """The segments and offsets of a log at one moment."""
 
     view: View
     log_start_offset: int
@@ -526,7 +527,7 @@ class Snapshot:
     log_end_offset: int
     recovery_point: int
     contiguous_from: int
-    """The first offset from which on seeklog has written all that there is; INT64_MAX if a broker writes the log."""
+    """The offset from which seeklog wrote every batch; INT64_MAX if a broker writes the log."""
 
     @property
     def size_bytes(self) -> int:
@@ -534,12 +535,12 @@ class Snapshot:
 
     @property
     def clean_offset(self) -> int | None:
-        """Up to where seals say that the log was compacted; None: nowhere."""
+        """The offset up to which the seals say that the log was compacted, exclusive; None if it never was."""
         return compaction.clean_offset_of(self.view)
 
 
 def take_snapshot(log: LogReader) -> Snapshot:
-    """Look at the files once and return what there is: for rooms that share the reading out among others."""
+    """Look at the files once and return the state of the log, to be shared by several readers."""
     seen = log._fresh()
     return Snapshot(
         view=seen.view,
@@ -552,5 +553,5 @@ def take_snapshot(log: LogReader) -> Snapshot:
 
 
 def is_same_topic(log: LogReader) -> bool:
-    """Tell whether the directory is still of the topic that was opened: a broker may recreate one under its name."""
+    """Return whether the directory still belongs to the topic that was opened: a broker may have recreated it."""
     return not isinstance(log._source, Observer) or log._source.is_same_topic()

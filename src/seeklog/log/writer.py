@@ -1,4 +1,4 @@
-"""`Log`: one partition, to write to and to read from."""
+"""`Log`: one partition, opened for reading and writing."""
 
 from __future__ import annotations
 
@@ -24,15 +24,16 @@ from seeklog.record.record import Record
 
 
 class Log(LogReader):
-    """An append-only sequence of records on disk, addressed by offset: a `LogReader` that also writes.
+    """An append-only sequence of records on disk, each addressed by its offset: a `LogReader` that also writes.
 
-    Opens the log at `path`, or creates it. One process at a time has it: `LogLocked` names the other. Any thread may
-    call any method; readers take no lock. Use it as a context manager, or call `close`.
+    Opens the log at `path`, or creates it. Only one process at a time can write a log: a second one gets `LogLocked`,
+    which names the first. Any thread may call any method, and reads take no lock. Use it as a context manager, or call
+    `close`.
     """
 
     _source: Partition
     _maintenance: Maintenance | None = None
-    """The thread of a lone log."""
+    """The background thread of a log that is not part of a store."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Log(LogReader):
         if background and host is not None:
             maintenance = host.maintenance
         elif background:
-            # Its thread waits in real time, whatever clock stamps the records.
+            # The thread waits in real time, whatever clock stamps the records.
             maintenance = self._maintenance = Maintenance(SystemClock())
             weakref.finalize(self, maintenance.end)
         with opening(directory):
@@ -70,27 +71,27 @@ class Log(LogReader):
 
     @property
     def reader(self) -> LogReader:
-        """A reader of what this log has open. It ends with the log; closing it leaves the log open."""
+        """A reader over the files that this log has open. It ends with the log; closing it leaves the log open."""
         if self._reader.is_closed and not self._is_closed:
             self._reader = _SharedReader(self._partition, self.config)
         return self._reader
 
     @property
     def clock(self) -> Clock:
-        """The clock that stamps records and rolls segments."""
+        """The clock for timestamps and for rolling segments."""
         return self._partition.clock
 
     def check_usable(self) -> None:
-        """Raise what an append would raise, if the log is closed or has failed."""
+        """Raise what an append would raise if the log is closed or has failed."""
         self._partition.gate.check()
 
     def check_keys(self, records: Sequence[Record]) -> None:
-        """Refuse records without a key if the log is compacted."""
+        """Raise `InvalidRecord` if the log is compacted and a record has no key."""
         self._partition.encoder.check_keys(records)
 
     @property
     def has_failed(self) -> bool:
-        """Whether a write or a sync has failed, so that it must be opened again to accept appends."""
+        """Whether a write or a sync failed. A failed log must be reopened before it accepts appends."""
         return self._partition.is_over and not self._is_closed
 
     # ------------------------------------------------------------ appending
@@ -104,9 +105,9 @@ class Log(LogReader):
         timestamp_ms: int | None = None,
         producer: ProducerSequence | None = None,
     ) -> int:
-        """Append one record and return its offset; how durable it then is, `LogConfig.flush` says.
+        """Append one record and return its offset. `LogConfig.flush` decides when the record is durable.
 
-        With a producer it is written once, as in `append_many`.
+        With a `producer` the record is appended only once, as in `append_many`.
         """
         if producer is None:
             return self._partition.append(value, key, headers, timestamp_ms)
@@ -116,30 +117,31 @@ class Log(LogReader):
     def append_many(
         self, records: Iterable[Record], *, wait: bool = True, producer: ProducerSequence | None = None
     ) -> range:
-        """Append records as one batch with one write, and return their offsets; all of them or none.
+        """Append records as one batch in one write: all of them or none. Return their offsets.
 
-        With `wait=False` the sync that `flush="batch"` promises is left to a `flush` of the caller's.
+        `wait=False` skips the sync that `flush="batch"` promises; the records are durable after the next `flush`.
 
-        A `producer` numbers its records, so that each is in the log once: if it appends one of its last five batches
-        again, nothing is written and the offsets are those of the first time. `OutOfOrderSequence` says that records
-        are missing before these, `DuplicateSequence` that these were written longer ago, `ProducerFenced` that the
-        producer has a higher epoch by now.
+        A `producer` numbers its records, so that each is in the log only once. If a batch repeats one of the last five
+        batches of the producer, nothing is written, and the offsets of the first time are returned. Raises
+        `OutOfOrderSequence` if records before these are missing, `DuplicateSequence` if the batch repeats an older one,
+        and `ProducerFenced` if the producer already has a higher epoch.
         """
         return self._partition.append_records(
             records if isinstance(records, list) else list(records), wait=wait, producer=producer
         )
 
     def next_sequence(self, producer_id: int) -> ProducerSequence | None:
-        """Return what the next batch of a producer must begin with; None if the log does not know it.
+        """Return the epoch and sequence of a producer's next batch; None if the log does not know the producer.
 
-        An application that numbers its records by itself learns from this, after a crash, which of them are written.
+        After a crash, an application that numbers its own records learns here which of them were appended.
         """
         return self._partition.next_sequence(producer_id)
 
     def append_batches(self, raw: bytes | bytearray | memoryview) -> range:
-        """Append whole v2 batches: CRCs are checked, base offsets and leader epoch are set, nothing decoded.
+        """Append whole v2 batches. CRCs are checked, base offsets and leader epoch are set, and no record is decoded.
 
-        Batches of producers are checked by their epochs and sequences: repeated ones are acknowledged, not written.
+        The producer epochs and sequences are checked. A repeated batch is acknowledged with its offsets, not written
+        again.
         """
         if not isinstance(raw, bytes | bytearray | memoryview):
             raise UsageError(f"batches are bytes, not {type(raw).__name__}")
@@ -150,58 +152,58 @@ class Log(LogReader):
         self._partition.flush()
 
     def give_back(self) -> None:
-        """Make everything durable and let others write the log. It stays open; `borrow` it before the next change."""
+        """Make everything durable and let other processes write the log. It stays open until `borrow` or `close`."""
         self._partition.give_back()
 
     def borrow(self) -> bool:
-        """Write a log again that was given back, after what others have appended; `LogLocked` if another writes it.
+        """Write a returned log again, after the records that others appended. Raises `LogLocked` if another writes it.
 
-        Returns False, and closes the log, if others did more than append: then open it again.
+        Returns False and closes the log if another process did more than append: then open it again.
         """
         with translated(f"{self._partition.directory} cannot be written"):
             return self._partition.borrow()
 
-    # ------------------------------------------------------------ what takes records away
+    # ------------------------------------------------------------ removing records
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Let readers see everything below `offset`; only with `high_watermark="manual"`."""
+        """Make every record below `offset` visible to readers. Needs `high_watermark="manual"`."""
         self._partition.advance_high_watermark(offset)
 
     def truncate_to(self, offset: int) -> int:
-        """Drop the batch that holds `offset` and everything after it; return the new end of the log."""
+        """Remove the batch that holds `offset` and every batch after it. Return the new log end offset."""
         with self._naming_unreadable(offset):
             return self._partition.remover.truncate_to(offset)
 
     def delete_before(self, offset: int) -> int:
-        """Raise `log_start_offset` to `offset`; return how many segments that deleted."""
+        """Raise `log_start_offset` to `offset`. Return how many segments were deleted."""
         return self._partition.remover.delete_before(offset)
 
     def retain(self) -> int:
-        """Delete old segments by `retention_ms` and `retention_bytes`; return how many."""
+        """Delete old segments by `retention_ms` and `retention_bytes`. Return how many."""
         return self._partition.remover.retain()
 
     def roll(self) -> None:
-        """Start a new segment. What is in the one before it may be compacted, or deleted, from then on."""
+        """Start a new segment. The previous one may be compacted or deleted from then on."""
         self._partition.roll_now()
 
     def roll_if_due(self) -> bool:
-        """Start a new segment if the last one spans `segment_ms`, or if retention keeps none of its records."""
+        """Start a new segment if the active one spans `segment_ms`, or if retention keeps none of its records."""
         return self._partition.remover.roll_if_due()
 
     def make_key_indexes(self) -> int:
-        """Make the key indexes that sealed segments lack, if `LogConfig.key_index` asks for it; return how many."""
+        """Build the key indexes that sealed segments lack, if `LogConfig.key_index` is set. Return how many."""
         return self._partition.make_key_indexes()
 
     def compact(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
-        """Keep, of what is sealed, the latest record of each key; return what that did. Offsets do not change.
+        """Keep only the latest record of each key in the sealed segments. Offsets do not change. Return what was done.
 
-        Appends and readers go on meanwhile. `buffer_bytes` bounds the memory for keys: what does not fit in it takes
-        more rounds. Only where `cleanup_policy` holds "compact".
+        Appends and reads continue meanwhile. `buffer_bytes` bounds the memory for keys: with more keys, compaction
+        takes more rounds. Needs a `cleanup_policy` that contains "compact".
         """
         return self._compact(buffer_bytes, only_if_due=False)
 
     def compact_if_due(self, *, buffer_bytes: int = compaction.BUFFER_BYTES) -> Compacted:
-        """Compact if `min_cleanable_dirty_ratio` or `max_compaction_lag_ms` ask for it; else `rounds` is 0."""
+        """Compact if `min_cleanable_dirty_ratio` or `max_compaction_lag_ms` requires it; otherwise `rounds` is 0."""
         return self._compact(buffer_bytes, only_if_due=True)
 
     def _compact(self, buffer_bytes: int, *, only_if_due: bool) -> Compacted:
@@ -213,11 +215,11 @@ class Log(LogReader):
     # ------------------------------------------------------------ leader epochs
 
     def begin_epoch(self, epoch: int) -> None:
-        """Stamp batches with a new leader epoch from the end of the log on."""
+        """Stamp a new, higher leader epoch on batches from the log end offset on. Durable on return."""
         self._partition.begin_epoch(epoch)
 
     def close(self) -> None:
-        """Sync everything and release the log. Closing twice is nothing."""
+        """Sync everything and release the log. Closing a closed log does nothing."""
         self._is_closed = True
         self._reader.close()
         if self._maintenance is not None:
@@ -226,19 +228,19 @@ class Log(LogReader):
 
 
 class _SharedReader(LogReader):
-    """Reads from the partition that a writing log has open."""
+    """A reader over the partition that a `Log` has open for writing."""
 
     def __init__(self, partition: Partition, config: LogConfig) -> None:
         self._attach(partition, config)
 
     def close(self) -> None:
-        """Read no more. The log that has opened the partition keeps it."""
+        """Stop reading. The `Log` keeps the partition open."""
         self._is_closed = True
 
 
 def append_part(log: Log, part: transaction.Part) -> None:
-    """Append a partition's part of a transaction that is being committed: durable on return, its staging removed."""
-    # While batches are staged and in the log, they must be the same: after a crash nothing else distinguishes them.
+    """Append one partition's part of a committed transaction, durably, and remove its staged files."""
+    # No compaction in between: after a crash, only identical batches tell which staged ones are already in the log.
     with log._partition.remover.compacting():
         transaction.append_part(log._partition, part)
         transaction.close_part(log._partition, part)
