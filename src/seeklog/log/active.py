@@ -1,4 +1,4 @@
-"""The segment that grows: the last one of a log that is open for writing."""
+"""The active segment: the last segment of a log that is open for writing."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# Index entries are written 32 at a time, and on sync, roll and close: an entry is a system call otherwise. The
-# tables in memory have them at once; a process that only reads walks at most so much further.
+# Index entries are written 32 at a time, and on sync, roll and close: otherwise each entry would cost a system call.
+# The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
-# What another writer has appended is read at once; an open reads more than this as quickly, piece by piece.
+# What another writer has appended is read in one piece. Beyond this size, opening the log again is as quick.
 TAKEN_IN_BYTES = 16 << 20
 
 
 class ActiveSegment(Segment):
-    """The segment that grows. Only the writer, under its lock, calls what changes it."""
+    """The segment that grows. Only the writer changes it, under its lock."""
 
     def __init__(self, shared: Shared, state: SegmentState, handle: Handle) -> None:
         super().__init__(shared, state.base_offset, size=0, next_offset=0, seal=None)
@@ -36,19 +36,19 @@ class ActiveSegment(Segment):
         self._number = handle.number
         self._become(state)
         self._written: list[int] | None = None
-        """How much of each table is in its index file; None: the files are not this segment's, and are replaced."""
+        """How much of each table is in its index file; None: the files do not match the tables and must be replaced."""
 
     def _become(self, state: SegmentState) -> None:
         self.state = state
         self.trust = Trust(contiguous=state.contiguous, is_exact=True)
-        # The tables grow in place, so the indexes over them see every entry.
+        # The tables grow in place, so the indexes over them include every later entry.
         self.loaded.indexes = Indexes(
             OffsetIndex(self.base_offset, state.offset_table), TimeIndex(self.base_offset, state.time_table)
         )
 
     @classmethod
     def create(cls, shared: Shared, base_offset: int) -> ActiveSegment:
-        """Make an empty segment. Its name is durable once the caller has synced the directory."""
+        """Create an empty segment. Its name is durable once the caller has synced the directory."""
         shared.remove(base_offset, *names.BESIDE_LOG)
         handle = Handle(shared.files, shared.path(base_offset, names.LOG), write=True, create=True)
         if shared.files.size(handle.number):
@@ -59,13 +59,13 @@ class ActiveSegment(Segment):
         except OSError as error:
             if not is_full(error):
                 raise
-            # The log file is there, and so is the segment: the one before it must not grow past where this one begins.
+            # The log file exists, so the segment does: the previous one must not grow past its base offset.
             segment._log_delay(error)
         return segment
 
     @classmethod
     def reopen(cls, segment: Segment) -> ActiveSegment:
-        """Return a sealed segment as one that grows again; the caller truncates it next."""
+        """Open a sealed segment for appending again. The caller truncates it next."""
         handle = Handle(segment.shared.files, segment.path, write=True)
         return cls(segment.shared, segment.shared.new_state(segment.base_offset), handle)
 
@@ -90,16 +90,16 @@ class ActiveSegment(Segment):
         return self.loaded.handle
 
     def release(self) -> None:
-        """Do nothing: what is written stays open."""
+        """Do nothing: the file stays open while the segment is written."""
 
     def max_timestamp_ms(self) -> int:
         return self.state.max_timestamp
 
     def append(self, batches: bytes) -> None:
-        """Write whole batches after the others and take note of them. Raises `OSError`, having trimmed.
+        """Write whole batches at the end of the file and index them. Raises `OSError` after trimming a partial write.
 
-        A short index is no failure: it is advice, and what could not be written is written with the next
-        entry, on roll or on close.
+        An index that cannot be written is not an error. The missing entries are written with the next one, on roll or
+        on close.
         """
         state = self.state
         try:
@@ -113,9 +113,9 @@ class ActiveSegment(Segment):
                 self.write_indexes()
 
     def take_in(self, size: int) -> bytes | None:
-        """Take note of the batches that another writer has appended, up to `size`, and return them.
+        """Read the batches that another writer appended, up to `size`, into the state; return them.
 
-        None if they are not all there, or more than is worth it: then the state is void.
+        None if they are incomplete or too large to read at once. The state is then unusable.
         """
         state, handle = self.state, self.handle()
         missing = size - state.size
@@ -124,17 +124,17 @@ class ActiveSegment(Segment):
         data = self.shared.files.read(handle.number, missing, state.size)
         if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
             return None
-        # The other writer's entries are in the files, and need not be those of the tables here.
+        # The index files hold the other writer's entries, which may differ from the tables here.
         self._written = None
         return data
 
     def sync(self) -> None:
         """Make the batches durable."""
-        handle = self.handle()  # held: a close may release the segment's own meanwhile
+        handle = self.handle()  # keeps the file open: a close may release it meanwhile
         self.shared.files.sync(handle.number)
 
     def close_files(self) -> None:
-        """Release the file. Nothing is written any more."""
+        """Release the file. Nothing more is written."""
         self.loaded.handle = None
         self._number = -1
 
@@ -145,9 +145,9 @@ class ActiveSegment(Segment):
         yield self.shared.path(self.base_offset, names.TIME_INDEX), self.state.time_table
 
     def write_indexes(self) -> None:
-        """Bring the index files up to date with the tables; what finds no room waits.
+        """Append what is new in the tables to the index files. Entries that find no room on the disk wait.
 
-        They are opened for each write: a log of many partitions would otherwise hold two files more in each.
+        The files are opened for each write: otherwise a log of many partitions would hold two more open files in each.
         """
         if self._written is None:
             try:
@@ -171,13 +171,13 @@ class ActiveSegment(Segment):
         logger.warning("%s: the indexes wait for the disk: %s", self.path, error)
 
     def adopt_indexes(self) -> None:
-        """Go on with the index files that are there: they hold what the tables hold. Missing ones are made."""
+        """Continue the existing index files, which match the tables. Missing files are created."""
         for path, _ in self._index_tables():
             Handle(self.shared.files, path, write=True, create=True)
         self._written = self._table_sizes()
 
     def replace_indexes(self) -> None:
-        """Replace the index files and go on with those."""
+        """Replace the index files and continue with the new ones."""
         self.write_indexes_of(self.state)
         self._written = self._table_sizes()
 
@@ -185,7 +185,7 @@ class ActiveSegment(Segment):
         return [len(self.state.offset_table), len(self.state.time_table)]
 
     def sync_indexes(self) -> None:
-        """Complete the index files with the largest timestamp, as Kafka does on close, and sync them."""
+        """Add the final time index entry, as Kafka does on close, and sync the index files."""
         self.state.finish_times()
         self.write_indexes()
         if self._written is not None:
@@ -196,12 +196,12 @@ class ActiveSegment(Segment):
             handle = Handle(self.shared.files, path, write=True)
             self.shared.files.sync(handle.number)
 
-    # ------------------------------------------------------------ the end of growth
+    # ------------------------------------------------------------ sealing and truncating
 
     def seal_up(self, *, sealed_at_ms: int) -> Segment:
-        """Write the seal of a segment that was rolled away and synced; return it as a sealed segment.
+        """Write the seal of a segment that was rolled and synced, and return it as a sealed segment.
 
-        The indexes are written whole again if an entry is still owed. The caller syncs the directory.
+        The index files are rewritten if they lack entries. The caller syncs the directory.
         """
         state = self.state
         sealed = Segment(self.shared, self.base_offset, size=state.size, next_offset=state.next_offset, seal=None)
@@ -213,7 +213,7 @@ class ActiveSegment(Segment):
         return sealed
 
     def _sums(self) -> PageSums | None:
-        """Sum up the pages of a segment that a broker began, with gaps; None if it is not what was written."""
+        """Compute the page checksums of a segment that a broker began, with gaps; None if the file has changed."""
         sums, crc = PageSums(), 0
         for position in range(0, self.size, SCAN_CHUNK):
             data = self.read(SCAN_CHUNK, position)
@@ -222,8 +222,8 @@ class ActiveSegment(Segment):
         return sums if crc == self.state.crc else None
 
     def truncate(self, state: SegmentState) -> None:
-        """Cut everything after the batches that add up to `state`, and make that durable."""
-        # The new state first: readers that hold an older view stop at its size.
+        """Cut everything after the batches that make up `state`. Durable on return."""
+        # The new state first: readers with an older view then stop at its size.
         self._become(state)
         handle = self.handle()
         self.shared.files.truncate(handle.number, state.size)

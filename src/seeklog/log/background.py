@@ -1,8 +1,8 @@
-"""The thread that syncs logs after an interval, seals what was rolled, and does jobs on a schedule.
+"""The background thread: it syncs logs after an interval, seals rolled segments, and runs jobs on a schedule.
 
-A lone log has one of its own; the logs of a store share one. A log notifies its `Watch` that records wait; the thread
-syncs it when its interval is over. The thread refers to logs and to the objects of jobs weakly: what is dropped without
-being closed can go.
+A lone log has a thread to itself; the logs of a store share one. A log notifies its `Watch` that records wait for a
+sync, and the thread syncs the log when its interval is over. The thread holds weak references only, so a log that is
+dropped without being closed can be collected.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ logger = logging.getLogger("seeklog")
 
 
 class Tended(Protocol):
-    """A log as its background thread sees it."""
+    """A log, as the background thread sees it."""
 
     directory: str
 
     def tend(self) -> None:
-        """Sync what was appended and seal what was rolled."""
+        """Sync appended records and seal rolled segments."""
         ...
 
 
 def _run_guarded(work: Callable[[], object], failed: str) -> None:
-    """Do a piece of work and log what it raises: the rest that this thread has to do must still be done."""
+    """Call `work` and log any exception, so that the thread survives it."""
     try:
         work()
     except LogClosed:
@@ -45,7 +45,7 @@ def _run_guarded(work: Callable[[], object], failed: str) -> None:
 
 
 class Watch:
-    """One log that is synced in the background."""
+    """One log that the background thread syncs."""
 
     __slots__ = ("_interval", "_is_waiting", "_log", "maintenance")
 
@@ -56,21 +56,21 @@ class Watch:
         self._is_waiting = False
 
     def appended(self) -> None:
-        """Note that records wait for a sync on the interval. Called under the log's lock for every append."""
+        """Schedule a sync after the interval. Called under the log's lock on every append."""
         if not self._is_waiting:
             self._is_waiting = True
             self.maintenance.schedule(self, self._interval)
 
     def rolled(self) -> None:
-        """Note that a segment waits for its seal. Called under the log's lock."""
+        """Schedule a sync now, because a segment waits for its seal. Called under the log's lock."""
         self.maintenance.schedule(self, 0.0)
 
     def stop(self) -> None:
-        """Release the log. A sync that runs holds the log's own lock, which its close waits for."""
+        """Release the log. A running sync holds the log's sync lock, so the log's close waits for it."""
         self._log = None
 
     def run(self) -> None:
-        """Sync the log, if it is still there. If that fails, the log has noted it, and the next append raises."""
+        """Sync the log if it still exists. If the sync fails, the next append raises."""
         self._is_waiting = False
         log = self._log() if self._log is not None else None
         if log is not None:
@@ -78,7 +78,7 @@ class Watch:
 
 
 class Job:
-    """Something that is done every so often. The object whose method it is may go away."""
+    """A method that is called at intervals, as long as its object exists."""
 
     def __init__(self, method: Callable[[], object], interval_s: float) -> None:
         self._method = weakref.WeakMethod(method)
@@ -91,7 +91,7 @@ class Job:
 
 
 class Maintenance:
-    """A thread and what it has to do. Any thread may call anything."""
+    """The background thread and its schedule. Any thread may call any method."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -102,15 +102,15 @@ class Maintenance:
         self._thread: threading.Thread | None = None
 
     def watch(self, log: Tended, config: LogConfig) -> Watch:
-        """Return what a log notifies when it wants to be synced."""
+        """Return the `Watch` that the log notifies."""
         return Watch(self, log, config)
 
     def every(self, interval_s: float, method: Callable[[], object]) -> None:
-        """Call a method at intervals, the first time after one."""
+        """Call a method at intervals, the first time after one interval."""
         self.schedule(Job(method, interval_s), interval_s)
 
     def schedule(self, task: Watch | Job, after_s: float) -> None:
-        """Have a task done; a log calls this with its lock held."""
+        """Run a task after `after_s` seconds. Does not block for long: a log calls this with its lock held."""
         with self._wake:
             if self._is_stopping:
                 return
@@ -144,18 +144,18 @@ class Maintenance:
             return None
 
     def abandon(self) -> None:
-        """Forget everything in a forked child, which has no thread."""
+        """Discard the schedule in a forked child, which has no background thread."""
         self._wake = threading.Condition()
         self._is_stopping, self._thread, self._due = True, None, []
 
     def end(self) -> None:
-        """Let the thread end by itself. Nothing is scheduled any more."""
+        """Tell the thread to end, and schedule nothing more."""
         with self._wake:
             self._is_stopping = True
             self._wake.notify_all()
 
     def stop(self) -> None:
-        """End the thread; what it is doing is finished first."""
+        """End the thread, and wait for the task that it is running."""
         self.end()
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

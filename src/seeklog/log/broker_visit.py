@@ -1,13 +1,13 @@
-"""Whether a broker has written a partition since seeklog did, and what counts then.
+"""Detecting that a broker has written a partition since seeklog did, and choosing the checkpoint that then applies.
 
-A store may go to a Kafka broker and come back. A broker appends, compacts, deletes and cuts rightly, and our side files
-know nothing of it: by them its work would be taken for damage, and cut. So content decides whether they still speak of
-the files beside them. The first witness is Kafka's `leader-epoch-checkpoint`: a broker that leads a partition writes
-its epoch there, and every epoch of ours is in our own checkpoint before it is in that file. No checksum covers the
-file, so a second witness must agree: the root is a broker's (`meta.properties`), or a batch carries such an epoch, or
-the files are not the ones that seals and checkpoint describe.
+A store may go to a Kafka broker and come back. Our side files do not know what the broker appended, compacted, deleted
+or truncated, and by them its legitimate work would look like damage and be cut. So the content of the directory decides
+whether they still apply. The first evidence is Kafka's `leader-epoch-checkpoint`: a broker that leads a partition
+writes its epoch there, while each of our epochs is in our own checkpoint before it is in that file. The file has no
+checksum, so a second piece of evidence must agree: the root belongs to a broker (`meta.properties`), or a batch carries
+such an epoch, or the files do not match our seals and checkpoint.
 
-After a visit no side file of ours counts. The offsets that a broker vouches for are those in the root's checkpoints.
+After a visit none of our side files applies. The broker's offsets are those in the root's checkpoints.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from seeklog.record.layout import HEADER_SIZE
 
 
 def known_checkpoint(files: Files, directory: str, *, inherited: Checkpoint | None) -> Checkpoint | None:
-    """Return the checkpoint that counts for a partition: its own, or what the root says where a broker wrote last.
+    """Return the checkpoint that applies to a partition: its own, or the root's if a broker wrote the partition last.
 
-    None where nothing is known: a new directory, or one that a broker has made and not yet written a checkpoint for.
+    None if there is no checkpoint: the directory is new, or a broker created it and has not written one yet.
     """
     own = read_checkpoint(files, directory)
     if own is None:
@@ -40,9 +40,9 @@ def known_checkpoint(files: Files, directory: str, *, inherited: Checkpoint | No
 
 
 def look_for_visit(files: Files, directory: str, own: Checkpoint) -> tuple[Checkpoint, bool]:
-    """Return our own checkpoint by now, and whether a broker has led the partition since it was written.
+    """Return the current version of our own checkpoint, and whether a broker led the partition after it was written.
 
-    A writer of ours may replace the checkpoint and then Kafka's file while this reads one after the other.
+    Another seeklog process may replace the checkpoint and then Kafka's file while this reads one after the other.
     """
     while was_visited(files, directory, own):
         now = read_checkpoint(files, directory)
@@ -53,9 +53,9 @@ def look_for_visit(files: Files, directory: str, own: Checkpoint) -> tuple[Check
 
 
 def was_visited(files: Files, directory: str, own: Checkpoint) -> bool:
-    """Tell whether a broker has led the partition since seeklog wrote its own checkpoint."""
+    """Return whether a broker has led the partition since seeklog wrote its own checkpoint."""
     if isinstance(files, ReadOnlyFiles):
-        return False  # a copy, which no broker writes
+        return False  # an archive, which no broker writes
     entries = LeaderEpochs.read(files, directory).entries
     known = own.epochs[-1][0] if own.epochs else -1
     if not entries or entries[-1][0] <= known:
@@ -64,7 +64,7 @@ def was_visited(files: Files, directory: str, own: Checkpoint) -> bool:
 
 
 def is_in_brokers_root(files: Files, directory: str) -> bool:
-    """Tell whether a partition lies in a directory that a broker has formatted."""
+    """Return whether the partition is in a directory that a broker has formatted."""
     try:
         return files.kind(f"{os.path.dirname(directory)}/{names.META_PROPERTIES}") == "file"
     except OSError:
@@ -72,13 +72,13 @@ def is_in_brokers_root(files: Files, directory: str) -> bool:
 
 
 def after_visit(files: Files, directory: str, own: Checkpoint, inherited: Checkpoint | None) -> Checkpoint:
-    """Return what counts after a broker's visit. Only the generation of our own checkpoint goes on."""
+    """Return the checkpoint that applies after a broker's visit. Only the generation of our own is kept."""
     recovery_point, log_start_offset = own.recovery_point, own.log_start_offset
     high_watermark = own.high_watermark
     if inherited is not None:
         high_watermark = inherited.high_watermark
         if is_in_brokers_root(files, directory):
-            # The broker took our offsets over when it started, and has gone on from them.
+            # When the broker started it took over our offsets, and it has advanced them since.
             recovery_point, log_start_offset = inherited.recovery_point, inherited.log_start_offset
         else:
             log_start_offset = max(log_start_offset, inherited.log_start_offset)
@@ -98,7 +98,7 @@ def after_visit(files: Files, directory: str, own: Checkpoint, inherited: Checkp
 
 
 def _contradicts(files: Files, directory: str, own: Checkpoint, *, known_epoch: int) -> bool:
-    """Tell whether the files are not those that our side files describe, in a way that only another writer explains."""
+    """Return whether the files differ from what our side files describe, in a way that only another writer explains."""
     sizes = _log_sizes(files, directory)
     if not sizes:
         return False
@@ -123,14 +123,14 @@ def _log_sizes(files: Files, directory: str) -> Mapping[int, int]:
     for name in files.list(directory):
         parsed = names.parse_segment_name(name)
         if parsed is not None and parsed[1] == names.LOG:
-            # A writer in another process may have just deleted the segment.
+            # Another process may have just deleted the segment.
             with contextlib.suppress(FileNotFoundError):
                 sizes[parsed[0]] = files.file_size(f"{directory}/{name}")
     return sizes
 
 
 def _epoch_at(files: Files, directory: str, base_offset: int, position: int) -> int:
-    """Return the leader epoch of the batch at a position, -1 if none is there."""
+    """Return the leader epoch of the batch at a position, or -1 if there is no batch."""
     handle = Handle(files, f"{directory}/{names.segment_name(base_offset, names.LOG)}")
     data = files.read(handle.number, HEADER_SIZE, position)
     return read_header(data).leader_epoch if len(data) == HEADER_SIZE else -1

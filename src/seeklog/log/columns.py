@@ -1,4 +1,4 @@
-"""Scanning a view into Arrow columns: batches of rows decoded by the kernel straight from file bytes."""
+"""Scanning a view into Arrow record batches, decoded by the kernel straight from file bytes."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from seeklog.record.columns import Columns
 if TYPE_CHECKING:
     import pyarrow
 
-# Decoding a chunk has a cost of its own, so columns are read in larger ones than records.
+# Each chunk has a fixed decoding cost, so columns are read in larger chunks than records.
 CHUNK = 256 << 10
-# A first guess at what a row takes; columns grow past it, and a batch ends when this much is used.
+# A first guess at the size of a row. Columns grow past it; a record batch ends when this much data is in it.
 BYTES_PER_ROW = 128
 
 
@@ -32,9 +32,9 @@ def scan_arrow(
     timestamp_scale: int,
     headers_null: bool = False,
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the records in [start, stop) as Arrow batches of about `batch_rows` rows, every CRC checked.
+    """Yield the records in [start, stop) as Arrow batches of about `batch_rows` rows. Every CRC is checked.
 
-    With `headers_null` a record without headers has null there, and not an empty list.
+    With `headers_null` a record without headers has null headers instead of an empty list.
     """
     if start >= stop:
         return
@@ -49,7 +49,7 @@ def scan_arrow(
     cursor = Cursor(view, start, chunk=CHUNK)
     more = True
     while more:
-        # Where files are replaced under the view, the rows that nobody has seen are read again from here.
+        # If files are replaced under the view, the rows that were not yielded yet are read again from here.
         first = max(start, cursor.next_offset)
         columns = new_columns()
         full = False

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 class _Waiter:
-    """A thread that waits, asleep at a lock of its own: waking it contends with nobody."""
+    """A thread that sleeps on a lock that no other thread waits for: waking it causes no contention."""
 
     __slots__ = ("end", "gate", "is_durable")
 
@@ -21,7 +21,7 @@ class _Waiter:
 class GroupCommit:
     """Lets one of the waiting threads sync for all of them.
 
-    `sync` makes everything appended before the call durable and returns the offset below which that is so.
+    `sync` makes everything appended before the call durable and returns the offset up to which it did, exclusive.
     """
 
     def __init__(self, sync: Callable[[], int]) -> None:
@@ -33,9 +33,9 @@ class GroupCommit:
         self._truncations = 0
 
     def wait_for(self, end: int) -> None:
-        """Return once every record below `end`, which this thread has appended, is durable.
+        """Return once every record below `end`, which this thread appended, is durable.
 
-        If the sync fails, the next thread that waited for it tries its own, and so each gets its own error.
+        If the sync fails, each waiting thread tries a sync itself, one after the other, and gets its own error.
         """
         waiter = None
         with self._lock:
@@ -50,7 +50,7 @@ class GroupCommit:
             waiter.gate.acquire()
             if waiter.is_durable:
                 return
-        # This thread leads: nobody was syncing, or the last leader has woken it to go on.
+        # This thread leads: no sync was running, or the previous leader passed the lead on.
         durable = -1
         truncations = self._truncations
         try:
@@ -59,10 +59,10 @@ class GroupCommit:
             self._hand_on(durable, truncations)
 
     def _hand_on(self, durable: int, truncations: int) -> None:
-        """Wake everybody who is served, and one who is not to lead the next sync."""
+        """Wake the threads whose records are durable, and one other to lead the next sync."""
         with self._lock:
             if truncations != self._truncations:
-                durable = -1  # it speaks of offsets that other records have got since: nobody is served by it
+                durable = -1  # the offsets belong to other records since the truncation
             self._durable = max(self._durable, durable)
             served = [waiter for waiter in self._waiters if waiter.end <= durable]
             self._waiters = [waiter for waiter in self._waiters if waiter.end > durable]
@@ -75,7 +75,7 @@ class GroupCommit:
             heir.gate.release()
 
     def forget(self) -> None:
-        """Start over after offsets were given back by a truncation."""
+        """Start over after a truncation: its offsets go to new records."""
         with self._lock:
             self._truncations += 1
             self._durable = -1

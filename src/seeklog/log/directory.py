@@ -1,4 +1,4 @@
-"""Is this path a partition directory, and is it ours to write? What is asked before anything is opened."""
+"""Checks of a path before a log is opened there, and the locks that guard a partition directory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from seeklog.files import Files, Lock, OsFiles, absolute, take_lock, translate, 
 
 
 def check_directory(files: Files, path: str, *, create: bool) -> None:
-    """Make sure that `path` is, or with `create` becomes, a directory that may hold a log.
+    """Check that `path` is a directory that may hold a log. With `create` the directory is created.
 
-    A directory that holds only other things is not touched.
+    A directory that holds only other things is not changed.
     """
     try:
         if create:
@@ -38,7 +38,7 @@ def check_directory(files: Files, path: str, *, create: bool) -> None:
 
 
 def lock_out_broker_of(files: Files, path: str) -> Lock | None:
-    """Keep brokers from starting where a partition lies that is opened by itself: in a broker's or a store's root."""
+    """Keep brokers from starting on the root directory of a lone partition, if it belongs to a broker or a store."""
     root = os.path.dirname(path)
     if names.parse_partition_name(os.path.basename(path)) is not None and is_root(files, root):
         return lock_out_broker(files, root)
@@ -46,7 +46,7 @@ def lock_out_broker_of(files: Files, path: str) -> Lock | None:
 
 
 def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
-    """Take the writer's lock of a partition that is opened by itself; what is returned holds it until it is closed."""
+    """Acquire the writer's lock of a lone partition. Closing the returned stack releases it."""
     with contextlib.ExitStack() as locks:
         broker_lock = lock_out_broker_of(files, path)
         if broker_lock is not None:
@@ -56,7 +56,7 @@ def lock_lone_directory(files: Files, path: str) -> contextlib.ExitStack:
 
 
 def lock_out_broker(files: Files, root: str) -> Lock:
-    """Keep brokers from starting on a directory, or raise `LogLocked` if one runs there."""
+    """Keep brokers from starting on a directory. Raises `LogLocked` if one runs there."""
     try:
         return Lock(files, files.lock_out_broker(f"{root}/{names.LOCK}"))
     except BlockingIOError:
@@ -65,7 +65,7 @@ def lock_out_broker(files: Files, root: str) -> Lock:
 
 
 def is_root(files: Files, path: str) -> bool:
-    """Tell whether a directory is a store's, or a broker's data directory."""
+    """Return whether a directory is the root of a store or a broker's data directory."""
     for name in (names.META_PROPERTIES, names.TOPICS, names.RECOVERY_POINTS):
         with contextlib.suppress(FileNotFoundError):
             if files.kind(f"{path}/{name}") == "file":
@@ -74,7 +74,7 @@ def is_root(files: Files, path: str) -> bool:
 
 
 def has_broker(files: Files, path: str) -> bool:
-    """Tell whether a broker runs on the directory that a partition lies in."""
+    """Return whether a broker runs on the root directory of a partition."""
     try:
         return files.has_broker(f"{os.path.dirname(path)}/{names.LOCK}")
     except OSError:
@@ -82,21 +82,21 @@ def has_broker(files: Files, path: str) -> bool:
 
 
 def lock_directory(files: Files, path: str) -> Lock:
-    """Take the partition's one writer's lock, or say who has it."""
+    """Acquire the writer's lock of a partition. Raises `LogLocked`, which names the holder."""
     return take_lock(files, f"{path}/{names.LOCK}", subject=path)
 
 
 def directory_of(path: str | os.PathLike[str], files: Files | None) -> str:
-    """Return the directory of a log that is opened by a path of the user's."""
-    # A caller that brings the files is a store, or has looked at the path before.
+    """Return the directory of a log from the path that the caller passed."""
+    # A caller that passes `files` is a store, or has resolved the path before.
     directory = absolute(os.fsdecode(path), follows=files is None)
     if names.is_url(directory) and (files is None or isinstance(files, OsFiles)):
-        raise UsageError(f"{directory} is a URL: open the store that it lies in with seeklog.open")
+        raise UsageError(f"{directory} is a URL; open its store with seeklog.open")
     if "\0" in directory:
-        raise InvalidName(f"{directory!r} cannot be a path: it holds a NUL")
+        raise InvalidName(f"{directory!r} cannot be a path: it contains a NUL")
     return directory
 
 
 def opening(directory: str) -> translated:
-    """Say of an `OSError` that a log cannot be opened."""
+    """Translate an `OSError` to an error that says that the log cannot be opened."""
     return translated(f"{directory} cannot be opened")

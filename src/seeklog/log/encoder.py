@@ -1,4 +1,4 @@
-"""What a log makes of records that are appended, by its configuration, and what it refuses."""
+"""Turning appended records into batches as the configuration asks, and refusing what the log must not hold."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NO_PRODUCER = (-1, -1, -1)
 
 
 class Encoder:
-    """Turns records into batches. Has no state: any thread may call anything."""
+    """Turns records into batches. It has no state: any thread may call any method."""
 
     __slots__ = ("_config", "_directory", "_now_ms", "attributes", "codec", "max_batch_bytes", "needs_keys")
 
@@ -31,7 +31,7 @@ class Encoder:
         self.max_batch_bytes = min(config.max_message_bytes, config.segment_bytes)
 
     def check_keys(self, records: Sequence[Record]) -> None:
-        """Refuse records without key where the latest of each key is kept: nothing would distinguish them."""
+        """Raise `InvalidRecord` if the log is compacted and a record has no key."""
         if self.needs_keys and any(isinstance(record, Record) and record.key is None for record in records):
             raise self.missing_key()
 
@@ -41,21 +41,21 @@ class Encoder:
     def encode(
         self, records: list[Record], *, base_offset: int, leader_epoch: int, producer: ProducerSequence | None
     ) -> bytes:
-        """Return records as one batch."""
+        """Encode records as one batch."""
         fields = _NO_PRODUCER if producer is None else producer.fields
         return encode.encode_records(records, self._now_ms(), base_offset, leader_epoch, self.attributes, fields)
 
     def check_readable(self, records: list[Record]) -> None:
-        """Refuse what would be small enough to write, compressed, but too large to be read again."""
+        """Raise `RecordTooLarge` for a batch that is small enough compressed, but too large for any reader."""
         size, limit = sum(map(encode.record_bound, records)), self._config.max_decompressed_bytes
         if size > limit:
             raise RecordTooLarge(
-                f"the batch for {self._directory} has {size:,} bytes before compression, and no reader takes more than "
+                f"the batch for {self._directory} has {size:,} bytes before compression, and readers take at most "
                 f"max_decompressed_bytes, {limit:,}; nothing was written"
             )
 
     def check_batches(self, raw: bytes) -> int:
-        """Check whole batches of a caller's; return how many offsets they span."""
+        """Check a caller's whole batches. Return how many offsets they span."""
         count, span = batch_header.check_batches(raw, self._config.max_message_bytes)
         if not count:
             raise UsageError("no batch to append")
@@ -65,15 +65,15 @@ class Encoder:
             except InvalidRecord as error:
                 raise InvalidRecord(f"{self._directory} is compacted: {error}; nothing was written") from None
         if span - 1 > INT32_MAX:
-            raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; append them apart")
+            raise RecordTooLarge(f"the batches span {span:,} offsets, a segment holds {2**31:,}; split the append")
         return span
 
     def with_append_time(self, raw: bytes) -> bytes:
-        """Return whole batches with the time of their append in them, if the log stamps records with its own clock."""
+        """Stamp the current time on whole batches if the log uses append time; else return them unchanged."""
         return encode.stamp_append_time(raw, self._now_ms()) if self.attributes & LOG_APPEND_TIME else raw
 
     def too_large(self, size: int, limit: int) -> RecordTooLarge:
-        """Return the error for batches that cannot be written together."""
+        """Return the error for batches that exceed `limit`."""
         setting = "segment_bytes" if limit == self._config.segment_bytes else "max_message_bytes"
         return RecordTooLarge(
             f"the batch for {self._directory} has {size:,} bytes, {setting} is {limit:,}; nothing was written"

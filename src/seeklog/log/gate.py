@@ -1,4 +1,4 @@
-"""Whether a log takes appends, and the followers that wait for them."""
+"""The state that decides whether a log accepts appends, and the wait for new records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from seeklog.files import is_full
 
 
 class Gate:
-    """Refuses every append once the log is closed or a write or a sync has failed. Any thread may call anything."""
+    """Refuses every append once the log is closed, or a write or a sync failed. Any thread may call any method."""
 
     __slots__ = ("_arrived", "_directory", "refusal", "waiting")
 
@@ -18,16 +18,16 @@ class Gate:
         self._directory = directory
         self._arrived = threading.Condition(threading.Lock())
         self.waiting = 0
-        """How many followers wait."""
+        """How many followers wait for records."""
         self.refusal: SeeklogError | None = None
-        """What an append raises; None: the log takes it."""
+        """What an append raises; None while the log accepts appends."""
 
     @property
     def is_closed(self) -> bool:
         return isinstance(self.refusal, LogClosed)
 
     def close(self, reason: str = "is closed") -> None:
-        """Refuse everything from now on."""
+        """Refuse every append from now on."""
         self.refusal = LogClosed(f"{self._directory} {reason}")
 
     def check(self) -> None:
@@ -36,7 +36,7 @@ class Gate:
             raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
 
     def fail(self, what: str, error: OSError) -> LogFailed:
-        """Refuse everything after something has failed of which nobody knows what is on disk; return the error."""
+        """Refuse every append after an error that leaves the bytes on disk unknown. Return the error to raise."""
         failure = LogFailed(f"{self._directory}: {what} failed ({error}); reopen the log to recover")
         failure.__cause__ = error
         self.refusal = failure
@@ -44,13 +44,13 @@ class Gate:
         return failure
 
     def refuse_change(self, what: str, error: OSError) -> SeeklogError:
-        """Return the error for a file that could not be replaced: nothing was changed if the disk is full."""
+        """Return the error for a file that could not be replaced. If the disk is full, the log can still be used."""
         if is_full(error):
             return DiskFull(f"{self._directory}: no room for {what}; nothing was changed")
         return self.fail(f"writing {what}", error)
 
     def wait(self, has_come: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until something has come, the log ends, or the time is over."""
+        """Wait until `has_come` returns true, the log is closed or fails, or `timeout` seconds have passed."""
         with self._arrived:
             self.waiting += 1
             try:
@@ -59,6 +59,6 @@ class Gate:
                 self.waiting -= 1
 
     def wake(self) -> None:
-        """Have the followers look again."""
+        """Wake the followers, so that they check again."""
         with self._arrived:
             self._arrived.notify_all()

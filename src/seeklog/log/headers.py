@@ -1,8 +1,7 @@
-"""Walking the batch headers of a segment, and what they add up to. Records are not read, and CRCs not checked.
+"""Walking the batch headers of a segment and counting. Records are not read, and CRCs are not checked.
 
-A header says how long its batch is, and so where the next one stands. Where batches are small, whole chunks are read
-and many headers are found in one; where they are large, each header is read alone and the rest of the file is not
-touched.
+A header contains the size of its batch, and so the position of the next one. Small batches are read in whole chunks of
+many headers; of large batches only the headers are read.
 """
 
 from __future__ import annotations
@@ -19,23 +18,23 @@ from seeklog.record.batch import BatchHeader
 from seeklog.record.layout import CONTROL, DELETE_HORIZON, HEADER_SIZE, LOG_APPEND_TIME
 
 CHUNK: Final = 64 << 10
-# A read costs about as much as copying so many bytes: from there on it is cheaper to read the header alone.
+# A read costs about as much as copying this many bytes. For a larger batch it is cheaper to read only the header.
 LARGE_BATCH: Final = 4096
 NO_TIMESTAMP: Final = -1
 
 
 class Census(NamedTuple):
-    """What batches add up to. Control batches have no records that anybody reads, so theirs are not counted."""
+    """Counts over some batches. Control batches count as batches, but their records do not count as records."""
 
     batch_count: int = 0
     record_count: int = 0
     first_timestamp_ms: int = NO_TIMESTAMP
-    """The time of the first record, or -1 if the headers do not have it."""
+    """The timestamp of the first record, or -1 if the headers do not contain it."""
     max_timestamp_ms: int = NO_TIMESTAMP
 
 
 def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every batch of a segment that has an offset in [start, stop)."""
+    """Yield (position, header) of every batch in the segment that has an offset in [start, stop)."""
     position = locate(segment, start, HEADER_SIZE)[0] if start > segment.base_offset and segment.size else 0
     size = segment.size
     origin, data = position, b""
@@ -63,9 +62,9 @@ def scan_headers(segment: Segment, start: int, stop: int) -> Iterator[tuple[int,
 
 
 def take_census(segment: Segment, start: int, stop: int, *, limit: int) -> Census:
-    """Return what the records of a segment in [start, stop) add up to.
+    """Count the batches and records of a segment in [start, stop).
 
-    Only a batch that has offsets missing and lies across an end of the range is decoded to count it.
+    Only a batch with gaps that crosses `start` or `stop` is decoded to count its records.
     """
     batches = records = 0
     first = newest = NO_TIMESTAMP
@@ -81,7 +80,7 @@ def take_census(segment: Segment, start: int, stop: int, *, limit: int) -> Censu
 
 
 def first_timestamp_ms(header: BatchHeader) -> int:
-    """Return the time of a batch's first record, or -1 where only the record has it."""
+    """Return the timestamp of a batch's first record, or -1 if the header does not contain it."""
     if header.attributes & LOG_APPEND_TIME:
         return header.max_timestamp_ms
     return NO_TIMESTAMP if header.attributes & DELETE_HORIZON else header.base_timestamp_ms

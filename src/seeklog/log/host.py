@@ -1,4 +1,4 @@
-"""What a store gives to the logs that lie in it. A lone log has no host."""
+"""What a store shares with its logs. A lone log has no host."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from seeklog.names import TopicPartition
 
 
 class Opened(Protocol):
-    """A segment that holds files or maps open."""
+    """A segment that holds files or indexes open."""
 
     @property
     def shared(self) -> object:
-        """What the segments of its log share, and no other."""
+        """The object that the segments of one log share."""
         ...
 
     @property
     def index_bytes(self) -> int:
-        """How much memory its indexes take."""
+        """The memory that its indexes take."""
         ...
 
     def release(self) -> None:
-        """Close them; they are opened again when they are needed."""
+        """Close its files and drop its indexes. They are opened again when they are needed."""
         ...
 
 
-# Indexes are in memory while a segment is open: 5 MB for a segment of 1 GiB that has an entry every 4 KB.
+# The indexes of an open segment are in memory: 5 MB for a segment of 1 GiB with an entry every 4 KB.
 MAX_INDEX_BYTES: Final = 128 << 20
 
 
 class OpenSegments:
-    """A bound on how many segments keep their files open for reading; one log has it, or many share it."""
+    """A bound on how many segments keep their files open for reading, in one log or in all logs of a store."""
 
     def __init__(self, max_segments: int) -> None:
         self._max_segments = max_segments
@@ -44,7 +44,7 @@ class OpenSegments:
         self._lock = threading.Lock()
 
     def opened(self, segment: Opened) -> None:
-        """Note that a segment holds a file or an index open; the one that did so for longest is released."""
+        """Note that a segment opened a file or an index. Beyond the bound, the segment opened first is released."""
         with self._lock:
             self._open[id(segment)] = segment
             while len(self._open) > self._max_segments or (
@@ -61,15 +61,15 @@ class OpenSegments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What the logs of a store share."""
+    """What a store shares with the logs of its partitions."""
 
     source: TopicPartition
     open_segments: OpenSegments
     inherited: Callable[[], Checkpoint | None] = lambda: None
-    """Returns what the checkpoints in the root say of the partition by now; a broker goes on writing them."""
+    """Returns the partition's checkpoint from the files in the root, read anew: a running broker updates them."""
     has_topic: Callable[[], bool] = lambda: True
-    """Tells whether the topic is still there, for a reader that finds its directory gone."""
+    """Returns whether the topic still exists, for a reader whose directory is gone."""
     cleaned: int = 0
-    """Up to where a broker's checkpoint, or ours for one, says that a partition was compacted: advice."""
+    """The offset up to which a checkpoint in the root says that the partition was compacted: only a hint."""
     maintenance: Maintenance | None = None
-    """The thread that syncs the logs."""
+    """The background thread that syncs the logs."""

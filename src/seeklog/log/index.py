@@ -8,10 +8,10 @@
     timestamp     int64   the largest timestamp so far, in ms
     offset        int32   last offset of the batch that had it, less the segment's base offset
 
-There is no header and no checksum. An offset entry proves itself: a batch must start at `position`, with a
-base offset not above `last_offset`; where seeklog wrote it, its last offset is exactly `last_offset`. A time
-entry is proved by the batch it names, whose largest timestamp it holds. What is not proved is rebuilt from
-the log, the only truth. Entries are added in one place, `segment_state.SegmentState`.
+There is no header and no checksum. An offset entry proves itself: a batch must start at `position`, with a base offset
+not above `last_offset`. If seeklog wrote the entry, that batch ends exactly with `last_offset`. A time entry is proved
+by the batch it names, whose largest timestamp it holds. If an entry is not proved, the index is rebuilt from the log,
+the only truth. Only `segment_state.SegmentState` adds entries.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from seeklog.record.index_lookup import floor_entry
 
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
-# Whole entries of either kind. A broker makes room for 10 MB of them, and most of that is zeros.
+# A multiple of both entry sizes. A broker preallocates 10 MB for entries, and most of that is zeros.
 _CHUNK = 2048 * 24
 
 
@@ -45,9 +45,9 @@ class TimeEntry(NamedTuple):
 
 
 def read_entries(files: Files, path: str, entry: struct.Struct) -> bytes:
-    """Return the entries of an index file that no seal vouches for, up to the zeros that a broker preallocates.
+    """Return the entries of an index file that no seal covers, without the zeros that a broker preallocates.
 
-    A broker may be writing the file through a map: a last entry of which only one field is there yet is left out.
+    A broker may be writing the file through a map: a last entry with only one field written is left out.
     """
     handle = Handle(files, path)
     table = b""
@@ -60,10 +60,10 @@ def read_entries(files: Files, path: str, entry: struct.Struct) -> bytes:
 
 
 def used_entries(table: bytes, entry: struct.Struct) -> bytes:
-    """Cut what no seal vouches for: zeros that a broker preallocates, and a last entry that is not all there."""
+    """Return the table of an unsealed index without preallocated zeros and without an incomplete last entry."""
     table = table[: len(table) - len(table) % entry.size]
     table = table[: -(-len(table.rstrip(b"\0")) // entry.size) * entry.size]
-    # No entry names the first batch of a segment, so none has the position 0, and no second one the offset 0.
+    # The first batch of a segment is never indexed, so no position is 0. Only the first time entry can have offset 0.
     is_first_time = entry is TIME_ENTRY and len(table) == entry.size
     if table and not is_first_time and entry.unpack(table[-entry.size :])[1] == 0:
         return table[: -entry.size]
@@ -74,7 +74,7 @@ Entry = TypeVar("Entry")
 
 
 class _Index(ABC, Generic[Entry]):
-    """A sequence of entries over a table: the bytes of a file, or a bytearray that grows while it is read."""
+    """A sequence of entries over a table: the bytes of a file, or a bytearray that grows meanwhile."""
 
     __slots__ = ("base_offset", "table")
     ENTRY: ClassVar[struct.Struct]
@@ -127,6 +127,6 @@ class TimeIndex(_Index[TimeEntry]):
         return TimeEntry(first, self.base_offset + second)
 
     def lookup(self, timestamp_ms: int) -> TimeEntry | None:
-        """Return the last entry at or before `timestamp_ms`: no earlier batch can hold a later record."""
+        """Return the last entry at or before `timestamp_ms`. Earlier batches hold no later record."""
         number = floor_entry(self.table, TIME_ENTRY.size, True, timestamp_ms)
         return self[number] if number >= 0 else None

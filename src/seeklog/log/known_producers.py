@@ -1,9 +1,8 @@
 """The producers that a partition knows, in memory and in its snapshot files.
 
-A snapshot is written where a segment ends and where the log was closed, if there are any producers. So the state at an
-offset is that of the newest snapshot not above it, and the batch headers after it. Nothing depends on a
-snapshot being there: without it more headers are read. What keeps an open from reading any is the checkpoint, which
-says whether there were producers at all.
+A snapshot is written where a segment ends and on close, if there are any producers. The state at an offset is the
+newest snapshot at or below it, plus the batch headers after that snapshot. A snapshot only saves time: without it, more
+headers are read. The checkpoint says whether there were any producers; if not, an open reads no headers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _NOTHING_KNOWN: Final = -1
 
 
 class KnownProducers:
-    """Checks and notes batches for the one writer, who holds the partition's lock, and keeps what it knows on disk."""
+    """Checks and notes batches for the writer, which holds the partition's lock, and keeps the state on disk."""
 
     def __init__(self, shared: Shared, clock: Clock, listing: Iterable[str]) -> None:
         self._directory = shared.directory
@@ -43,35 +42,35 @@ class KnownProducers:
     # ------------------------------------------------------------ appending
 
     def check(self, batches: Sequence[ProducerBatch]) -> range | None:
-        """Raise unless the batches may be appended; return their offsets if all of them are in the log already."""
+        """Raise unless the batches may be appended. Return their offsets if all of them are already in the log."""
         return self.state.check(batches, now_ms=self._now_ms())
 
     def note(self, batches: Iterable[ProducerBatch]) -> None:
-        """Take in batches that were appended."""
+        """Add appended batches to the state."""
         self.state.note(batches, now_ms=self._now_ms())
 
     def last_offsets(self) -> dict[int, int]:
-        """Return, for each producer, the last offset of its last batch: compaction keeps these batches."""
+        """Return the last offset of each producer's last batch: compaction keeps these batches."""
         return self.state.last_offsets(now_ms=self._now_ms())
 
     def last_epochs(self) -> dict[int, int]:
-        """Return the epochs of producers of which only the end of a transaction is known: compaction keeps it."""
+        """Return the epochs of producers known only by the end of a transaction: compaction keeps that marker."""
         return self.state.last_epochs(now_ms=self._now_ms())
 
-    # ------------------------------------------------------------ what the log says
+    # ------------------------------------------------------------ loading
 
     def load(self, view: View, *, end: int, none_at: int | None, scanned: Mapping[int, bool]) -> bool:
-        """Find the producers known at `end`, where the log ends; return whether snapshots from beyond it were removed.
+        """Load the producers known at the log end offset `end`. Return whether snapshots above `end` were removed.
 
-        `none_at` is an offset at which none was known. `scanned` says of segments, by their base, whether they have
-        batches of producers at all.
+        `none_at` is an offset at which no producer was known. `scanned` maps the base offsets of scanned segments to
+        whether they contain batches of producers.
         """
         skipped = [base for base, has_producers in scanned.items() if not has_producers]
         self.state = self._state_at(view, end=end, none_at=none_at, skipped=skipped)
         return self._snapshots.drop_beyond(end)
 
     def rebuilt(self, view: View, *, end: int) -> ProducerState:
-        """Return the state that holds at an earlier end of the log. Nothing changes."""
+        """Return the state at an earlier offset. Nothing changes."""
         if not self:
             return ProducerState(expiration_ms=self._expiration_ms)
         return self._state_at(view, end=end, none_at=None, skipped=())
@@ -79,7 +78,7 @@ class KnownProducers:
     def _state_at(self, view: View, *, end: int, none_at: int | None, skipped: Collection[int]) -> ProducerState:
         state = ProducerState(expiration_ms=self._expiration_ms)
         now_ms = self._now_ms()
-        # Also what lies below the start of the log, in its first segment: the batches are still there.
+        # Batches below the log start offset count, too, as long as their segment is there.
         position = view.bases[0] if none_at is None else none_at
         found = self._snapshots.newest(above=_NOTHING_KNOWN if none_at is None else none_at, not_above=end)
         if found is not None:
@@ -90,20 +89,20 @@ class KnownProducers:
                 state.note(_batches_of(segment, position, end), now_ms=now_ms)
         return state
 
-    # ------------------------------------------------------------ what is kept
+    # ------------------------------------------------------------ snapshots
 
     def rolled(self, offset: int) -> None:
-        """Have a snapshot written of what is known now, where a new segment begins."""
+        """Schedule a snapshot of the current state at the base offset of a new segment."""
         if self:
             self._due[offset] = encode_snapshot(self.state.entries())
 
     def take_due(self) -> dict[int, bytes]:
-        """Return the snapshots that are to be written, and leave it to the caller."""
+        """Return the scheduled snapshots. The caller writes them."""
         due, self._due = self._due, {}
         return due
 
     def write(self, due: Mapping[int, bytes]) -> None:
-        """Write snapshots. Where there is no room they are left out: the log says the same. The caller syncs."""
+        """Write snapshots. Without room on the disk they are skipped: the log holds the same. The caller syncs."""
         for offset, data in due.items():
             try:
                 self._snapshots.write(offset, data)
@@ -113,16 +112,16 @@ class KnownProducers:
                 logger.warning("%s: no room for a snapshot of producers: %s", self._directory, error)
 
     def save(self, end: int) -> None:
-        """Write a snapshot of what is known where the log is closed."""
+        """Write a snapshot of the current state when the log is closed."""
         self.state.expire(now_ms=self._now_ms())
         if self and end not in self._snapshots.offsets:
             self.write({end: encode_snapshot(self.state.entries())})
 
     def keep_at(self, view: View, offset: int, *, end: int) -> bool:
-        """Have a snapshot at an offset, before the log is deleted below it; return whether one was written.
+        """Ensure a snapshot at an offset before the log is deleted below it. Return whether one was written.
 
-        A crash may have prevented the one that a roll asks for, and nothing else would say the same.
-        So a full disk is not passed over here. What is known where the log ends needs no look at what lies below.
+        A crash may have prevented the snapshot that belongs to the roll. After the delete nothing else holds its state,
+        so here a full disk is an error. If `offset` is the log end offset, no batch needs to be read.
         """
         if not self or offset in self._snapshots.offsets:
             return False
@@ -132,15 +131,15 @@ class KnownProducers:
         return bool(entries)
 
     def tidy(self, view: View, *, end: int) -> None:
-        """Remove snapshots that are neither at the beginning of a segment nor the newest."""
+        """Remove every snapshot that is neither at the base offset of a segment nor the newest."""
         newest = self._snapshots.offsets[-1] if self._snapshots.offsets else _NOTHING_KNOWN
         if self and newest < view.bases[0]:
-            # There was no room for one since, and the batches that would say the same are gone.
+            # There was no room for a snapshot since, and the batches with the same state are deleted.
             self.save(end)
         self._snapshots.keep(view.bases)
 
     def forget_beyond(self, end: int) -> None:
-        """Remove what describes a longer log, before it is cut. The caller syncs."""
+        """Remove the snapshots above `end` before the log is truncated. The caller syncs."""
         self._due = {offset: data for offset, data in self._due.items() if offset <= end}
         self._snapshots.drop_beyond(end)
 

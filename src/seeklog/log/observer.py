@@ -1,7 +1,7 @@
-"""A partition as a process sees it that does not write it, while another one may.
+"""A partition as seen by a process that only reads it, while another process may write it.
 
-Nothing is locked and nothing on disk is changed. The last segment is walked forward as it grows, to the
-last whole batch: an incomplete tail is "not yet", never an error. Reads stop at the published high watermark.
+It takes no lock and changes nothing on disk. The last segment is walked forward as it grows, up to its last whole
+batch: an incomplete tail is data still to come, not an error. Reads stop at the published high watermark.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from seeklog.record.saved_state import SavedState
 
 logger = logging.getLogger("seeklog")
 
-# How often a reader asks whether a broker has come to the directory.
+# How often a reader checks whether a broker has written the directory.
 VISIT_LOOK_S = 0.5
-# How long a follower sleeps between two looks: at first, and at most.
+# How long a follower sleeps between two checks: at first, and at most.
 MIN_POLL_S = 0.001
 MAX_POLL_S = 0.05
 FOLLOWED_ROLLS = 8
-# An index entry has 32 bits for an offset, less the segment's base: so many can be in a segment.
+# An index entry stores an offset relative to the segment's base in 31 bits, so this many offsets fit in a segment.
 MAX_SPAN = 2**31
 
 
@@ -51,7 +51,7 @@ _open_observers: weakref.WeakSet[Observer] = weakref.WeakSet()
 
 
 class TailSegment(Segment):
-    """The last segment, which its writer may be lengthening."""
+    """The last segment, which its writer may be extending."""
 
     def __init__(self, shared: Shared, base_offset: int, *, trusted: bool) -> None:
         super().__init__(shared, base_offset, size=0, next_offset=base_offset, seal=None)
@@ -59,9 +59,9 @@ class TailSegment(Segment):
         self._is_trusted = trusted
 
     def close_at(self, saved: SavedState) -> None:
-        """Take the segment for what a clean close said of it: size, end, and the CRCs of its indexes."""
+        """Adopt the state that a clean close saved: size, end offset, and the CRCs of the indexes."""
         self._size, self._next_offset = saved.size, saved.next_offset
-        # The last segment of an archive has a seal of its own. With gaps, there are pages in it.
+        # The last segment of an archive has a seal itself. If the segment has gaps, that seal contains page checksums.
         seal = self.shared.read_seal(self.base_offset) if not saved.is_contiguous else None
         if seal is None or (seal.size, seal.log_crc) != (saved.size, saved.log_crc):
             seal = Seal(
@@ -87,29 +87,29 @@ class TailSegment(Segment):
         return self._next_offset
 
     def _is_own(self, handle: Handle) -> bool:
-        """What a clean close said of its size does not last."""
+        """Return True: the size at a clean close does not identify a segment that grows."""
         return True
 
     def file_size(self) -> int:
-        handle = self.handle()  # held: another thread may let the segment's own go meanwhile
+        handle = self.handle()  # keeps the file open: another thread may release it meanwhile
         return self.shared.files.size(handle.number)
 
     def is_same_file(self, found: FileStatus | None) -> bool:
-        """The file has grown since it was listed: one that ends before what was seen of it was cut."""
+        """Compare with a file that may have grown. If it is shorter than what was already walked, it was truncated."""
         return super().is_same_file(found) and found is not None and found.size >= self._size
 
     def was_cut(self) -> bool:
-        """Tell whether the file was shortened, or another one has taken its name. Raises if none has it."""
+        """Return whether the file is shorter, or another file has its name. Raises if there is no file."""
         now = self.shared.files.status(self.path)
         return now.size < self._size or (self.listed is not None and now.identity != self.listed.identity)
 
     def notice_growth(self) -> None:
-        """What a clean close said holds only while the file has the size that it spoke of."""
+        """Drop the seal of a clean close if the file no longer has the size that the seal describes."""
         if self.seal is not None and self.file_size() != self._size:
             self.trust = self._unsealed
 
     def walk(self) -> None:
-        """Go on over the whole batches that are there."""
+        """Extend the segment over the whole batches that were appended."""
         file_size = self.file_size()
         if file_size == self._size:
             return
@@ -130,18 +130,18 @@ class TailSegment(Segment):
                 continue
             wanted = SCAN_CHUNK
             self._size, self._next_offset = self._size + taken, next_offset
-            # Index entries are read with the file, so they are read again when it has grown.
+            # The index files grow with the log, so they are read again.
             self.loaded.indexes = None
 
     def _within_span(self, data: bytes) -> tuple[int, int]:
-        """Walk as `walk_batches` does, up to the batch, which it has met, that this segment cannot have."""
+        """Walk as `walk_batches` does, but stop at the batch whose offset does not fit in this segment."""
         at, next_offset = 0, self._next_offset
         while (header := read_header(data, at)).next_offset - self.base_offset <= MAX_SPAN:
             at, next_offset = at + header.size, header.next_offset
         return at, next_offset
 
     def _place(self, file_size: int) -> None:
-        """Start at the last index entry that a batch proves, instead of at the start of the file."""
+        """Skip to the last index entry that a batch proves, instead of walking from the start of the file."""
         self._size = file_size
         handle = self.handle()
         try:
@@ -160,7 +160,7 @@ class TailSegment(Segment):
 
 
 class Observer:
-    """A partition opened read-only. Any thread may use it."""
+    """A partition opened for reading. Any thread may call any method."""
 
     def __init__(
         self,
@@ -185,10 +185,10 @@ class Observer:
         self._inherited = inherited
         self._own: Checkpoint | None = None
         self._was_visited = False
-        """Whether a broker has written since `_own` was; looked at again from `_next_look` on."""
+        """Whether a broker has written the partition since `_own`; checked again after `_next_look`."""
         self._next_look = 0.0
         self.source = host.source if host is not None else None
-        """The partition of a store that this is; None: a lone log."""
+        """The topic and partition in a store; None for a lone log."""
         self.has_topic = host.has_topic if host is not None else None
         self._topic_id = self._read_topic_id()
         self._lock = threading.Lock()
@@ -198,13 +198,13 @@ class Observer:
         self._load()
 
     def _warn_once(self, what: str) -> None:
-        """Tell of a watermark that is damaged: it is looked at again and again."""
+        """Log a damaged watermark once: it is read again and again."""
         if not self._has_warned:
             self._has_warned = True
             logger.warning("%s", what)
 
     def _read_checkpoint(self) -> Checkpoint | None:
-        """Return the checkpoint that counts by now; a broker may start on the directory, and end, while this reads."""
+        """Return the checkpoint that applies now. A broker may start and stop on the directory at any time."""
         own = read_checkpoint(self.files, self.directory)
         inherited = self._inherited()
         if own is None:
@@ -217,30 +217,30 @@ class Observer:
         return after_visit(self.files, self.directory, own, inherited) if self._was_visited else own
 
     def _read_topic_id(self) -> bytes:
-        """Return what Kafka's file says of the topic that the partition is of."""
+        """Return the content of Kafka's `partition.metadata`, which contains the topic id, or nothing."""
         if isinstance(self.files, ReadOnlyFiles):
-            return b""  # a copy stays as it is, and a request for each file is dear
+            return b""  # an archive does not change, and each file may cost a request
         return read_if_exists(self.files, f"{self.directory}/{names.PARTITION_METADATA}") or b""
 
     def is_same_topic(self) -> bool:
-        """Tell whether the directory is still of the topic that was opened, and not of one that was recreated."""
+        """Return whether the directory still belongs to the topic that was opened, not to one recreated since."""
         topic_id = self._read_topic_id()
         self._topic_id = self._topic_id or topic_id
         return not topic_id or topic_id == self._topic_id
 
     def _check_same_topic(self) -> None:
-        """Refuse the partition of another topic: one that was recreated has the same names and other records."""
+        """Raise `TopicNotFound` if the topic was recreated: it has the same name, but other records."""
         if not self.is_same_topic():
             topic = self.source.topic if self.source is not None else os.path.basename(self.directory)
             raise TopicNotFound(f"topic {topic!r} was deleted, and another was created under its name; open it again")
 
     def _load(self, *, is_second_look: bool = False) -> None:
-        """Look at the directory; again, where its files are replaced while this reads them."""
+        """Look at the directory. Retry if files are replaced meanwhile."""
         for _ in range(MAX_LOOKS):
             try:
                 return self._load_once(is_second_look=is_second_look)
             except FileNotFoundError:
-                self.files.list(self.directory)  # raises where the directory itself is gone
+                self.files.list(self.directory)  # raises if the directory itself is gone
         return self._load_once(is_second_look=is_second_look)
 
     def _load_once(self, *, is_second_look: bool) -> None:
@@ -257,9 +257,9 @@ class Observer:
             segments.pop(0)
         for segment in segments[:-1]:
             if segment.path.endswith(names.SWAP):
-                continue  # the seal under its number is that of the segment it replaces
+                continue  # the seal with its base offset belongs to the segment that it replaces
             segment.phase = Phase.LISTED
-            # Where each costs a request, seals are read when they are needed.
+            # Where each seal costs a request, it is read only when needed.
             if not isinstance(self.files, RemoteFiles):
                 segment.fetch_seal()
         if checkpoint is not None:
@@ -276,22 +276,22 @@ class Observer:
         self._look(self._read_checkpoint(), is_second_look=is_second_look)
 
     def _look(self, latest: Checkpoint | None, *, is_second_look: bool = False) -> None:
-        """Find out how far the log may be read, by the latest checkpoint: the files may have been listed by another.
+        """Set the offsets up to which the log may be read, by the latest checkpoint.
 
-        What seems to be lost is looked for a second time.
+        If records seem lost, everything is loaded once more before the error is raised.
         """
         checkpoint = self._checkpoint
         self._tail.notice_growth()
         stop = self._published(latest)
         self._tail.walk()
         if stop is not None and not self.is_over and self._was_cut_below(stop, since=latest):
-            # What lies below `stop` by now may be other records, which were not synced.
+            # The records below `stop` may be new ones that are not synced yet.
             self._load()
             return
         end = self._tail.next_offset
         if checkpoint is not None and end < checkpoint.recovery_point:
             if not is_second_look:
-                # Compaction may have merged what followed into another file, and not yet replaced the checkpoint.
+                # Compaction may have merged the last segments, and not have replaced the checkpoint yet.
                 self._load(is_second_look=True)
                 return
             self._check_lost(checkpoint, end)
@@ -302,21 +302,21 @@ class Observer:
         self.recovery_point = min(end, checkpoint.recovery_point) if checkpoint is not None else first
 
     def explains_start_beyond(self, offset: int) -> bool:
-        """Tell whether the log may start beyond an offset: its checkpoint says so, or a broker deletes segments."""
+        """Return whether the log may start after an offset: by its checkpoint, or because a broker deletes segments."""
         checkpoint = self._checkpoint
         return checkpoint is None or checkpoint.foreign or checkpoint.log_start_offset > offset
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark: only a writer knows which transactions have not ended."""
+        """The high watermark: a reader does not know which transactions are open."""
         return self.high_watermark
 
     def _check_lost(self, checkpoint: Checkpoint, end: int) -> None:
-        """Refuse a log that ends below its recovery point, unless its writer has just gone on or cut it."""
+        """Raise `LostRecords` if the log ends below its recovery point, unless its writer has just changed it."""
         if self._has_rolled() or self._read_checkpoint() != checkpoint:
             return
         if checkpoint.foreign and has_broker(self.files, self.directory):
-            return  # it may cut the log rightly, and writes its checkpoint once a minute
+            return  # a broker may truncate the log, and it writes its checkpoint only once a minute
         raise LostRecords(
             f"no whole batch follows offset {end - 1}, but offsets below {checkpoint.recovery_point} were synced",
             path=self._tail.path,
@@ -325,18 +325,18 @@ class Observer:
         )
 
     def _published(self, checkpoint: Checkpoint | None) -> int | None:
-        """Return the first offset that must not be read, or None where the watermark follows the write."""
+        """Return the first offset that must not be read, or None if records are visible as soon as they are written."""
         if checkpoint is None or checkpoint.foreign:
-            return None  # a broker's directory
+            return None  # a broker writes this directory
         published = read_watermark(self.files, self.directory, warn=self._warn_once)
         if published is None:
             return checkpoint.high_watermark
         mode, high_watermark = published
-        # The side file is not synced: after a power loss the checkpoint may know better.
+        # The watermark file is not synced: after a power loss the checkpoint may be newer.
         return max(high_watermark, checkpoint.high_watermark) if mode == EXPLICIT else None
 
     def refresh(self) -> None:
-        """See what the writer has done since: appended, rolled, deleted, truncated, recovered."""
+        """Take in what the writer has done since the last look: append, roll, delete, truncate, recover."""
         with self._lock:
             if self._is_closed:
                 return
@@ -348,21 +348,21 @@ class Observer:
                     self._checkpoint = checkpoint
                     self._look(checkpoint)
             except FileNotFoundError:
-                # The last segment went while it was looked at: one that was cut away, or deleted.
+                # The last segment disappeared during the look: it was truncated or deleted.
                 self._load()
-            # The writer may roll while the files are looked at; it is followed a few times, not for ever.
+            # The writer may roll during the look. It is followed a few times, not forever.
             for _ in range(FOLLOWED_ROLLS):
                 if not self._has_rolled():
                     return
                 self._load()
 
     def _has_rolled(self) -> bool:
-        """Tell whether a segment begins where the last one ends."""
+        """Return whether a new segment starts where the last one ends."""
         tail = self._tail
         return tail.next_offset > tail.base_offset and self._exists(self._shared.path(tail.next_offset, names.LOG))
 
     def _is_overtaken_by(self, checkpoint: Checkpoint | None) -> bool:
-        """Tell whether the log was cut or deleted from since the files were looked at."""
+        """Return whether the log was truncated, deleted from or taken over by a broker since the last look."""
         if checkpoint is None or self._checkpoint is None:
             return checkpoint is not self._checkpoint
         return (
@@ -372,10 +372,10 @@ class Observer:
         )
 
     def _was_cut_below(self, stop: int, *, since: Checkpoint | None) -> bool:
-        """Tell whether the log may have been cut below an offset since a checkpoint was read.
+        """Return whether the log may have been truncated below an offset after the checkpoint `since` was read.
 
-        A truncation first replaces the checkpoint by one that promises less. Compaction replaces it, too, for each
-        segment, by one that promises as much: to look again each time would last as long as the compaction.
+        A truncation first writes a checkpoint with a lower high watermark. Compaction also writes checkpoints, one for
+        each segment, but with the same watermark: reloading for each would take as long as the compaction.
         """
         latest = self._read_checkpoint()
         return (
@@ -383,7 +383,7 @@ class Observer:
         )
 
     def reload(self) -> None:
-        """Forget what was learnt of the files and look at all of them again."""
+        """Drop everything known about the files, and look at all of them again."""
         with self._lock:
             self._load()
 
@@ -409,7 +409,7 @@ class Observer:
         return self._epochs.end_offset(epoch, log_end_offset=self.log_end_offset)
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
-        """Look again and again until the high watermark is above `offset` or the time is over."""
+        """Poll until the high watermark is above `offset` or the timeout is over."""
         pause = threading.Event()
         give_up = inf if timeout is None else self.clock.monotonic() + timeout
         delay = MIN_POLL_S
@@ -423,7 +423,7 @@ class Observer:
 
     @property
     def is_clean(self) -> bool:
-        """Whether the log was closed or given back since it was written. A broker's directory counts as clean."""
+        """Whether the log was closed or returned after the last write. A broker's directory counts as clean."""
         checkpoint = self._checkpoint
         if checkpoint is None or checkpoint.foreign or self._tail.seal is not None:
             return True
@@ -432,13 +432,13 @@ class Observer:
 
     @property
     def contiguous_from(self) -> int:
-        """The first offset from which on seeklog has written all that there is; INT64_MAX if a broker writes it."""
+        """The offset from which seeklog wrote every batch; INT64_MAX if a broker writes the log."""
         checkpoint = self._checkpoint
         return INT64_MAX if checkpoint is None or checkpoint.foreign else checkpoint.contiguous_from
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will be seen any more."""
+        """Whether no more records will become visible."""
         return self._is_closed or isinstance(self.files, ReadOnlyFiles)
 
     def close(self) -> None:
@@ -455,7 +455,7 @@ def _reloaded(observer: Observer | None) -> View | None:
 
 
 def _renew_locks() -> None:
-    """In a forked child: a thread that is not in it may have held them."""
+    """Replace the locks in a forked child: a thread of the parent may have held them."""
     for observer in list(_open_observers):
         observer._lock = threading.Lock()
 

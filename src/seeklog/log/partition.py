@@ -1,8 +1,8 @@
-"""One partition, open for writing: the append path and durability. What takes records away is `clean.removing`.
+"""One partition, open for writing: appends and durability. Records are removed by `clean.removing`.
 
-Thread contract: any thread may call anything. `lock` guards appends and the list of segments and is held for one
-write; `sync_lock` is held by the one thread that syncs. A thread that needs both takes `sync_lock` first.
-Readers take neither: they use `view` and the offsets, which are replaced, never changed in place.
+Thread contract: any thread may call any method. `lock` guards appends and the list of segments, and is held for one
+write. `sync_lock` is held by the one thread that syncs. A thread that needs both acquires `sync_lock` first. Readers
+take neither: they use `view` and the offsets, which are replaced, never changed in place.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _open_partitions: weakref.WeakSet[Partition] = weakref.WeakSet()
 class Partition:
     """The one writer of a partition directory."""
 
-    # Slots keep appends and reads quick.
+    # Slots make appends and reads faster.
     __slots__ = (
         "__weakref__",
         "_background",
@@ -112,16 +112,16 @@ class Partition:
         self._syncs_each = config.flush == "batch"
         self._syncs_later = config.flush == "interval"
         self.follows_write = config.flush != "batch" and config.high_watermark == "auto"
-        # A store makes the directories of its partitions itself: a missing one was deleted, or is lost.
+        # A store creates the directories of its partitions itself: a missing one was deleted or lost.
         check_directory(files, directory, create=host is None)
-        # A store keeps brokers out itself, for all of its partitions.
+        # A store keeps brokers out of the root itself, for all of its partitions.
         self._writer_lock = WriterLock(files, directory, is_lone=host is None)
         self._background: Watch | None = None
         self.commit = GroupCommit(self.flush)
         self.remover = Remover(self)
         self.publisher = Publisher(files, directory, follows_write=self.follows_write)
         self.keys = KeyLookup(config, writer=self)
-        # In a store the thread that syncs has other logs, too; one for longer jobs makes the key indexes.
+        # In a store the thread that syncs also serves other logs, so a separate thread builds the key indexes.
         self.makes_key_indexes = config.indexes_keys and host is None
         try:
             listing = self._open(host, inherited())
@@ -129,7 +129,7 @@ class Partition:
             self._writer_lock.close()
             raise
         try:
-            # Before anybody can append anything else.
+            # Before any other append.
             transaction.settle(self, listing)
         except BaseException:
             self.gate.close()
@@ -142,7 +142,7 @@ class Partition:
     # ------------------------------------------------------------ opening and closing
 
     def _open(self, host: Host | None, inherited: Checkpoint | None) -> list[str]:
-        """Recover what is there and take it in; return the names that were in the directory."""
+        """Recover the log and load it. Return the names that were in the directory."""
         files, directory, config = self.files, self.directory, self.config
         self.shared = shared = Shared(files, directory, config, writable=True, host=host)
         myself = weakref.ref(self)
@@ -165,18 +165,18 @@ class Partition:
             now_ms=self.clock.now_ms(),
         )
         if own is None:
-            # The directory's own name may not be durable yet.
+            # The name of the directory itself may not be durable yet.
             sync_ancestors(files, directory)
         self.recovery = mended.report
         self.unsealed = UnsealedSegments(shared, mended.active)
         self.view = View([*mended.sealed, mended.active])
         first, end = self.view.bases[0], mended.active.next_offset
-        # A truncation that was interrupted may have cut the batch that the log started in.
+        # An interrupted truncation may have cut the batch that contains the log start offset.
         start = max(first, checkpoint.log_start_offset) if checkpoint is not None else first
         self.log_start_offset = min(start, end)
         self.log_end_offset = self.recovery_point = self.high_watermark = end
         if own is not None:
-            # A truncation that was interrupted may have cut below it.
+            # An interrupted truncation may have cut below it.
             promises.contiguous_from = min(own.contiguous_from, end)
         else:
             promises.contiguous_from = end if found.scanned else first
@@ -192,8 +192,8 @@ class Partition:
             scanned={each.segment.base_offset: each.has_producers for each in found.scanned},
         ):
             files.sync_directory(directory)
-        # Where the log was not closed, a truncation may have died after its cut, and a reader have looked before. A
-        # writer that has left a note was through with all that it did.
+        # If the log was not closed, a truncation may have crashed after its cut, and a reader may have looked before
+        # that. A writer that left a note had finished all its changes.
         was_killed = (
             own is not None
             and own.active is None
@@ -203,39 +203,39 @@ class Partition:
         if own is None or not mended.report.clean or self.checkpoint() != replace(own, active=None):
             promises.write(self.checkpoint())
         # Otherwise the clean marker stays until the next checkpoint. It describes a file of a certain size with
-        # certain indexes, so the first append makes it void.
-        # The watermark may be lower than the one on disk, where a crash took records with it.
+        # certain indexes, so the first append invalidates it.
+        # The watermark may be lower than the one on disk if a crash lost records.
         self.publisher.publish(self.high_watermark, durable=config.high_watermark == "manual")
         return listing
 
     def _last_watermark(self, checkpoint: Checkpoint | None, first: int) -> int:
-        """Return the high watermark that was last set: the published one may be newer than the checkpoint's."""
+        """Return the last manual high watermark: the published one may be newer than the checkpoint's."""
         published = read_watermark(self.files, self.directory, warn=logger.warning)
         known = checkpoint.high_watermark if checkpoint is not None else first
         return max(known, published[1]) if published is not None and published[0] == EXPLICIT else known
 
-    # ------------------------------------------------------------ lending
+    # ------------------------------------------------------------ borrowing
 
     def give_back(self) -> None:
-        """Make everything durable and let others write the log, until `borrow`. It stays open."""
+        """Make everything durable and let other processes write the log, until `borrow`. It stays open."""
         with self.sync_lock:
             with self.lock:
                 self.gate.check()
-                # No append gets in between the sync and the note.
-                self.gate.close("was given back: others may write it")
+                # No append may come between the sync and the note.
+                self.gate.close("was returned and may be written by another process; borrow it first")
             self._sync(checkpoints=False)
             if not self.unsealed.rolled:
                 active = self.unsealed.active
                 self._writer_lock.give_back(base_offset=active.base_offset, size=active.size)
                 return
             self.gate.refusal = None
-        # There was no room for a seal. Another writer could not know that it is missing.
+        # The disk had no room for a seal. Another writer could not know that it is missing.
         self.close()
 
     def borrow(self) -> bool:
-        """Write the log again, with what others have appended; `LogLocked` if another holds it.
+        """Write a returned log again, after the records that others appended. Raises `LogLocked` if another writes it.
 
-        Returns False, and the log is closed, if they did more than append, or died: then it must be opened again.
+        Returns False and closes the log if another writer did more than append, or crashed: then open it again.
         """
         with self.sync_lock, self.lock:
             if not self._writer_lock.is_given_back:
@@ -254,7 +254,7 @@ class Partition:
             return goes_on
 
     def _take_in(self, note: Note) -> bool:
-        """Go on after what others have appended to the last segment; False if they did more than that."""
+        """Read the batches that others appended to the last segment. Return False if they did more than append."""
         active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
         if saved is None or saved.structure != own.structure:
             return False
@@ -271,7 +271,7 @@ class Partition:
         return True
 
     def close(self) -> None:
-        """Sync everything, mark the log as cleanly closed and release it. Closing twice is nothing."""
+        """Sync everything, write the clean marker, and release the log. Closing a closed log does nothing."""
         if self._background is not None:
             self._background.stop()
         with self.remover.closing(), self.sync_lock:
@@ -279,14 +279,14 @@ class Partition:
                 try:
                     self.borrow()
                 except LogLocked:
-                    # Another process writes it now and closes it; what this one appended is synced.
+                    # Another process writes the log and will close it. The records of this one are synced.
                     self.gate.close()
                     self._release()
             if self.gate.is_closed:
                 return
             with self.lock:
                 has_failed = self.gate.refusal is not None
-                # No append gets in between the last sync and the clean marker.
+                # No append may come between the last sync and the clean marker.
                 self.gate.close()
             try:
                 if not has_failed:
@@ -301,16 +301,16 @@ class Partition:
         promises, unsealed = self.promises, self.unsealed
         marker = replace(self.checkpoint(), active=unsealed.active.state.save())
         if promises.epochs.is_written and promises.saved == marker:
-            return  # nothing has happened since the clean marker on disk was written
+            return  # nothing changed since the clean marker on disk was written
         try:
             unsealed.active.sync_indexes()
             if not unsealed.rolled:
                 self.producers.save(self.log_end_offset)
                 promises.write(replace(self.checkpoint(), active=unsealed.active.state.save()))
-                # Not before: what was just written is durable only with it.
+                # Only now: `write` has just made the new snapshot durable.
                 self.producers.tidy(self.view, end=self.log_end_offset)
         except OSError as error:
-            # The records are synced; the next open scans the last segment instead of trusting the marker.
+            # The records are synced; without the marker the next open scans the last segment.
             logger.warning("%s: closed without a clean marker: %s", self.directory, error)
 
     def _release(self) -> None:
@@ -320,7 +320,7 @@ class Partition:
         self._writer_lock.close()
 
     def abandon(self) -> None:
-        """Forget the log in a forked child: the parent holds the lock and goes on writing."""
+        """Drop the log in a forked child: the parent holds the lock and continues to write."""
         if self.gate.is_closed:
             return
         self.gate.close("belongs to the process that this one was forked from")
@@ -328,24 +328,24 @@ class Partition:
         self.sync_lock = threading.RLock()
         self.remover.renew_locks()
         self.shared.replacing = threading.Lock()
-        # Its thread is not in the child, but a lock of its that was held at the fork is held for good.
+        # The thread does not exist in the child, but a lock that it held at the fork is never released.
         if self._background is not None:
             self._background.maintenance.abandon()
         self._background = None
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing will be appended any more: the log is closed or has failed."""
+        """Whether no more records will be appended: the log is closed or has failed."""
         return self.gate.refusal is not None
 
     @property
     def contiguous_from(self) -> int:
-        """The first offset from which on seeklog has written all that there is."""
+        """The offset from which seeklog wrote every batch."""
         return self.promises.contiguous_from
 
     @property
     def last_stable_offset(self) -> int:
-        """The high watermark, or where the oldest transaction begins that has not ended."""
+        """The high watermark, or the start of the oldest open transaction if that is lower."""
         with self.lock:
             return min(self.high_watermark, self.producers.state.first_unstable_offset())
 
@@ -358,7 +358,7 @@ class Partition:
         headers: Sequence[tuple[str, bytes | None]],
         timestamp_ms: int | None,
     ) -> int:
-        """Append one record as a batch of its own; return its offset."""
+        """Append one record as a single batch; return its offset."""
         encoder = self.encoder
         if key is None and encoder.needs_keys:
             raise encoder.missing_key()
@@ -393,14 +393,14 @@ class Partition:
     ) -> range:
         """Append records as one batch; return their offsets. `wait=False` leaves the sync to the caller.
 
-        If a producer repeats one of its last batches, nothing is written, and the offsets are those that it has.
+        If the batch repeats one of the producer's last batches, nothing is written, and the old offsets are returned.
         """
         encoder, batch = self.encoder, b""
         records = records if isinstance(records, list) else list(records)
         if encoder.needs_keys:
             encoder.check_keys(records)
         if encoder.codec:
-            # Compression is slow enough to keep it outside the lock; the offset is stamped inside.
+            # Compression is slow, so it runs outside the lock; the offset is stamped inside.
             batch = encoder.encode(records, base_offset=0, leader_epoch=self.leader_epoch, producer=producer)
             encoder.check_readable(records)
         with self.lock:
@@ -421,27 +421,27 @@ class Partition:
         return offsets
 
     def append_batches(self, raw: bytes) -> range:
-        """Append whole v2 batches as they are, but for base offsets and leader epoch; return their offsets.
+        """Append whole v2 batches unchanged except for base offset and leader epoch; return their offsets.
 
-        Batches that a producer repeats, all of them, are not written again: their offsets are those that they have.
+        If all of them repeat a producer's batches, nothing is written, and the old offsets are returned.
         """
         span = self.encoder.check_batches(raw)
-        # Each batch was held against max_message_bytes; together they must fit in a segment.
+        # Each batch was checked against max_message_bytes. Together they must fit in a segment.
         appended = self._append_raw(raw, span, max_bytes=self.config.segment_bytes, once=True)
         if self._syncs_each:
             self.commit.wait_for(appended.stop)
         return appended
 
     def append_staged(self, raw: bytes) -> None:
-        """Append batches that a committed transaction has staged; the caller syncs.
+        """Append the staged batches of a committed transaction; the caller syncs.
 
-        What was committed goes in, also where the limits on the size of batches were lowered since.
+        They are already committed, so size limits that were lowered since do not apply.
         """
         _, span = batch_header.check_batches(raw, INT32_MAX)
         self._append_raw(raw, span, max_bytes=INT32_MAX, once=False)
 
     def _append_raw(self, raw: bytes, span: int, *, max_bytes: int, once: bool) -> range:
-        """Append batches that were checked; with `once` their producers' sequences are, too."""
+        """Append checked batches. With `once`, also check their producer sequences."""
         raw = self.encoder.with_append_time(raw)
         numbered = batch_header.has_producers(raw, len(raw))
         with self.lock:
@@ -456,9 +456,9 @@ class Partition:
     def _write_once(
         self, batches: bytes, offsets: range, *, max_bytes: int | None = None, refuses: bool = True
     ) -> range:
-        """Write batches of producers unless they are in the log already; return the offsets that they have.
+        """Write batches of producers unless they are already in the log; return their offsets. Holds the lock.
 
-        What is neither new nor a repetition is refused if it may be. Holds the lock.
+        With `refuses`, a batch that is neither next in sequence nor a repetition is refused.
         """
         numbered = producer_batches(batches)
         repeated = self.producers.check(numbered) if refuses else None
@@ -482,11 +482,11 @@ class Partition:
             self._notify()
 
     def _segment_for(self, batches: bytes, end: int, *, max_bytes: int | None = None) -> ActiveSegment:
-        """Return the segment to write batches up to `end` to, a new one if Kafka's rules ask for it. Holds the lock."""
+        """Return the segment for batches that end at `end`, a new one if Kafka's rules require it. Holds the lock."""
         if end > INT64_MAX:
             raise UsageError(
-                f"{self.directory}: the largest offset is {INT64_MAX - 1}, and this would get {end - 1}; nothing was "
-                "written"
+                f"{self.directory}: the largest offset is {INT64_MAX - 1}, and this append would end at {end - 1}; "
+                "nothing was written"
             )
         limit = self.encoder.max_batch_bytes if max_bytes is None else max_bytes
         if len(batches) > limit:
@@ -506,7 +506,7 @@ class Partition:
         return self.gate.fail("a write", error)
 
     def _is_trimmed(self) -> bool:
-        """Tell whether the log file is back at the size it had before a failed write."""
+        """Return whether the log file has the size that it had before a failed write."""
         active = self.unsealed.active
         try:
             return self.files.size(active.handle().number) == active.size
@@ -517,7 +517,7 @@ class Partition:
         """Start a new segment at the end of the log. Holds the lock."""
         end = self.log_end_offset
         if self.log_start_offset == end:
-            # As soon as it is not the last, an open drops it without a look: all of it lies below the start.
+            # All records in the old segment are below the log start offset, so the next open drops it unread.
             self.keep_producers_at(end)
         try:
             self.view = self.unsealed.roll(self.view, end)
@@ -540,7 +540,7 @@ class Partition:
     # ------------------------------------------------------------ producers
 
     def next_sequence(self, producer_id: int) -> ProducerSequence | None:
-        """Return what a producer's next batch must begin with, or None if the producer is not known."""
+        """Return the epoch and sequence of a producer's next batch, or None if the producer is not known."""
         with self.lock:
             entry = self.producers.state.get(producer_id, now_ms=self._now_ms())
         if entry is None:
@@ -548,12 +548,12 @@ class Partition:
         return ProducerSequence(producer_id=producer_id, epoch=entry.epoch, sequence=entry.next_sequence)
 
     def last_of_producers(self) -> tuple[dict[int, int], dict[int, int]]:
-        """Return the last offset of each live producer's last batch, and the epochs of those that have none."""
+        """Return the last offset of each live producer's last batch, and the epochs of producers without batches."""
         with self.lock:
             return self.producers.last_offsets(), self.producers.last_epochs()
 
     def keep_producers_at(self, base_offset: int) -> None:
-        """Make durable what the segments below an offset say of producers, while they still count."""
+        """Make the producer state at an offset durable, before the segments below it are deleted."""
         try:
             is_new = self.producers.keep_at(self.view, base_offset, end=self.log_end_offset)
         except OSError as error:
@@ -564,30 +564,30 @@ class Partition:
     # ------------------------------------------------------------ durability
 
     def flush(self) -> int:
-        """Make every appended record durable; return the recovery point. After a failure no append is accepted.
+        """Make every appended record durable; return the recovery point. After a failure the log accepts no appends.
 
-        Linux marks the dirty pages of a failed sync clean: they stay readable, and a second sync can succeed
-        without ever writing them. So a retry proves nothing; recovery writes them again.
+        Linux marks the dirty pages of a failed sync clean: they stay readable, and a second sync can succeed without
+        ever writing them. So a retry proves nothing; recovery writes them again.
         """
         with self.sync_lock:
             self.gate.check()
             return self._sync()
 
     def tend(self) -> None:
-        """Do what the background thread does for the log."""
+        """Do the background work of this log: sync, seal, and build key indexes."""
         self.flush()
         if self.makes_key_indexes:
             self.make_key_indexes()
 
     def _sync(self, *, checkpoints: bool = True) -> int:
-        """Sync all that was appended, seal what was rolled, move the recovery point; return it.
+        """Sync all appended records, seal rolled segments, and advance the recovery point; return it.
 
-        It is persisted about once a second, unless `checkpoints` leaves that to a seal or a close.
+        The recovery point is written to disk about once a second, or with a seal. `checkpoints=False` leaves it out.
         """
         with self.sync_lock:
             unsealed = self.unsealed
             with self.lock:
-                # Before the sync: what is appended meanwhile is not covered by it.
+                # Taken before the sync, which does not cover later appends.
                 end = self.log_end_offset
                 active, rolled, has_new_names = unsealed.active, list(unsealed.rolled), unsealed.has_new_names
                 snapshots = self.producers.take_due()
@@ -613,7 +613,7 @@ class Partition:
             return end
 
     def note_synced(self, end: int) -> None:
-        """Move the recovery point, and with it what readers see, if that follows the sync. Holds the lock."""
+        """Advance the recovery point, and the high watermark if it follows the sync. Holds the lock."""
         self.recovery_point = end
         if self._syncs_each and self.config.high_watermark == "auto":
             self.high_watermark = end
@@ -622,7 +622,7 @@ class Partition:
                 self.gate.wake()
 
     def checkpoint(self) -> Checkpoint:
-        """Return what the log promises at this moment."""
+        """Return the checkpoint for the current state."""
         return Checkpoint(
             recovery_point=self.recovery_point,
             log_start_offset=self.log_start_offset,
@@ -639,9 +639,9 @@ class Partition:
         return OffsetOutOfRange(offset, log_start_offset=self.log_start_offset, log_end_offset=self.log_end_offset)
 
     def advance_high_watermark(self, offset: int) -> None:
-        """Let readers see everything below `offset`. It never goes back."""
+        """Make every record below `offset` visible to readers. The watermark never moves back."""
         if self.config.high_watermark != "manual":
-            raise UsageError('the high watermark moves by itself; open the log with high_watermark="manual"')
+            raise UsageError('the high watermark moves automatically; open the log with high_watermark="manual"')
         with self.lock:
             self.gate.check()
             if offset > self.log_end_offset:
@@ -658,11 +658,11 @@ class Partition:
         self.gate.wake()
 
     def wait_beyond(self, offset: int, timeout: float | None) -> None:
-        """Wait until the high watermark is above `offset`, the log ends, or the time is over."""
+        """Wait until the high watermark is above `offset`, the log is closed or fails, or the timeout is over."""
         self.gate.wait(lambda: self.high_watermark > offset, timeout)
 
     def begin_epoch(self, epoch: int) -> None:
-        """Stamp batches with a new, higher leader epoch from the end of the log on. Durable on return."""
+        """Stamp a new, higher leader epoch on batches from the log end offset on. Durable on return."""
         with self.sync_lock, self.lock:
             self.gate.check()
             if not self.leader_epoch < epoch <= INT32_MAX:
@@ -684,9 +684,9 @@ class Partition:
     # ------------------------------------------------------------ key indexes
 
     def make_key_indexes(self) -> int:
-        """Make the key indexes that sealed segments lack, if the configuration asks for it; return how many.
+        """Build the key indexes that sealed segments lack, if the configuration asks for them; return how many.
 
-        Records that are appended meanwhile are synced on their interval all the same.
+        Records that are appended meanwhile are still synced on their interval.
         """
         if not self.config.indexes_keys:
             return 0
@@ -701,9 +701,9 @@ class Partition:
         return self.keys.make_missing(self.view, sync_when_due)
 
     def keep_key_index(self, segment: Segment, data: bytes) -> bool:
-        """Write a sealed segment's key index, unless the segment has gone; return whether it is there.
+        """Write the key index of a sealed segment, if the segment still exists; return whether it was written.
 
-        What takes segments away holds the same lock, so no index outlives its segment.
+        Removing a segment takes the same lock, so no index outlives its segment.
         """
         with self.sync_lock:
             if self.is_over or segment not in self.view.segments:
@@ -712,7 +712,7 @@ class Partition:
             try:
                 replace_file(self.files, self.directory, name, data)
             except OSError as error:
-                logger.warning("%s/%s: the key index is not kept: %s", self.directory, name, error)
+                logger.warning("%s/%s: the key index was not written: %s", self.directory, name, error)
                 with contextlib.suppress(OSError):
                     self.files.remove(f"{self.directory}/{name}{TEMPORARY}")
                 return False
@@ -720,7 +720,7 @@ class Partition:
 
 
 def _settled_view(partition: Partition | None) -> View | None:
-    """Return the segments once no replacement is half done."""
+    """Return the current segments when no replacement is in progress."""
     if partition is None:
         return None
     with partition.sync_lock:

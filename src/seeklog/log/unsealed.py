@@ -17,14 +17,14 @@ logger = logging.getLogger("seeklog")
 
 
 class UnsealedSegments:
-    """What the writer has open. Methods that change it are called under the log's lock, and return the new view."""
+    """The segments that the writer has open. Methods that change them run under the log's lock."""
 
     def __init__(self, shared: Shared, active: ActiveSegment) -> None:
         self._shared = shared
         self._files = shared.files
         self.active = active
         self.rolled: list[ActiveSegment] = []
-        """The older ones, which are written no more."""
+        """The older segments, which are no longer written."""
         self.has_new_names = False
         """Whether the directory must be synced before the names of new segments are durable."""
 
@@ -39,7 +39,7 @@ class UnsealedSegments:
         return view.with_last(self.active)
 
     def seal(self, rolled: Sequence[ActiveSegment], *, now_ms: int) -> list[tuple[ActiveSegment, Segment]]:
-        """Write the seals of segments that are synced. A full disk puts that off; an open would redo it."""
+        """Write the seals of synced segments. On a full disk they wait; the next open would write them, too."""
         sealed = []
         for segment in rolled:
             try:
@@ -51,17 +51,17 @@ class UnsealedSegments:
         return sealed
 
     def release_sealed(self, view: View, sealed: Sequence[tuple[ActiveSegment, Segment]]) -> View:
-        """Put sealed segments in the place of those that were rolled."""
+        """Return a view with the sealed segments in place of the rolled ones."""
         for old, new in sealed:
             view = view.with_merged([old], new)
             self.rolled.remove(old)
         return view
 
     def cut(self, view: View, place: int, kept: SegmentState) -> View:
-        """Make the segment at `place`, cut to what is kept of it, the active one."""
+        """Make the segment at index `place` the active one, cut to `kept`. Return the new view."""
         segments, directory = view.segments, self._shared.directory
         for segment in reversed(segments[place + 1 :]):
-            # One at a time, the last first: at every moment what is there has no hole.
+            # One at a time, the last first: at every moment the log on disk has no hole.
             self.remove_files(segment)
             self._files.sync_directory(directory)
         target = segments[place]
@@ -81,17 +81,17 @@ class UnsealedSegments:
         return View([*segments[:place], target])
 
     def forget(self, doomed: Sequence[Segment]) -> None:
-        """Forget segments that are deleted."""
+        """Drop deleted segments from the list."""
         self.rolled = [segment for segment in self.rolled if segment not in doomed]
 
     def remove_files(self, segment: Segment) -> None:
-        """Take a segment's name away first, then its files; readers that hold it open read on."""
+        """Rename a segment's log file, then remove its files. Readers that have them open continue to read."""
         segment.release()
         self._files.rename(segment.path, segment.path + names.DELETED)
         self._shared.remove(segment.base_offset, names.LOG + names.DELETED, *names.BESIDE_LOG)
 
     def close_files(self) -> None:
-        """Release every file; a reader that is still at one keeps it open until it is done."""
+        """Release every file. A reader that uses one keeps it open until it is done."""
         self._shared.clear()
         for segment in (*self.rolled, self.active):
             segment.close_files()

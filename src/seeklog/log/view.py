@@ -1,7 +1,7 @@
-"""The segments of a log at one moment, in order. A view never changes: a roll or a delete makes another.
+"""The segments of a log at one moment, in order. A view never changes: a roll or a delete makes a new one.
 
-So readers need no lock: each works with the view it took, and files that a newer view has dropped stay
-readable while a handle refers to them.
+So readers need no lock. Each works with the view it took, and a file that a newer view dropped stays readable while a
+handle refers to it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class View:
         self.bases = [segment.base_offset for segment in self.segments]
 
     def find(self, offset: int) -> int:
-        """Return the place of the segment that holds `offset`: the last one that starts at or below it."""
+        """Return the index of the segment that holds `offset`: the last one that starts at or below it."""
         place = bisect_right(self.bases, offset)
         return place - 1 if place else 0
 
@@ -32,16 +32,16 @@ class View:
         return self.segments[-1]
 
     def with_last(self, segment: Segment) -> View:
-        """Return the view with one more segment."""
+        """Return a view with one more segment at the end."""
         return View((*self.segments, segment))
 
     def with_merged(self, old: Sequence[Segment], new: Segment) -> View:
-        """Return the view in which `new` stands for all of `old`, which follow each other."""
+        """Return a view in which `new` replaces the adjacent segments in `old`."""
         return View(new if segment is old[0] else segment for segment in self.segments if segment not in old[1:])
 
 
 def mark_gaps(segments: Sequence[Segment], gaps: Iterable[tuple[int, int]]) -> None:
-    """Let segments end where an archive declares that offsets after them are missing."""
+    """End segments early where an archive declares that the offsets after them are missing."""
     first_missing = {after: first for first, after in gaps}
     for segment, following in pairwise(segments):
         first = first_missing.get(following.base_offset)
