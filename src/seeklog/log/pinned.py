@@ -1,9 +1,9 @@
-"""A part of a log that was pinned in one process, to be read in another that lists no directory and reads no seal.
+"""A range of a log that one process pins and another reads, without listing the directory or reading seals.
 
-A pin names the segments that a range of offsets touches, as they were when it was made, and the index entry to start
-from. It is small and picklable. What a pin covers never changes on disk: segments only grow, and are deleted whole. The
-one exception is compaction, which puts another file in the place of some: a reader that meets one lists the directory
-and goes on from there, to the same records but for those that compaction has left out.
+A pin names the segments that a range of offsets touches, and the index entry at which to start. It is small and
+picklable. What it covers does not change on disk: segments only grow, and are deleted whole. The one exception is
+compaction, which replaces files: a reader that meets a replaced file lists the directory and continues there. It sees
+the same records, except those that compaction removed.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from seeklog.log.view import View
 
 
 class PinnedSegment(NamedTuple):
-    """One segment: all that a reader must know of it before it opens the file."""
+    """One segment: everything that a reader must know before it opens the file."""
 
     base_offset: int
     next_offset: int
     size: int
     trust: Trust
-    """What was known of its content: the seal is not read again."""
+    """What was known of the content, so that the seal is not read again."""
     is_final: bool
-    """Whether it was sealed: a file of another size is another file."""
+    """Whether the segment was sealed. A file of another size is then not this segment's."""
     is_growing: bool = False
-    """Whether it was the last one, which its writer may be lengthening."""
+    """Whether it was the last segment, which its writer may be extending."""
 
 
 class Pin(NamedTuple):
-    """Segments in order, and the entry of the first one's index from which the range is found."""
+    """Segments in order, and the index entry of the first one at which reading starts."""
 
     segments: tuple[PinnedSegment, ...]
     entry: bytes
-    """One entry as it stands in the index file, or nothing: then the first segment is read from its start."""
+    """One entry as in the index file, or empty: then the first segment is read from its start."""
 
 
 def make_pin(view: View, start: int, stop: int) -> Pin:
@@ -49,7 +49,7 @@ def make_pin(view: View, start: int, stop: int) -> Pin:
     first = view.find(start)
     while first + 1 < len(view.segments) and view.segments[first].next_offset <= start:
         first += 1
-    # A range that lies in a gap touches none; the segment after it says so.
+    # A range inside a gap touches no segment; the segment after it shows that.
     touched = view.segments[first : max(first + 1, bisect_left(view.bases, stop))]
     for segment in touched:
         segment.fetch_seal()
@@ -62,14 +62,14 @@ def _pinned(segment: Segment) -> PinnedSegment:
         segment.next_offset,
         segment.size,
         segment.trust,
-        # The last one of an archive is sealed, too, though a reader of a log takes it for one that grows.
+        # The last segment of an archive is sealed, too, though a reader treats it as one that grows.
         is_final=segment.seal is not None or segment.is_resealed(),
         is_growing=not segment.is_bounded,
     )
 
 
 def offset_index(segment: Segment) -> OffsetIndex:
-    """Return a segment's index, an empty one if the segment was deleted meanwhile: reading it reports that."""
+    """Return a segment's index, or an empty one if the segment was deleted meanwhile: reading it raises later."""
     try:
         return segment.indexes.offsets
     except FileNotFoundError:
@@ -85,7 +85,7 @@ def _entry_before(segment: Segment, offset: int) -> bytes:
 
 
 class _GivenSegment(Segment):
-    """A segment that is taken as a pin has it. Its index is the one entry of the pin."""
+    """A segment as a pin describes it. Its index is the one entry in the pin."""
 
     def __init__(self, shared: Shared, pinned: PinnedSegment, entry: bytes) -> None:
         super().__init__(shared, pinned.base_offset, size=pinned.size, next_offset=pinned.next_offset, seal=None)
@@ -103,7 +103,7 @@ class _GivenSegment(Segment):
         return self.shared.files.size(handle.number) == self.size
 
     def is_same_file(self, found: FileStatus | None) -> bool:
-        """By its size: a pin may have been made on another machine, where inodes have other numbers."""
+        """Compare sizes only: the pin may come from another machine, where inodes have other numbers."""
         return found is not None and (found.size == self.size or (self._pinned.is_growing and found.size > self.size))
 
     def load_indexes(self) -> Indexes:
@@ -111,7 +111,7 @@ class _GivenSegment(Segment):
 
 
 def pinned_view(files: Files, directory: str, pin: Pin) -> View:
-    """Return the view that a pin was made of. No file is opened until it is read."""
+    """Return the view that was pinned. Files are opened when they are read."""
     shared = _shared(files, directory)
     return View(
         _GivenSegment(shared, each, pin.entry if place == 0 else b"") for place, each in enumerate(pin.segments)
@@ -119,7 +119,7 @@ def pinned_view(files: Files, directory: str, pin: Pin) -> View:
 
 
 def _listed_view(files: Files, directory: str) -> View:
-    """Return the current segments of the directory; a reader knows by its offsets where to stop."""
+    """Return the current segments of the directory. A reader knows from its offsets where to stop."""
     shared = _shared(files, directory)
     _, segments = list_beside_writer(shared)
     for segment in segments[:-1]:
@@ -130,7 +130,7 @@ def _listed_view(files: Files, directory: str) -> View:
 
 
 def _shared(files: Files, directory: str) -> Shared:
-    # A scan goes forward: two open files are the one that is read and the one before it.
+    # A scan moves forward: it needs the file that it reads and the one before it.
     shared = Shared(files, directory, LogConfig(max_open_segments=2), writable=False)
     shared.renew = partial(_listed_view, files, directory)
     return shared

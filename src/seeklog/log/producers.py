@@ -1,17 +1,17 @@
-"""What one partition knows of its producers, by Kafka's rules. Pure: no files, no clock, no threads.
+"""What a partition knows about its producers, by Kafka's rules. Pure: no files, no clock, no threads.
 
-A producer that wants each of its batches to be in the log once numbers its records. A batch says who wrote it
-(`producer_id`), in which incarnation (`producer_epoch`) and from which number on (`base_sequence`). Then
+A producer that wants each batch to be in the log only once numbers its records. A batch carries the producer
+(`producer_id`), its incarnation (`producer_epoch`) and the number of the first record (`base_sequence`). The rules:
 
     an epoch below the last one            is fenced: a newer incarnation has taken over
-    a new epoch                            begins at sequence 0
-    the same epoch                         goes on with the sequence after the last one; after 2^31 - 1 comes 0
-    one of the last five batches again     is not written again, but acknowledged with the offsets that it has
-    any other sequence                     is refused: batches are missing before it, or it is older than those five
-    a producer that is not remembered      begins where it will: its records may have been deleted since
+    a new epoch                            starts at sequence 0
+    the same epoch                         continues at the sequence after the last one; 0 follows 2^31 - 1
+    one of the last five batches again     is acknowledged with its old offsets, not written again
+    any other sequence                     is refused: earlier batches are missing, or it repeats an older batch
+    an unknown producer                    starts anywhere: its records may have been deleted
 
-Batches without a producer id never come here. A producer is forgotten when it has been idle for a
-day; one with an open transaction is not.
+Batches without a producer id are not checked. A producer is forgotten after a day without a batch, unless it has an
+open transaction.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from seeklog.errors import DuplicateSequence, InvalidRecord, OutOfOrderSequence,
 from seeklog.record.batch import BatchHeader, read_header
 from seeklog.record.control import EndMarker, decode_end_marker
 
-# As many requests as a Kafka client has on their way at once: it may repeat any of them.
+# The number of requests that a Kafka client has in flight: it may repeat any of them.
 BATCHES_REMEMBERED: Final = 5
 # producer.id.expiration.ms
 EXPIRATION_MS: Final = 24 * 3600 * 1000
@@ -37,7 +37,7 @@ MAX_EPOCH: Final = 2**15 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProducerSequence:
-    """The producer of records, and the number of the first one; `after` gives that of the next batch."""
+    """The producer of some records, and the sequence of the first one."""
 
     producer_id: int
     epoch: int = 0
@@ -50,7 +50,7 @@ class ProducerSequence:
                 raise UsageError(f"the {name} of a producer is an int from 0 to {most}, not {value!r}")
 
     def after(self, record_count: int) -> ProducerSequence:
-        """Return the same producer's place after so many more records; after the largest sequence comes 0."""
+        """Return the sequence that follows `record_count` records; 0 follows the largest sequence."""
         return replace(self, sequence=(self.sequence + record_count) % _SEQUENCES)
 
     @property
@@ -60,7 +60,7 @@ class ProducerSequence:
 
 
 class WrittenBatch(NamedTuple):
-    """A batch of a producer's that is in the log."""
+    """A producer's batch that is in the log."""
 
     last_sequence: int
     last_offset: int
@@ -81,7 +81,7 @@ class WrittenBatch(NamedTuple):
 
 
 class ProducerEntry(NamedTuple):
-    """One producer: its newest epoch, and the last batches of it, the oldest first."""
+    """One producer: its newest epoch, and its last batches, oldest first."""
 
     producer_id: int
     epoch: int
@@ -89,7 +89,7 @@ class ProducerEntry(NamedTuple):
     timestamp_ms: int
     coordinator_epoch: int = NONE
     transaction_start: int = NONE
-    """The first offset of a transaction that has not ended, or -1."""
+    """The first offset of the open transaction, or -1."""
 
     @property
     def last_sequence(self) -> int:
@@ -102,18 +102,18 @@ class ProducerEntry(NamedTuple):
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that the next batch of this epoch must begin with."""
+        """The base sequence that the next batch of this epoch must have."""
         return next_sequence(self.last_sequence)
 
     def find(self, header: BatchHeader) -> WrittenBatch | None:
-        """Return the batch that is in the log if this one repeats it."""
+        """Return the batch in the log that this one repeats, or None."""
         if header.producer_epoch != self.epoch or header.base_sequence < 0 or header.is_control:
             return None
         wanted = (header.base_sequence, last_sequence_of(header))
         return next((each for each in self.batches if (each.base_sequence, each.last_sequence) == wanted), None)
 
     def after(self, header: BatchHeader, marker: EndMarker | None) -> ProducerEntry:
-        """Return what is known of the producer once this batch is in the log."""
+        """Return the entry after this batch is appended."""
         batches = self.batches if header.producer_epoch == self.epoch else ()
         if header.is_control:
             if marker is None:
@@ -136,14 +136,14 @@ class ProducerEntry(NamedTuple):
 
 
 class ProducerBatch(NamedTuple):
-    """A batch as far as producers are concerned: its header, and what it ends if it is a control batch."""
+    """The header of a batch, and the end marker if it is a control batch that ends a transaction."""
 
     header: BatchHeader
     marker: EndMarker | None = None
 
 
 def producer_batches(raw: bytes) -> list[ProducerBatch]:
-    """Return whole batches as far as producers are concerned."""
+    """Return the header and end marker of each batch in `raw`."""
     batches = []
     at = 0
     while at < len(raw):
@@ -155,19 +155,19 @@ def producer_batches(raw: bytes) -> list[ProducerBatch]:
 
 
 def next_sequence(last_sequence: int) -> int:
-    """Return the sequence after another: 0 after none, and after the largest."""
+    """Return the sequence after another: 0 after the largest, and after -1, which is none."""
     return (last_sequence + 1) % _SEQUENCES
 
 
 def last_sequence_of(header: BatchHeader) -> int:
-    """Return the sequence of a batch's last record; offsets that compaction has taken out count as ever."""
+    """Return the sequence of a batch's last record. Records that compaction removed count."""
     if header.base_sequence < 0:
         return NO_SEQUENCE
     return (header.base_sequence + header.last_offset_delta) % _SEQUENCES
 
 
 class ProducerState:
-    """The producers of one partition. An append calls it under the partition's lock."""
+    """The producers of one partition. Its methods are called under the partition's lock."""
 
     def __init__(self, *, expiration_ms: int = EXPIRATION_MS) -> None:
         self._expiration_ms = expiration_ms
@@ -181,14 +181,14 @@ class ProducerState:
         return iter(list(self._entries.values()))
 
     def get(self, producer_id: int, *, now_ms: int) -> ProducerEntry | None:
-        """Return what is known of a producer, or None if nothing is, or it has been forgotten."""
+        """Return what is known about a producer, or None if it is unknown or expired."""
         entry = self._entries.get(producer_id)
         return None if entry is None or self._has_expired(entry, now_ms) else entry
 
     def last_offsets(self, *, now_ms: int) -> dict[int, int]:
-        """Return, for each producer that is remembered, the last offset of its last batch.
+        """Return, for each known producer, the last offset of its last batch.
 
-        Compaction keeps these batches, if need be without records: an open learns from them which sequence comes next.
+        Compaction keeps these batches, without records if necessary: an open learns the next sequence from them.
         """
         return {
             entry.producer_id: entry.last_offset
@@ -197,9 +197,9 @@ class ProducerState:
         }
 
     def last_epochs(self, *, now_ms: int) -> dict[int, int]:
-        """Return the epoch of each producer that is remembered by the end of a transaction alone.
+        """Return the epoch of each producer that is known only by the end of a transaction.
 
-        Compaction keeps that marker, if need be without its record: it fences older incarnations.
+        Compaction keeps that marker, without its record if necessary: it fences older incarnations.
         """
         return {
             entry.producer_id: entry.epoch
@@ -208,15 +208,15 @@ class ProducerState:
         }
 
     def first_unstable_offset(self) -> int:
-        """Return where the oldest transaction begins that has not ended."""
+        """Return the start of the oldest open transaction, or INT64_MAX."""
         return min((entry.transaction_start for entry in self if entry.transaction_start != NONE), default=INT64_MAX)
 
     # ------------------------------------------------------------ appending
 
     def check(self, batches: Sequence[ProducerBatch], *, now_ms: int) -> range | None:
-        """Raise unless these batches may be appended, in this order and at once; nothing changes.
+        """Raise unless these batches may be appended together, in this order. Nothing changes.
 
-        Returns the offsets that they have already if all of them repeat batches that are remembered.
+        Returns their old offsets if all of them repeat batches that are remembered, else None.
         """
         ahead: dict[int, ProducerEntry] = {}
         repeated: list[WrittenBatch] = []
@@ -245,7 +245,7 @@ class ProducerState:
         return offsets
 
     def note(self, batches: Iterable[ProducerBatch], *, now_ms: int) -> None:
-        """Take in batches that are in the log. Nothing is refused: what is there is there."""
+        """Add batches that are in the log. They are not checked, because they are already written."""
         for header, marker in batches:
             producer_id = header.producer_id
             if producer_id < 0:
@@ -256,25 +256,25 @@ class ProducerState:
                 self._entries[producer_id] = new
                 self._seen_ms[producer_id] = now_ms
 
-    # ------------------------------------------------------------ remembering and forgetting
+    # ------------------------------------------------------------ snapshots and expiration
 
     def restore(self, entries: Iterable[ProducerEntry], *, now_ms: int) -> None:
-        """Begin with what a snapshot says, but for producers that have been idle for too long."""
+        """Replace the state with the entries of a snapshot, except producers that have expired."""
         self._seen_ms = {}
         self._entries = {entry.producer_id: entry for entry in entries if not self._has_expired(entry, now_ms)}
 
     def expire(self, *, now_ms: int) -> None:
-        """Forget producers that have been idle for too long."""
+        """Remove producers that have expired."""
         for entry in self:
             if self._has_expired(entry, now_ms):
                 del self._entries[entry.producer_id]
                 self._seen_ms.pop(entry.producer_id, None)
 
     def entries(self) -> list[ProducerEntry]:
-        """Return all that a snapshot is to say.
+        """Return the entries for a snapshot.
 
-        A reader of it forgets by the time of a producer's last record. Where that record was stamped in the past, the
-        time of the append stands in for it: the producer was not idle.
+        A producer expires by the timestamp of its last record. If that timestamp lies in the past, the snapshot has
+        the time of the append instead, because the producer was active then.
         """
         return [entry._replace(timestamp_ms=self._active_ms(entry)) for entry in self]
 
@@ -302,7 +302,7 @@ def _check_fields(header: BatchHeader) -> None:
 def _check_epoch(entry: ProducerEntry, header: BatchHeader) -> None:
     if header.producer_epoch < entry.epoch:
         raise ProducerFenced(
-            f"producer {entry.producer_id} has epoch {entry.epoch} by now, and this batch has {header.producer_epoch}: "
+            f"producer {entry.producer_id} already has epoch {entry.epoch}, this batch has {header.producer_epoch}: "
             "a newer incarnation writes here; nothing was written",
             producer_id=entry.producer_id,
             epoch=header.producer_epoch,
@@ -314,8 +314,8 @@ def _check_marker(entry: ProducerEntry, header: BatchHeader, marker: EndMarker |
     _check_epoch(entry, header)
     if marker is not None and marker.coordinator_epoch < entry.coordinator_epoch:
         raise ProducerFenced(
-            f"a coordinator of epoch {marker.coordinator_epoch} ends a transaction of producer {entry.producer_id}; "
-            f"one of epoch {entry.coordinator_epoch} was here before; nothing was written",
+            f"a coordinator of epoch {marker.coordinator_epoch} ends a transaction of producer {entry.producer_id}, "
+            f"but one of epoch {entry.coordinator_epoch} did so before; nothing was written",
             producer_id=entry.producer_id,
             epoch=header.producer_epoch,
             current_epoch=entry.epoch,
@@ -323,35 +323,34 @@ def _check_marker(entry: ProducerEntry, header: BatchHeader, marker: EndMarker |
 
 
 def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
-    """Refuse a batch that is not the next one of a producer that is known."""
+    """Refuse a batch that is not the next one of a known producer."""
     _check_epoch(entry, header)
     if entry.transaction_start != NONE and not header.is_transactional:
         raise InvalidRecord(
-            f"producer {entry.producer_id} has had a transaction open since offset {entry.transaction_start}, and this "
-            "batch belongs to none; nothing was written"
+            f"producer {entry.producer_id} has had a transaction open since offset {entry.transaction_start}, but this "
+            "batch is not transactional; nothing was written"
         )
     sequence = header.base_sequence
     if sequence == NO_SEQUENCE:
-        return  # a coordinator's own batch: only the epoch counts
+        return  # a batch from the coordinator: only the epoch counts
     is_new = header.producer_epoch != entry.epoch
     expected = 0 if is_new else entry.next_sequence
     if sequence == expected:
         return
-    # The numbers go round, so the nearer way decides whether this one is ahead or behind.
+    # Sequences wrap around, so the shorter distance decides whether this one is ahead or behind.
     is_behind = bool(entry.batches) and not is_new and (sequence - expected) % _SEQUENCES >= _SEQUENCES // 2
     if is_behind:
         raise DuplicateSequence(
-            f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} was written before, and "
-            f"not in one of the last {BATCHES_REMEMBERED} batches as they are remembered; {expected} comes next; "
-            "nothing was written",
+            f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} was already written, "
+            f"and the batch is not one of the last {BATCHES_REMEMBERED}; expected sequence {expected}; nothing was written",
             producer_id=entry.producer_id,
             epoch=header.producer_epoch,
             sequence=sequence,
             expected=expected,
         )
     raise OutOfOrderSequence(
-        f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} came, and {expected} comes "
-        "next: send what is missing first; nothing was written",
+        f"producer {entry.producer_id}, epoch {header.producer_epoch}: expected sequence {expected}, got {sequence}; "
+        "send the missing records first; nothing was written",
         producer_id=entry.producer_id,
         epoch=header.producer_epoch,
         sequence=sequence,
@@ -362,8 +361,8 @@ def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
 def _mixed(batches: Sequence[ProducerBatch], repeated: Sequence[WrittenBatch]) -> DuplicateSequence:
     header = batches[0].header
     return DuplicateSequence(
-        f"{len(repeated)} of {len(batches)} batches of one append are in the log already, the last at offset "
-        f"{repeated[-1].last_offset}, and not as one run: append batches one by one; nothing was written",
+        f"{len(repeated)} of {len(batches)} batches of one append are already in the log, the last at offset "
+        f"{repeated[-1].last_offset}, but not as one run; append the batches one by one; nothing was written",
         producer_id=header.producer_id,
         epoch=header.producer_epoch,
         sequence=header.base_sequence,

@@ -1,4 +1,4 @@
-"""What a log has promised, kept in its checkpoint, and the leader epochs that are in it and in Kafka's file."""
+"""The checkpoint of a log, which keeps its promises, and the leader epochs in it and in Kafka's file."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from seeklog.log.side.epochs import Entry, LeaderEpochs
 
 logger = logging.getLogger("seeklog")
 
-# How often the recovery point is persisted while records are synced.
+# How often the recovery point is written to disk while records are synced.
 CHECKPOINT_INTERVAL_S = 1.0
 
 
 class Promises:
-    """The checkpoint of a log that is written. Its methods are called by one thread at a time."""
+    """The checkpoint of a log that is open for writing. Only one thread at a time calls its methods."""
 
     def __init__(self, files: Files, directory: str, gate: Gate, clock: Clock, *, saved: Checkpoint | None) -> None:
         self._files = files
@@ -29,31 +29,31 @@ class Promises:
         self._clock = clock
         self._checkpointed_at = clock.monotonic()
         self.saved = saved
-        """What the file says; None: there is none of ours."""
+        """The checkpoint on disk; None if there is none of ours."""
         self.generation = saved.generation if saved is not None else 0
         self.contiguous_from = 0
-        """The first offset from which on seeklog has written all that there is."""
+        """The offset from which seeklog wrote every batch."""
         self.epochs = LeaderEpochs.read(files, directory)
 
     def set_stale_aside(self) -> None:
-        """Keep the checkpoint from before a broker's visit as evidence; the open replaces it, and the seals."""
+        """Keep the checkpoint from before a broker's visit as evidence. The open replaces it and the seals."""
         data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
         replace_file(self._files, self._directory, names.STALE_CHECKPOINT, data)
         self.saved = None
         self.generation += 1
         logger.info(
             "%s: a broker has written here since seeklog did: every batch is checked, seals and indexes are rebuilt, "
-            "and the checkpoint from before is kept as %s",
+            "and the old checkpoint is kept as %s",
             self._directory,
             names.STALE_CHECKPOINT,
         )
 
     def begin_epochs(self, found: Sequence[Entry], *, log_start_offset: int, log_end_offset: int) -> None:
-        """Put the epochs together from the checkpoint, from Kafka's file, and from what a scan has found."""
+        """Combine the epochs from the checkpoint, from Kafka's file, and from a scan of the batches."""
         epochs = self.epochs
         if self.saved is not None:
-            # Every epoch of ours was in a checkpoint before a batch was stamped with it. No CRC covers a batch's
-            # epoch, nor Kafka's file: only what both say, as after a broker that has appended, is believed.
+            # Each of our epochs is in a checkpoint before it is stamped on a batch. No CRC covers the epoch of a batch
+            # or Kafka's file. So other epochs, as of a broker that appended, count only if both of these agree.
             found = [entry for entry in found if entry in epochs.entries]
             epochs.entries = list(self.saved.epochs)
         epochs.merge(found, log_start_offset=log_start_offset, log_end_offset=log_end_offset)
@@ -62,7 +62,7 @@ class Promises:
 
     @property
     def is_due(self) -> bool:
-        """Whether the checkpoint is old enough to be replaced while records are synced."""
+        """Whether the checkpoint is old enough to be replaced after a sync."""
         return self._clock.monotonic() - self._checkpointed_at >= CHECKPOINT_INTERVAL_S
 
     def write(self, checkpoint: Checkpoint) -> None:
@@ -71,14 +71,14 @@ class Promises:
         self._files.sync_directory(self._directory)
 
     def _replace(self, checkpoint: Checkpoint) -> None:
-        """Put a checkpoint in the place of the last. Others see it from then on; the caller syncs the directory."""
+        """Replace the checkpoint. Other processes see it at once; the caller syncs the directory."""
         has_new_epochs = not self.epochs.is_written
         if has_new_epochs:
             self.epochs.stage(self._files, self._directory)
         replace_file(self._files, self._directory, names.CHECKPOINT, encode_checkpoint(checkpoint))
         if has_new_epochs:
             if self.saved is not None:
-                # An epoch in Kafka's file that our checkpoint lacks is a broker's: the checkpoint is durable first.
+                # An epoch that is only in Kafka's file counts as a broker's, so the checkpoint must be durable first.
                 self.sync_names()
             try:
                 self.epochs.publish(self._files, self._directory)
@@ -88,7 +88,7 @@ class Promises:
         self._checkpointed_at = self._clock.monotonic()
 
     def must_write(self, checkpoint: Checkpoint) -> None:
-        """Persist what must be durable before anything changes for a caller."""
+        """Make a checkpoint durable before the change that it describes. Raises `DiskFull` or `LogFailed`."""
         try:
             self._replace(checkpoint)
         except OSError as error:
@@ -96,14 +96,14 @@ class Promises:
         self.sync_names()
 
     def try_write(self, checkpoint: Checkpoint) -> None:
-        """Persist the recovery point; where there is no room, the older one stays true."""
+        """Write the recovery point. Without room on the disk the older one stays, and is still true."""
         try:
             self.must_write(checkpoint)
         except DiskFull as error:
             logger.warning("%s: the checkpoint waits for room on the disk: %s", self._directory, error.__cause__)
 
     def sync_names(self) -> None:
-        """Make durable what was renamed. Others see it already, so a failure is never for want of room."""
+        """Make renames durable. Other processes see the new names already, so any failure fails the log."""
         try:
             self._files.sync_directory(self._directory)
         except OSError as error:

@@ -1,7 +1,7 @@
-"""Reading a view of segments forward, backward, as records, columns, batches or file ranges.
+"""Reading a view of segments: forward or backward, as records, columns, batches, or file ranges.
 
-Every way starts with `locate`: the floor entry of the index, proved by the batch it points at. From there
-batches are read in chunks; a chunk may end in the middle of a batch, never a segment. Readers take no lock.
+Every read starts with `locate`: the floor entry of the index, proved by the batch that it points at. From there the log
+is read in chunks. A chunk may end inside a batch; a segment never does. Readers take no lock.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ from seeklog.record.record import Record
 
 logger = logging.getLogger("seeklog")
 
-# One read covers what lies between two index entries at the default interval, and the batch after it.
+# One read covers the distance between two index entries at the default interval, and the next batch.
 POINT_READ = 8192
 READ_CHUNK = 64 << 10
-# Records are made from a chunk at once; it stays below the 128 KiB from which on malloc takes fresh pages for each.
+# Records are decoded a chunk at a time. A chunk stays below 128 KiB, from which on malloc maps fresh pages for each.
 SCAN_CHUNK = 96 << 10
-# The record of a time lies within an index interval or two of the entry.
+# The record for a timestamp is within an index interval or two of its entry.
 TIME_CHUNK = 16 << 10
-# From this distance on, two neighbouring entries most likely enclose one large batch.
+# At this distance or more, two adjacent entries most likely enclose one large batch.
 LARGE_BATCH = 8192
 RECORDS_PER_CHUNK = 8192
 ALL_RECORDS = 2**62
-# A reader that is overtaken by compaction so often without getting any further has another problem.
+# A reader that compaction overtakes this often without any progress has another problem.
 MAX_RENEWALS = 8
-# What looks like damage so often while files are replaced is damage.
+# If files are replaced and a batch looks damaged this often, it is damaged.
 MAX_LOOKS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Seek:
-    """Where an offset was found, and what it took."""
+    """The position of an offset, and the cost of finding it."""
 
     offset: int
     segment: int
     """Base offset of the segment."""
     path: str
     position: int
-    """Where the batch that holds the offset starts in the file."""
+    """The byte position of the batch that holds the offset."""
     scanned_batches: int
     scanned_bytes: int
-    """What was walked between the index entry and the batch."""
+    """The bytes between the index entry and the batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRange:
-    """Whole batches as bytes of a file, for `os.sendfile`. Holding it keeps the file open."""
+    """Whole batches as a range of a file, for `os.sendfile`. Holding it keeps the file open."""
 
     handle: Handle
     path: str
@@ -73,7 +73,7 @@ class FileRange:
 def locate(segment: Segment, offset: int, chunk: int) -> tuple[int, int, bytes]:
     """Return (position, base offset, bytes from there) of a batch at or before the one that holds `offset`.
 
-    An index entry that its batch does not prove makes the segment rebuild its indexes, once.
+    If a batch does not prove its index entry, the segment rebuilds its indexes, once.
     """
     for _ in range(2):
         found = _try_entries(segment, offset, chunk)
@@ -91,9 +91,9 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
         return None
     gap = next_position - position
     if gap >= LARGE_BATCH:
-        # An entry names the last offset of its batch, so the floor entry of an offset inside a large
-        # batch is the batch before it. Look at the next one first; if it starts too late, nothing is lost.
-        # The batches on both sides of the entry are most likely of one size.
+        # An entry names the last offset of its batch, so the floor entry of an offset inside a large batch is the
+        # batch before it. Try the next entry first; if its batch starts too late, little is lost. The batches on
+        # both sides of the entry are most likely of the same size.
         data = segment.read_point(max(chunk, gap + 512), next_position)
         base = batch_header.entry_base(data, base_offset + next_last, segment.trust.is_exact)
         if 0 <= base <= offset:
@@ -102,17 +102,17 @@ def _try_entries(segment: Segment, offset: int, chunk: int) -> tuple[int, int, b
         chunk = gap + 512
     data = segment.read_point(chunk, position)
     if last < 0:
-        # Without an entry it is the start of the file. An entry below the base is damaged, wherever it points.
+        # No entry: start of the file. An entry below the base offset is damaged, wherever it points.
         return (0, base_offset, data) if position == 0 else None
     base = batch_header.entry_base(data, base_offset + last, segment.trust.is_exact)
     return (position, base, data) if base >= 0 else None
 
 
 def was_overtaken(view: View) -> bool:
-    """Tell whether another process has replaced files under a reader's view, so that what looks like damage is not.
+    """Return whether another process has replaced files of a view, so that apparent damage may not be real.
 
-    A broker that runs on the directory compacts, merges and deletes segments, and says so nowhere but in the names.
-    Only the names are looked at: to look at the files again, and meet real damage there, would end the log before it.
+    A broker that runs on the directory compacts, merges and deletes segments, and only the file names show it. Nothing
+    but the names is checked: reading the files again could meet real damage, and end the log before it.
     """
     shared = view.segments[0].shared
     if not shared.is_beside_writer:
@@ -123,9 +123,9 @@ def was_overtaken(view: View) -> bool:
 
 
 def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
-    """Return the current segments, in which compaction may have replaced some.
+    """Return the current segments, some of which compaction may have replaced.
 
-    Raises the error where nothing was replaced, or where what holds the offset is really gone.
+    Raises `error` if nothing was replaced, or if the records at `offset` are really gone.
     """
     renew = view.segments[0].shared.renew
     for _ in range(MAX_RENEWALS):
@@ -134,16 +134,16 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
             raise error
         segment = fresh.segments[fresh.find(offset)]
         if segment is not fresh.last and not segment.is_exact:
-            return fresh  # a broker's compaction may have left any offset out, also the last ones of a file
+            return fresh  # a broker's compaction may have removed any batch, even the last one of a file
         try:
             end = segment.exact_end()
         except FileNotFoundError:
-            continue  # and replaced once more
-        # Compaction keeps the last batch of a file, if only its header: where a file ends before, the next is missing.
+            continue  # replaced once more
+        # Compaction keeps at least the header of a file's last batch. If a file ends earlier, the next one is missing.
         if offset < end:
             return fresh
         if not segment.is_bounded:
-            # The log was cut, by its writer or by a broker.
+            # The log was truncated, by its writer or by a broker.
             if offset == end:
                 return fresh
             raise OffsetOutOfRange(offset, log_start_offset=fresh.bases[0], log_end_offset=end)
@@ -151,15 +151,15 @@ def renewed(view: View, offset: int, error: FileNotFoundError) -> View:
             old.base_offset == segment.base_offset and old.is_same_file(segment.listed) for old in view.segments
         )
         if not segment.contiguous and not is_known:
-            return fresh  # a broker rewrote it, whose compaction keeps no such header, and seeklog sealed it since
+            return fresh  # a broker's compaction, which keeps no such header, rewrote it; seeklog sealed it later
         break
     raise error
 
 
 class Cursor:
-    """A place in a view that moves forward, with the bytes around it.
+    """A position in a view that moves forward, with the bytes around it.
 
-    Where compaction replaces the segment that it comes to, it goes on at its offset in the newest view.
+    If compaction replaces the segment that it enters, the cursor continues at its offset in the newest view.
     """
 
     __slots__ = (
@@ -186,7 +186,7 @@ class Cursor:
         self.chunk = chunk
         self._renewals = self._looks = 0
         self.resumed_at = 0
-        """Where it went on in a newer view. The batch there may begin before: what was cut off was written again."""
+        """The offset at which it continued in a newer view. The batch there may start earlier."""
         self.view = view
         try:
             self._go_to(view, offset)
@@ -198,7 +198,7 @@ class Cursor:
     def _go_to(self, view: View, offset: int) -> None:
         self.view = view
         self._enter(view.find(offset))
-        # In a compacted log the batch that held the offset may be gone from the end of its segment.
+        # In a compacted log, the batch with this offset may be missing from the end of its segment.
         while offset >= self.segment.next_offset and self.place + 1 < len(view.segments):
             self._enter(self.place + 1)
         if offset >= self.segment.base_offset and self.segment.size:
@@ -206,14 +206,14 @@ class Cursor:
             self.data = data[: self.segment.size - self.origin]
 
     def look_again(self, offset: int, error: CorruptionError) -> None:
-        """Go on at an offset in a newer view if files were replaced under this one; else raise the damage."""
+        """Continue at an offset in a newer view if files were replaced under this one; otherwise raise the damage."""
         self._looks += 1
         if self._looks > MAX_LOOKS or not was_overtaken(self.view):
             raise self.segment.located(error) from error
         self._resume(self.view, offset, SegmentReplaced(self.segment.path))
 
     def _resume(self, view: View, offset: int, error: FileNotFoundError) -> None:
-        """Go to the batch that holds an offset, or the next one, in the newest view."""
+        """Move to the batch that holds an offset in the newest view, or to the next batch."""
         self._renewals += 1
         if self._renewals > MAX_RENEWALS:
             raise error
@@ -231,7 +231,7 @@ class Cursor:
             self.look_again(offset, damage)
 
     def skip_to(self, offset: int) -> int:
-        """Move past the batches in `data` that end below an offset; return how many they are."""
+        """Skip the batches in `data` that end below an offset; return how many."""
         self.at, self.next_offset, walked = batch_header.skip_batches(
             self.data, self.at, self.origin, self.next_offset, offset, self.segment.contiguous
         )
@@ -239,18 +239,18 @@ class Cursor:
 
     @property
     def position(self) -> int:
-        """Where in the segment's file the cursor stands."""
+        """The byte position in the segment's file."""
         return self.origin + self.at
 
     def has_batch(self) -> bool:
-        """Tell whether a whole batch lies ahead in `data`."""
+        """Return whether `data` holds a whole batch at the cursor."""
         rest = len(self.data) - self.at
         return rest >= HEADER_SIZE and rest >= whole_batch_size(self.data[self.at : self.at + HEADER_SIZE])
 
     def fill(self) -> bool:
-        """Read on, so that a whole batch lies ahead; go to the next segment at the end of one.
+        """Read until a whole batch is in `data`, if necessary from the next segment. Return False at the end.
 
-        False at the end of the view. Called when the batch ahead is not all in `data`.
+        Called when the batch at the cursor is not complete in `data`.
         """
         try:
             is_filled = self._fill()
@@ -273,7 +273,7 @@ class Cursor:
             self._enter(self.place + 1)
             segment, position = self.segment, 0
             before = self.view.segments[self.place - 1]
-            # A segment that does not end where the next begins does so because an archive declares a gap.
+            # A segment may end before the next one begins if an archive declares a gap there.
             is_declared = before.is_bounded and ended_at == before.next_offset
             if ended_at != segment.base_offset and before.contiguous and not is_declared:
                 raise LostRecords(
@@ -287,14 +287,14 @@ class Cursor:
             check_fits(rest, position=position, segment=segment)
         elif len(rest) >= 12:
             wanted = max(wanted, check_fits(rest, position=position, segment=segment))
-        size = segment.size  # before the read: what is appended meanwhile is not missing in it
+        size = segment.size  # taken before the read, which does not cover later appends
         self.origin, self.data = segment.read_on(wanted, position)
         self.at = position - self.origin
         found = len(self.data) - self.at
         if found >= HEADER_SIZE and (found >= min(wanted, size - position) or position + found >= segment.size):
             return True
         if position >= segment.size:
-            return False  # it was truncated under the reader
+            return False  # the segment was truncated meanwhile
         raise cut_short(segment, position + found)
 
     def _enter(self, place: int) -> None:
@@ -315,9 +315,9 @@ class Cursor:
         limit: int,
         out: list[Record],
     ) -> int:
-        """Decode the whole batches ahead that lie in [start, stop) into `out`, and move on.
+        """Decode whole batches in [start, stop) into `out` and move past them.
 
-        Returns the bytes of the batches that were decoded.
+        Returns the size of the decoded batches.
         """
         segment, before = self.segment, len(out)
         start = max(start, self.resumed_at)
@@ -348,15 +348,15 @@ class Cursor:
 
 
 def read_records(view: View, start: int, stop: int, max_records: int, max_bytes: int, limit: int) -> list[Record]:
-    """Return records from `start` on, below `stop`: at most `max_records`, from about `max_bytes` of log.
+    """Return records in [start, stop): at most `max_records`, from about `max_bytes` of the log.
 
-    At least one batch is read, however large it is. The way to one record or a few is short: one index
-    lookup, one read, one decode; only what that does not answer goes on with a cursor.
+    At least one batch is read, however large. A read of one record or a few usually takes one index lookup, one read
+    and one decode; only the rest needs a cursor.
     """
     out: list[Record] = []
     segment = view.segments[view.find(start)]
     if start < segment.base_offset:
-        raise SegmentReplaced(segment.path)  # it was deleted since the caller looked where the log starts
+        raise SegmentReplaced(segment.path)  # deleted since the caller checked the log start offset
     contiguous = segment.trust.contiguous
     position, base, data = locate(segment, start, POINT_READ if max_records == 1 else READ_CHUNK)
     try:
@@ -385,7 +385,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
     start = out[-1].offset + 1 if out else start
     cursor = Cursor(view, start, chunk=POINT_READ if max_records == 1 else min(max(max_bytes, POINT_READ), SCAN_CHUNK))
     while True:
-        # An empty batch, or one of markers, may use up the bytes and give no record: then one more is read.
+        # An empty batch or a control batch may use up the bytes without giving a record: then read one more.
         max_bytes -= cursor.take_records(
             start,
             stop,
@@ -402,7 +402,7 @@ def read_records(view: View, start: int, stop: int, max_records: int, max_bytes:
 
 
 def scan_chunks(view: View, start: int, stop: int, *, limit: int) -> Iterator[list[Record]]:
-    """Yield the records in [start, stop) in lists, as many at a time as are decoded at once; none is empty."""
+    """Yield the records in [start, stop) as lists, one for each chunk that is decoded at once; none is empty."""
     if start >= stop:
         return
     cursor = Cursor(view, start, chunk=SCAN_CHUNK)
@@ -425,7 +425,7 @@ def scan_chunks(view: View, start: int, stop: int, *, limit: int) -> Iterator[li
 
 
 def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[Record]:
-    """Yield the records in [start, stop) from the last to the first."""
+    """Yield the records in [start, stop), newest first."""
     while stop > start:
         place = view.find(stop - 1)
         segment = view.segments[place]
@@ -439,7 +439,7 @@ def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[R
             view = renewed(view, stop - 1, error)
             continue
         while stop > low:
-            # Go back by index entries until a chunk's worth of log lies between there and `stop`.
+            # Step back through the index until a chunk of log fits between the entry and `stop`.
             number = offsets.floor(stop - 1)
             end_position = offsets[number].position if number >= 0 else 0
             while number >= 0 and end_position - offsets[number].position < READ_CHUNK:
@@ -452,13 +452,13 @@ def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[R
 
 
 def read_batches(view: View, start: int, stop: int, *, max_bytes: int) -> Iterator[Batch]:
-    """Yield whole batches from the one that holds `start` on, all below `stop`, at least one, CRC checked."""
+    """Yield whole batches from the one that holds `start` up to `stop`, at least one. CRCs are checked."""
     for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes):
         yield from split_batches(cursor.data[cursor.at : cursor.at + size], origin=cursor.position)
 
 
 def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[FileRange]:
-    """Return the same batches as ranges of files, one a segment. Only their headers are looked at."""
+    """Return the batches of `read_batches` as file ranges, one for each segment. Only headers are read."""
     ranges: list[FileRange] = []
     for cursor, size in _whole_batches(view, start, stop, max_bytes=max_bytes, verify=False):
         last = ranges[-1] if ranges else None
@@ -474,9 +474,9 @@ def read_ranges(view: View, start: int, stop: int, *, max_bytes: int) -> list[Fi
 def _whole_batches(
     view: View, start: int, stop: int, *, max_bytes: int, verify: bool = True
 ) -> Iterator[tuple[Cursor, int]]:
-    """Yield (cursor, size): runs of whole batches ahead of the cursor, until `stop` or `max_bytes`.
+    """Yield (cursor, size) for runs of whole batches at the cursor, up to `stop` or `max_bytes`.
 
-    While the consumer runs, the cursor stands at the run and its `next_offset` is the one after it.
+    While the consumer runs, the cursor is at the start of the run, but its `next_offset` is the one after the run.
     """
     if start >= stop:
         return
@@ -509,7 +509,7 @@ def _whole_batches(
 
 
 def seek(view: View, offset: int) -> Seek:
-    """Return where the batch that holds `offset`, or else the next one, starts."""
+    """Return the position of the batch that holds `offset`, or else of the next batch."""
     cursor = Cursor(view, offset, chunk=POINT_READ)
     entry_position = cursor.position
     entry_segment = cursor.segment
@@ -520,7 +520,7 @@ def seek(view: View, offset: int) -> Seek:
         except CorruptionError as error:
             cursor.look_again(offset, error)
             continue
-        # The walk also stops before a batch that is not all in `data`, which may lie far below the offset.
+        # The walk also stops before a batch that is not complete in `data`, even far below the offset.
         ahead = cursor.data[cursor.at : cursor.at + HEADER_SIZE]
         if len(ahead) == HEADER_SIZE and read_header(ahead).last_offset >= offset:
             break
@@ -539,7 +539,7 @@ def seek(view: View, offset: int) -> Seek:
 
 
 def offset_at_time(view: View, timestamp_ms: int, start: int, stop: int, *, limit: int) -> int | None:
-    """Return the offset of the first record in [start, stop) stamped at or after `timestamp_ms`, or None."""
+    """Return the offset of the first record in [start, stop) with this timestamp or a later one, or None."""
     for segment in view.segments[view.find(start) :]:
         newest = segment.max_timestamp_ms()
         if segment.base_offset >= stop or (newest is not None and newest < timestamp_ms):
@@ -560,7 +560,7 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
             cursor.at, found = batch_header.find_time(cursor.data, cursor.at, cursor.origin, timestamp_ms)
             if found:
                 out: list[Record] = []
-                # One byte is enough: just the batch that was found.
+                # A limit of one byte decodes just this batch.
                 cursor.at, next_offset, _ = decode.read_records(
                     cursor.data, cursor.at, cursor.origin, 0, False, 0, stop, ALL_RECORDS, ALL_RECORDS, 1, limit, out
                 )
@@ -577,9 +577,9 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
 
 
 def _time_entry(segment: Segment, timestamp_ms: int) -> int:
-    """Return an offset before which, by the time index, no record is stamped at `timestamp_ms` or later.
+    """Return an offset below which, by the time index, every record has an earlier timestamp.
 
-    The entry is proved by the batch it names, whose largest timestamp it holds.
+    The entry is proved by the batch that it names, whose largest timestamp it holds.
     """
     for _ in range(2):
         entry = segment.indexes.times.lookup(timestamp_ms)
@@ -587,9 +587,9 @@ def _time_entry(segment: Segment, timestamp_ms: int) -> int:
             return segment.base_offset
         if segment.base_offset <= entry.offset < segment.next_offset:
             data = segment.read(HEADER_SIZE, seek(View([segment]), entry.offset).position)
-            # Nothing is there where the entry names an offset after the last batch, in a gap before the next segment.
+            # There is no header if the entry names an offset after the last batch, in a gap before the next segment.
             header = read_header(data) if data else None
             if header and header.max_timestamp_ms == entry.timestamp_ms and header.base_offset <= entry.offset:
                 return header.base_offset
-        segment.rebuild_indexes("a time entry does not name the batch it stands for")
+        segment.rebuild_indexes("a time entry does not name the batch that has its timestamp")
     return segment.base_offset

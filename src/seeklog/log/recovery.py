@@ -1,10 +1,10 @@
-"""Opening a partition directory for writing: what is there, what it is worth, and what may be done about it.
+"""Opening a partition directory for writing: checking the files, deciding what may be repaired, and doing it.
 
-The work has two halves. `survey` only looks: it lists the directory, checks seals, scans from the recovery
-point on, and decides. `mend` acts on that decision. So when damage is refused, nothing on disk has changed.
+The work has two halves. `survey` only reads: it lists the directory, checks seals, scans from the recovery point, and
+decides. `mend` acts on the decision. So if damage is refused, nothing on disk has changed.
 
-Only bytes that were never promised durable may be cut, and what is cut is kept: the tail of the damaged
-segment and whole later segments become `.torn` files before anything is truncated.
+Only bytes that were never promised durable may be cut, and they are kept: the tail of the damaged segment and all later
+segments become `.torn` files before anything is truncated.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from seeklog.record.segment_state import SegmentState
 
 logger = logging.getLogger("seeklog")
 
-# A reader whose looks a compaction spoils so often goes by the last one, and meets the rest when it opens files.
+# If compaction spoils a reader's looks this often, it uses the last one, and meets replaced files when it opens them.
 MAX_LOOKS = 32
 REFUSED = (
     "These records were promised durable, so the log is not opened for writing and nothing was changed. "
@@ -54,15 +54,15 @@ class Stop(Enum):
 
 
 class Action(Enum):
-    """What recovery may do about it."""
+    """What recovery may do after a scan."""
 
     KEEP = "nothing"
-    CUT = "cut behind the last good batch"
+    CUT = "cut after the last good batch"
     REFUSE = "refuse to open"
 
 
 def decide(stop: Stop, *, next_offset: int, recovery_point: int) -> Action:
-    """Say what recovery may do. Only bytes that were never promised durable may be cut."""
+    """Return what recovery may do. Only bytes that were never promised durable may be cut."""
     if stop is Stop.END:
         return Action.KEEP
     if next_offset < recovery_point:
@@ -72,62 +72,62 @@ def decide(stop: Stop, *, next_offset: int, recovery_point: int) -> Action:
 
 @dataclass(slots=True)
 class RecoveryReport:
-    """What the last open found and did."""
+    """What recovery found and did when the log was last opened."""
 
     clean: bool = True
-    """The log was closed properly; nothing had to be scanned."""
+    """Whether the log was closed cleanly, so that nothing had to be scanned."""
     scanned_segments: int = 0
     scanned_batches: int = 0
     scanned_bytes: int = 0
     rebuilt_indexes: int = 0
     """Segments whose indexes were rebuilt."""
     cut_bytes: int = 0
-    """Bytes taken off the log and kept in `torn_files`."""
+    """Bytes cut off the log and kept in `torn_files`."""
     cut_reason: str = ""
     torn_files: list[str] = field(default_factory=list)
     batches_behind_cut: int = 0
-    """Whole batches found in what was cut."""
+    """Whole batches in the bytes that were cut."""
     records_behind_cut: int = 0
     completed_swaps: int = 0
-    """Compacted segments that a crash had kept from their place."""
+    """Compactions that a crash had interrupted and that were completed."""
 
 
 @dataclass(slots=True)
 class Scanned:
-    """A segment that was scanned: its state, and how the scan ended."""
+    """A segment after its scan."""
 
     segment: Segment
     state: SegmentState
     stop: Stop
     action: Action
     has_producers: bool
-    """Whether any batch says who has written it."""
+    """Whether any batch has a producer id."""
     sums: PageSums | None
-    """The checksums of its pages, where gaps may be lawful."""
+    """The page checksums, for a segment that may have gaps."""
 
 
 @dataclass(slots=True)
 class Survey:
-    """What is in a directory, and what is to be done."""
+    """The content of a directory, and the decisions about it."""
 
     segments: list[Segment] = field(default_factory=list)
     leftovers: list[str] = field(default_factory=list)
-    """Files that a crash has left and that have no meaning any more."""
+    """Files from before a crash that no longer mean anything."""
     sealed: list[Segment] = field(default_factory=list)
-    """Segments taken as they are."""
+    """Segments whose seals are trusted."""
     scanned: list[Scanned] = field(default_factory=list)
     behind_cut: list[Segment] = field(default_factory=list)
     clean_active: tuple[Segment, SegmentState] | None = None
 
 
 def load_segments(shared: Shared, listing: Iterable[str]) -> list[Segment]:
-    """Return the segments of a listing in order, each as large as its file."""
+    """Return the segments of a listing in order, each with the size of its file."""
     found = {}
     for name in listing:
         if name.endswith(names.LOG):
             parsed = names.parse_segment_name(name)
             if parsed is not None:
-                # A segment that a writer in another process has just deleted is none.
+                # Another process may have just deleted the segment.
                 with contextlib.suppress(FileNotFoundError):
                     found[parsed[0]] = shared.files.status(f"{shared.directory}/{name}")
     bases = sorted(found)
@@ -142,10 +142,10 @@ def _listed(shared: Shared, base_offset: int, status: FileStatus, *, next_offset
 
 
 def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
-    """Return the segments that a compaction had finished, under their `.swap` names, by Kafka's rules.
+    """Return the segments of a finished compaction that still have their `.swap` names, by Kafka's rules.
 
-    One whose base is at or above that of the smallest `.cleaned` file was not complete when the crash came,
-    so the originals still stand.
+    A swap at or above the base offset of the smallest `.cleaned` file was not complete at the crash, so its originals
+    still count.
     """
     swapped = [name for name in listing if name.endswith(names.LOG + names.SWAP)]
     limit = min((_base_of(name) for name in listing if name.endswith(names.CLEANED)), default=INT64_MAX)
@@ -155,7 +155,7 @@ def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
             try:
                 status = shared.files.status(f"{shared.directory}/{name}")
             except FileNotFoundError:
-                continue  # a writer in another process has just given it its name
+                continue  # another process has just renamed it
             segment = _listed(shared, _base_of(name), status, next_offset=INT64_MAX)
             segment.path += names.SWAP
             segments.append(segment)
@@ -163,7 +163,7 @@ def find_swaps(shared: Shared, listing: Iterable[str]) -> list[Segment]:
 
 
 def replaced_by(swapped: Segment, segments: Iterable[Segment]) -> list[Segment]:
-    """Return the segments whose records a swap holds: it may stand for several that were merged."""
+    """Return the segments that a swap replaces: it may be the merge of several."""
     end = swapped.scan_all().next_offset
     swapped.release()
     first = swapped.base_offset
@@ -171,13 +171,13 @@ def replaced_by(swapped: Segment, segments: Iterable[Segment]) -> list[Segment]:
 
 
 def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
-    """Return the segments that count: a finished compaction counts, though its files are not renamed yet."""
+    """Return the current segments. A finished compaction counts even before its files are renamed."""
     segments = load_segments(shared, listing)
     for swapped in find_swaps(shared, listing):
         try:
             replaced = replaced_by(swapped, segments)
         except FileNotFoundError:
-            # A writer in another process has just given it its name: what was listed is no more.
+            # Another process has just renamed the swap, so the listing is stale.
             return list_segments(shared, shared.files.list(shared.directory))
         segments = sorted([*(s for s in segments if s not in replaced), swapped], key=lambda s: s.base_offset)
         for segment, following in pairwise(segments):
@@ -186,12 +186,12 @@ def list_segments(shared: Shared, listing: list[str]) -> list[Segment]:
 
 
 def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
-    """Return the names in a directory that another process may be writing, and the segments of one moment.
+    """Return the names in a directory that another process may be writing, and the segments at one moment.
 
-    A listing that is made while a writer rolls may have a new segment and not the one before it, which is as new. All
-    that came before the end of a first listing are in a second one, which may then lack some that are newer still. And
-    while compaction puts one file in the place of several, some of these may be gone before their sizes are asked for,
-    and the one not yet listed. So the same must be there when all is known: the same names, for the same files.
+    A listing made during a roll may contain a new segment but not the one before it. All files from before the end of a
+    first listing are in a second one, so files newer than that are left out. And while compaction replaces several
+    files by one, some may be gone before their sizes are read, and the new one not yet listed. So at the end the same
+    names must still belong to the same files.
     """
     files, directory = shared.files, shared.directory
     for _ in range(MAX_LOOKS):
@@ -207,7 +207,7 @@ def list_beside_writer(shared: Shared) -> tuple[list[str], list[Segment]]:
 
 
 def _log_files(listing: Iterable[str]) -> dict[str, int]:
-    """Return the names that decide which segments there are, with their base offsets."""
+    """Return the names of the log and swap files, with their base offsets."""
     return {
         name: _base_of(name)
         for name in listing
@@ -216,9 +216,9 @@ def _log_files(listing: Iterable[str]) -> dict[str, int]:
 
 
 def complete_swaps(shared: Shared, listing: list[str], segments: Iterable[Segment]) -> int:
-    """Finish compactions that a crash interrupted: give the segments their names; return how many there were.
+    """Finish interrupted compactions: rename the swaps. Return how many.
 
-    Every one of them is scanned, so that its indexes and its seal are rebuilt.
+    The caller scans these segments, which rebuilds their indexes and seals.
     """
     originals = load_segments(shared, listing)
     count = 0
@@ -237,7 +237,7 @@ def _base_of(name: str) -> int:
 
 
 def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) -> Survey:
-    """Look at a partition directory and decide what is to be done. Raises if damage must be refused."""
+    """Check a partition directory and decide what to do. Raises if damage must be refused."""
     found = Survey(leftovers=list(_leftovers(listing)))
     found.segments = segments = list_segments(shared, listing)
     recovery_point = checkpoint.recovery_point if checkpoint is not None else 0
@@ -245,7 +245,7 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
     trusts_seals = checkpoint is None or not checkpoint.is_visited
     _check_not_lost(shared, segments, checkpoint)
     if checkpoint is not None:
-        # Deleted segments that a crash brought back; among them there may be holes.
+        # Deleted segments that reappeared after a crash. There may be holes between them.
         while len(segments) > 1 and segments[1].base_offset <= checkpoint.log_start_offset:
             gone = segments.pop(0).base_offset
             found.leftovers += [
@@ -263,7 +263,7 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
         scanned = _scan(shared, segment, last, recovery_point, contiguous_from)
         found.scanned.append(scanned)
         if isinstance(scanned.state.problem, UnsupportedMagic) and (checkpoint is None or checkpoint.foreign):
-            # A broker's old format is not damage, and nothing of it may be cut.
+            # A broker's old format is not damage, and must not be cut.
             raise scanned.state.problem.located(segment.path)
         if scanned.action is Action.REFUSE:
             raise _refusal(scanned, recovery_point)
@@ -282,7 +282,7 @@ def _leftovers(listing: list[str]) -> Iterable[str]:
             if parsed is not None and names.segment_name(parsed[0], names.LOG) not in logs:
                 yield name
         elif name.endswith(names.TRANSACTION_INDEX):
-            # It may be that of a swap, whose other files get their names after it.
+            # It may belong to a swap, whose other files are renamed after it.
             log = name.removesuffix(names.TRANSACTION_INDEX) + names.LOG
             if names.is_known(name) and log not in logs and log + names.SWAP not in swapped:
                 yield name
@@ -311,10 +311,10 @@ def _check_not_lost(shared: Shared, segments: list[Segment], checkpoint: Checkpo
 
 
 def _restore(shared: Shared, segment: Segment, saved: SavedState) -> tuple[Segment, SegmentState] | None:
-    """Return the last segment as it was closed, if its files are still the same size and the same indexes."""
+    """Return the last segment with the state saved on close, if its size and indexes still match that state."""
     if not saved.is_of(segment.base_offset, size=segment.size):
         return None
-    reason = "an index is not the one that was closed"
+    reason = "an index does not match the one at the last close"
     try:
         tables = [
             shared.files.read_file(shared.path(segment.base_offset, suffix))
@@ -330,7 +330,7 @@ def _restore(shared: Shared, segment: Segment, saved: SavedState) -> tuple[Segme
 
 
 def _trust_seal(shared: Shared, segment: Segment) -> bool:
-    """Tell whether a segment below the recovery point has a seal that fits it, or refuse what is lost."""
+    """Return whether a sealed segment matches its seal. Raises `LostRecords` if it has lost records."""
     seal = read_seal(shared.files, shared.directory, segment.base_offset)
     if seal is None or segment.path.endswith(names.SWAP):
         return False
@@ -350,7 +350,7 @@ def _trust_seal(shared: Shared, segment: Segment) -> bool:
 def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, contiguous_from: int) -> Scanned:
     state = shared.new_state(segment.base_offset)
     numbered = False
-    # Where nobody says that no offset is missing the segment may get a seal with pages.
+    # A segment that may have gaps may get a seal with page checksums.
     sums = PageSums() if segment.base_offset < contiguous_from and not last else None
     for _, data, size in scan_into(state, segment, contiguous_from=contiguous_from):
         numbered = numbered or has_producers(data, size)
@@ -366,7 +366,7 @@ def _scan(shared: Shared, segment: Segment, last: bool, recovery_point: int, con
         stop = Stop.GAP
     action = decide(stop, next_offset=state.next_offset, recovery_point=recovery_point)
     if last and stop is Stop.END and state.next_offset < recovery_point:
-        # Nothing is damaged, but whole batches that were synced are missing from the end.
+        # Nothing is damaged, but synced batches are missing from the end.
         action = Action.REFUSE
     return Scanned(segment, state, stop, action, numbered, sums)
 
@@ -384,7 +384,7 @@ def _refusal(scanned: Scanned, recovery_point: int) -> CorruptionError:
 
 @dataclass(slots=True)
 class Mended:
-    """An opened log: its sealed segments, the one that grows, the epochs seen, and the report."""
+    """An opened log: sealed segments, active segment, leader epochs seen, and the report."""
 
     sealed: list[Segment]
     active: ActiveSegment
@@ -395,16 +395,16 @@ class Mended:
 def mend(
     shared: Shared, found: Survey, *, listing: list[str], recovery_point: int, initial_offset: int, now_ms: int
 ) -> Mended:
-    """Do what the survey decided, and sync it. What lies above the recovery point is written once more.
+    """Carry out the decisions of `survey` and sync the result. Bytes above the recovery point are written again.
 
-    Pages of a sync that failed read back fine and are lost later, so reading them proves nothing; writing
-    them again and syncing does.
+    The pages of a failed sync read back fine and are lost later. So reading them proves nothing; writing them again and
+    syncing does.
     """
     files, directory = shared.files, shared.directory
     report = RecoveryReport(clean=found.clean_active is not None and not found.scanned)
     if found.leftovers or not report.clean:
-        # What all of this goes by may be there for us to see, and not on the disk yet: a killed process, or a sync that
-        # failed, left it so. Nothing is taken away on the word of a name that a power loss can take back.
+        # A killed process or a failed sync may have left names that are visible but not yet durable. Nothing is removed
+        # because of a name that a power loss can undo.
         files.sync_directory(directory)
     report.completed_swaps = complete_swaps(shared, listing, found.segments)
     for name in found.leftovers:
@@ -429,7 +429,7 @@ def mend(
     sealed.sort(key=lambda segment: segment.base_offset)
     if report.cut_bytes:
         logger.warning(
-            "%s: recovery cut %d bytes (%s); they are kept in %s; %d whole batches with %d records lie in them",
+            "%s: recovery cut %d bytes (%s) and kept them in %s; they contain %d whole batches with %d records",
             directory,
             report.cut_bytes,
             report.cut_reason,
@@ -465,7 +465,7 @@ def _reseal(scanned: Scanned, *, now_ms: int) -> Segment:
         next_offset=scanned.segment.next_offset,
         seal=None,
     )
-    # A segment that ends before the next begins lost its last batches to compaction: gaps are lawful there.
+    # A segment that ends before the next begins lost its last batches to compaction, so gaps are valid in it.
     follows = scanned.state.next_offset == scanned.segment.next_offset
     sealed.write_sealed(scanned.state, sealed_at_ms=now_ms, may_have_gaps=not follows, sums=scanned.sums)
     return sealed
@@ -483,7 +483,7 @@ def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int, *, is_last: 
             for position, data, size in scan_into(again, scanned.segment, contiguous_from=INT64_MAX):
                 if again.next_offset > recovery_point:
                     files.write(handle, data[:size], position)
-        # The size as well: of a truncation whose sync failed, power loss may bring back what was cut off.
+        # The size, too: if the sync of a truncation failed, a power loss may bring back what was cut.
         files.truncate(handle, scanned.state.size)
         files.sync(handle)
     finally:
@@ -492,7 +492,7 @@ def _rewrite(shared: Shared, scanned: Scanned, recovery_point: int, *, is_last: 
 
 
 def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> None:
-    """Copy the tail and rename the later segments to `.torn`, sync that, and only then truncate."""
+    """Copy the tail and the later segments to `.torn` files, sync them, and only then truncate."""
     files, directory = shared.files, shared.directory
     cut = found.scanned[-1]
     report.cut_reason = str(cut.state.problem.reason) if cut.state.problem is not None else cut.stop.value
@@ -502,14 +502,14 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
         _count(report, tail)
         name_of = partial(names.torn_name, cut.segment.base_offset, cut.state.size)
         report.torn_files.append(keep_aside(shared, name_of, tail))
-    # From the last to the first, so that a crash in between leaves a log without a hole.
+    # From last to first, so that a crash in between leaves a log without a hole.
     for segment in reversed(found.behind_cut):
         data = segment.read(segment.size, 0)
         segment.release()
         _count(report, data)
         report.torn_files.append(keep_aside(shared, partial(names.torn_name, segment.base_offset, 0), data))
         files.sync_directory(directory)
-        # Not its index of aborted transactions: a repair that brings it back takes that over.
+        # Its index of aborted transactions stays, for a repair that brings the segment back.
         shared.remove(segment.base_offset, *names.SEGMENT_SUFFIXES)
     files.sync_directory(directory)
     handle = files.open(cut.segment.path, write=True)
@@ -531,9 +531,9 @@ def _count(report: RecoveryReport, data: bytes) -> None:
 
 
 def keep_aside(shared: Shared, name_of: Callable[[int], str], data: bytes) -> str:
-    """Keep bytes as evidence, under the name of the first attempt that is free; return it. Not yet durable.
+    """Keep bytes as evidence under the first free name; return the name. Not yet durable.
 
-    The same bytes are not kept twice when what keeps them was interrupted.
+    If an earlier attempt was interrupted, the same bytes are not kept twice.
     """
     attempts = count()
     while True:
