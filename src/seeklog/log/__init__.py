@@ -1,7 +1,7 @@
-"""One partition on disk. This is the only door to it: no other room imports a module inside.
+"""One partition on disk. Code outside this package imports only from here, not from the modules inside.
 
-Two inner rooms have doors of their own: `seeklog.log.side` for the formats of the small files beside a log, and
-`seeklog.log.check` for the tools that verify and mend, which are not loaded by those who only open a log.
+There are two exceptions: `seeklog.log.side` has the formats of the small files beside a log, and `seeklog.log.check`
+the tools that verify and repair. Opening a log does not load those tools.
 """
 
 from seeklog.log.background import Maintenance

@@ -341,8 +341,9 @@ def _check_next(entry: ProducerEntry, header: BatchHeader) -> None:
     is_behind = bool(entry.batches) and not is_new and (sequence - expected) % _SEQUENCES >= _SEQUENCES // 2
     if is_behind:
         raise DuplicateSequence(
-            f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} was already written, "
-            f"and the batch is not one of the last {BATCHES_REMEMBERED}; expected sequence {expected}; nothing was written",
+            f"producer {entry.producer_id}, epoch {header.producer_epoch}: sequence {sequence} was already "
+            f"written, but not in one of the last {BATCHES_REMEMBERED} batches; expected sequence {expected}; nothing "
+            "was written",
             producer_id=entry.producer_id,
             epoch=header.producer_epoch,
             sequence=sequence,

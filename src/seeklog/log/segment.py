@@ -1,12 +1,12 @@
 """A segment: a run of batches in one `.log` file, with its two indexes.
 
-A `Segment` is read; an `ActiveSegment` (`seeklog.log.active`), the last one of a log, is also written. Bytes below
-`size` never change while a segment is read, except by `truncate_to` and recovery, which readers notice. Neither the
-`.log` file nor an index is ever mapped: a broker that runs on the directory cuts both in place, and a read beyond the
-end of a map kills the process.
+A `Segment` is read. The last one of a log can also be an `ActiveSegment` (`seeklog.log.active`), which is written, too.
+Bytes below `size` do not change while a segment is read, except by `truncate_to` and recovery, which readers notice.
+Neither the `.log` file nor an index is ever mapped: a broker that runs on the directory truncates both in place, and a
+read beyond the end of a map kills the process.
 
-Which file a segment stands for is known by device, inode and size while a process reads beside a writer; the writer
-itself marks what it replaces. On disk the seal identifies the content.
+A process that reads beside a writer identifies a segment's file by device, inode and size. The writer itself marks the
+segments that it replaces. On disk, the seal identifies the content.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SCAN_CHUNK = 512 << 10
 
 
 class SegmentReplaced(FileNotFoundError):
-    """The file that a segment was made of is gone: compaction has put another in its place.
+    """The file of a segment is gone, because compaction replaced it.
 
-    Never reaches a caller: a reader takes a newer view and goes on from its offset.
+    Never reaches a caller: a reader takes a newer view and continues at its offset.
     """
 
     def __init__(self, path: str) -> None:
@@ -61,7 +61,7 @@ class Indexes(NamedTuple):
 
     @classmethod
     def of(cls, state: SegmentState) -> Indexes:
-        """Return the indexes of what was scanned; they do not grow with it."""
+        """Return the indexes of a scanned segment. They do not grow with the state."""
         return cls(
             OffsetIndex(state.base_offset, bytes(state.offset_table)),
             TimeIndex(state.base_offset, bytes(state.time_table)),
@@ -69,24 +69,24 @@ class Indexes(NamedTuple):
 
 
 class FindsKeys(Protocol):
-    """A key index that is open."""
+    """An open key index."""
 
     def offsets_of(self, first: int) -> Sequence[int]:
-        """Return the relative offsets that a hash stands for, the newest first."""
+        """Return the relative offsets for a hash, newest first."""
         ...
 
 
 class Trust(NamedTuple):
-    """What is known of the content of a segment before it is read, and how."""
+    """What is known about the content of a segment before it is read, and on what evidence."""
 
     contiguous: bool = False
-    """Whether a gap between batches can only be damage."""
+    """Whether a gap between batches is always damage."""
     is_exact: bool = False
-    """Whether the index entries are seeklog's own, each for one batch."""
+    """Whether seeklog wrote the index entries, each for one batch."""
     seal: Seal | None = None
-    """The seal that describes the files; None: the segment still grows, or nobody has sealed it."""
+    """The seal that describes the files; None if the segment grows or has no seal."""
     pages: Pages | None = None
-    """What proves the log page by page where gaps are lawful; None: nothing does, or the reader looks for damage."""
+    """The page checksums of a log that may have gaps; None if there are none, or the reader looks for damage."""
 
     @classmethod
     def in_seal(cls, seal: Seal) -> Trust:
@@ -97,15 +97,15 @@ UNSEALED: Final = Trust()
 
 
 class Phase(Enum):
-    """Where a segment is in its life, as far as this process knows."""
+    """The state of a segment, as far as this process knows."""
 
     LISTED = "its seal is read when the segment is used"
     READY = "its seal was read, or there is none"
-    REPLACED = "compaction in this process has put another file in its place"
+    REPLACED = "compaction in this process has replaced its file"
 
 
 class Loaded:
-    """What a segment holds open or in memory. It is released as a whole."""
+    """Everything that a segment holds open or in memory. It is released as a whole."""
 
     __slots__ = ("handle", "indexes", "keys", "page_table")
 
@@ -114,11 +114,11 @@ class Loaded:
         self.indexes: Indexes | None = None
         self.keys: FindsKeys | None = None
         self.page_table: tuple[Pages, bytes] | None = None
-        """The table of page checksums, and what proved it."""
+        """The table of page checksums, and the `Pages` that proved it."""
 
 
 class Shared:
-    """What the segments of one log share: the door to the disk, and a bound on how many stand open."""
+    """What the segments of one log share: files, configuration, and a bound on how many are open."""
 
     def __init__(
         self, files: Files, directory: str, config: LogConfig, *, writable: bool, host: Host | None = None
@@ -128,21 +128,21 @@ class Shared:
         self.config = config
         self.writable = writable
         self.trusts_seals = True
-        """Whether the seals beside the segments describe them; not after a broker's visit."""
+        """Whether the seals still describe the segments. After a broker's visit they do not."""
         self.source = host.source if host is not None else None
-        """The partition that records name as their source."""
+        """The partition that records carry as their source."""
         self.cleaned = host.cleaned if host is not None else 0
-        """Up to where a checkpoint in a store's root says that the log was compacted: advice."""
+        """The offset up to which a checkpoint in the store's root says that the log was compacted: only a hint."""
         self._open_segments = host.open_segments if host is not None else OpenSegments(config.max_open_segments)
         self.opened = self._open_segments.opened
         self.renew: Callable[[], View | None] | None = None
-        """Returns the current segments, for a reader that has met one that was replaced."""
+        """Returns the current segments, for a reader whose segment was replaced."""
         self.replacing = threading.Lock()
-        """Held while index files of a segment are replaced, and while segments are marked as replaced or cut."""
+        """Held while index files are replaced, and while segments are marked as replaced or truncated."""
 
     @property
     def is_beside_writer(self) -> bool:
-        """Whether another process may replace files under this reader, which can then take a newer view."""
+        """Whether another process may replace files that this log reads. The log can then take a newer view."""
         return self.renew is not None and not self.writable
 
     def clear(self) -> None:
@@ -153,13 +153,13 @@ class Shared:
         return f"{self.directory}/{names.segment_name(base_offset, suffix)}"
 
     def remove(self, base_offset: int, *suffixes: str) -> None:
-        """Remove files of a segment, as far as they exist. The caller syncs the directory."""
+        """Remove the files of a segment that exist. The caller syncs the directory."""
         for suffix in suffixes:
             with contextlib.suppress(FileNotFoundError):
                 self.files.remove(self.path(base_offset, suffix))
 
     def read_seal(self, base_offset: int) -> Seal | None:
-        """Return a segment's seal, or None if it has none that counts."""
+        """Return a segment's seal, or None if it has none or seals are not trusted."""
         return read_seal(self.files, self.directory, base_offset) if self.trusts_seals else None
 
     def new_state(self, base_offset: int) -> SegmentState:
@@ -174,14 +174,14 @@ class Shared:
 
 
 class Segment:
-    """One segment as a reader sees it. Methods may be called from any thread."""
+    """One segment, as a reader sees it. Any thread may call any method."""
 
     def __init__(self, shared: Shared, base_offset: int, *, size: int, next_offset: int, seal: Seal | None) -> None:
         self.shared = shared
         self.base_offset = base_offset
         self.path = shared.path(base_offset, names.LOG)
         self.listed: FileStatus | None = None
-        """The file as it was when the directory was listed; None if it was not."""
+        """The status of the file when the directory was listed, or None."""
         self._size = size
         self._next_offset = next_offset
         self.trust = UNSEALED if seal is None else Trust.in_seal(seal)
@@ -206,33 +206,33 @@ class Segment:
 
     @property
     def index_bytes(self) -> int:
-        """How much memory the indexes take."""
+        """The memory that the indexes take."""
         indexes = self.loaded.indexes
         return 0 if indexes is None else len(indexes.offsets.table) + len(indexes.times.table)
 
     @property
     def size(self) -> int:
-        """How many bytes of the file hold whole batches."""
+        """The bytes of the file that are whole batches."""
         return self._size
 
     @property
     def next_offset(self) -> int:
-        """The offset after the last batch. Below the next segment's base if an archive declares a gap there."""
+        """The offset after the last batch. Below the next segment's base offset if an archive declares a gap there."""
         return self._next_offset
 
     @property
     def is_bounded(self) -> bool:
-        """Whether nothing can lie at or after `next_offset`: the segment does not grow."""
+        """Whether no batch can be at or after `next_offset`, because the segment does not grow."""
         return True
 
     def check_bound(self, next_offset: int, position: int) -> None:
-        """Raise if a batch before `position` goes on up to an offset that belongs to the next segment.
+        """Raise if a batch before `position` extends to offsets of the next segment.
 
-        Where gaps are lawful, nothing else shows that a base offset is damaged, which no CRC covers: the records that
-        a reader asks for would seem to be missing.
+        A base offset is not covered by any CRC. In a segment that may have gaps this is the only sign that it is
+        damaged; without the check, the records that a reader asks for would seem to be missing.
         """
         if next_offset > self._next_offset and self.is_bounded:
-            reason = f"a batch ends with offset {next_offset - 1}, the segment with {self._next_offset - 1}"
+            reason = f"a batch ends with offset {next_offset - 1}, its segment with {self._next_offset - 1}"
             raise self.damaged(reason, position)
 
     def damaged(self, reason: str, position: int | None = None) -> CorruptBatch:
@@ -240,38 +240,38 @@ class Segment:
         return CorruptBatch(reason, path=self.path, position=position, advice=ADVICE)
 
     def located(self, error: CorruptionError) -> CorruptionError:
-        """Return the error with the segment's file and what to do next."""
+        """Return the error with the segment's path and advice."""
         return type(error)(error.reason, path=self.path, position=error.position, advice=error.advice or ADVICE)
 
     def end_before(self, next_offset: int) -> None:
-        """Note where the segment ends."""
+        """Set where the segment ends."""
         self._next_offset = next_offset
 
     def attach(self, seal: Seal) -> None:
-        """Trust a seal for what the files hold."""
+        """Trust a seal to describe the files."""
         self.trust = Trust.in_seal(seal)
 
     def read_unproved(self) -> None:
-        """From now on return what is there, also pages that are not those that were sealed.
+        """Stop checking pages against the seal, and return the bytes as they are.
 
-        For a search for damage, and before a sealed segment is cut: readers may still hold it.
+        Used to search for damage, and before a sealed segment is truncated while readers may still hold it.
         """
         self.trust = self.trust._replace(pages=None)
 
     def fetch_seal(self) -> None:
-        """Read the seal, if that was put off, before anything else of the segment is read."""
+        """Read the seal, if that was deferred. Called before anything else of the segment is read."""
         if self.phase is Phase.LISTED:
             seal = self.shared.read_seal(self.base_offset)
             if seal is not None:
                 self.attach(seal)
-                # Where the file has lost its end, a reader that comes there must learn of it: in a segment with gaps,
-                # and in one of which nothing is left, nothing else would seem to be missing.
+                # If the file is shorter than its seal says, a reader must notice when it gets there: a segment with
+                # gaps, or an empty one, would otherwise seem complete.
                 self._size = max(self._size, seal.size)
             self.phase = Phase.READY
 
     @property
     def indexes(self) -> Indexes:
-        """Both indexes, read when they are first asked for."""
+        """Both indexes, read on first use."""
         indexes = self.loaded.indexes
         if indexes is None:
             self.fetch_seal()
@@ -280,12 +280,12 @@ class Segment:
         return indexes
 
     def handle(self) -> Handle:
-        """Return the open `.log` file. The reference keeps it open."""
+        """Return the open `.log` file. Holding it keeps the file open."""
         handle = self.loaded.handle
         if handle is None:
             self.fetch_seal()
             handle = Handle(self.shared.files, self.path)
-            # Segments are marked before any file is renamed, so what was opened before the mark is the old file.
+            # Segments are marked before any file is renamed, so a file opened before the mark is the old one.
             if self.phase is Phase.REPLACED or not self._is_own(handle):
                 raise SegmentReplaced(self.path)
             self.loaded.handle = handle
@@ -293,13 +293,13 @@ class Segment:
         return handle
 
     def release(self) -> None:
-        """Release the open file and the maps; the last reader that still uses them closes them."""
+        """Release the open file and the indexes. A reader that uses the file keeps it open."""
         self.loaded = Loaded()
 
     # ------------------------------------------------------------ identity
 
     def is_same_file(self, found: FileStatus | None) -> bool:
-        """Tell whether the file that has the segment's name by now is the one that was listed, grown only if it can."""
+        """Return whether `found` is the file that was listed. It may be larger only if the segment can grow."""
         if found is None or self.listed is None:
             return found is not None
         may_grow = not self.is_bounded or self._next_offset == INT64_MAX
@@ -307,14 +307,14 @@ class Segment:
         return found.identity == self.listed.identity and is_same_size
 
     def was_replaced(self) -> bool:
-        """Tell whether another file, or one of another size, or none, has the segment's name since it was listed."""
+        """Return whether the file was replaced or removed, or changed its size, since it was listed."""
         try:
             return self.listed is not None and not self.is_same_file(self.shared.files.status(self.path))
         except FileNotFoundError:
             return True
 
     def is_resealed(self) -> bool:
-        """Tell whether a writer in another process has sealed another file in the place of this one."""
+        """Return whether another process has sealed a different file under this name."""
         if self.shared.writable:
             return False
         seal = self.shared.read_seal(self.base_offset)
@@ -323,21 +323,21 @@ class Segment:
         return seal != self.seal
 
     def _is_own(self, handle: Handle) -> bool:
-        """Tell whether a file that was just opened is the one that was listed, whoever may write here."""
+        """Return whether a file that was just opened is the one that was listed."""
         if self.listed is None or not self.shared.is_beside_writer:
             return True
         size, identity = self.shared.files.status_of(handle.number)
         if identity != self.listed.identity:
             return False
-        # A file that lost its end is still the segment's own, and reading it must say so. But an inode may be reused,
-        # and a seal that was read after the file was listed may describe the one that has replaced it.
+        # A file that lost its end is still the segment's, and reading it must report that. But inodes are reused, and a
+        # seal that was read after the listing may describe a replacement.
         is_as_sealed = self.seal is not None and size == self.seal.size
         return size == self.listed.size or (not is_as_sealed and not self.is_resealed())
 
     def _is_stale(self, pages: Pages, table: bytes, position: int) -> bool:
-        """Tell whether a page is wrong because file and seal are not of one time: compaction is at it, or was.
+        """Return whether a page differs only because compaction was replacing the file, so that the seal is newer.
 
-        The seal gets its name before the log does. So a reader that came between has the seal of the file that is new.
+        Compaction renames the seal before the log. A reader in between has the new seal with the old file.
         """
         shared = self.shared
         if not shared.is_beside_writer:
@@ -353,12 +353,12 @@ class Segment:
     # ------------------------------------------------------------ the log file
 
     def read(self, size: int, position: int) -> bytes:
-        """Return up to `size` bytes of batches at `position`. Raises if a page that was sealed is not the same."""
+        """Return up to `size` bytes of batches at `position`. Raises if a page does not match the seal."""
         start, data = self.read_on(size, position)
         return data if start == position and len(data) <= size else data[position - start : position - start + size]
 
     def read_on(self, size: int, position: int) -> tuple[int, bytes]:
-        """Return (start, bytes from there): what `read` does, and what else was read of the pages that hold it."""
+        """Return (start, bytes from there): the bytes of `read`, and the rest of the pages that hold them."""
         handle = self.handle()
         size = max(0, min(size, self.size - position))
         pages = self.trust.pages
@@ -367,14 +367,14 @@ class Segment:
         return position, self.shared.files.read(handle.number, size, position)
 
     def read_point(self, size: int, position: int) -> bytes:
-        """Return about `size` bytes at `position`, also such as lie after the last batch: the quick way.
+        """Return about `size` bytes at `position`, by the shortest way. They may include bytes after the last batch.
 
-        For a reader that knows by its offsets where to stop, and reads on if that is not enough.
+        For a reader that knows from its offsets where to stop, and reads more if necessary.
         """
         handle = self.loaded.handle or self.handle()
         pages = self.trust.pages
         if pages is not None:
-            # A wrong page further on costs those who want the records in it, and no others.
+            # A damaged page further on must not fail a reader that does not need it.
             start, data = self._read_pages(handle, pages, size, position, or_part=True)
             return data[position - start :]
         return self.shared.files.read(handle.number, size, position)
@@ -382,9 +382,9 @@ class Segment:
     def _read_pages(
         self, handle: Handle, pages: Pages, size: int, position: int, *, or_part: bool = False
     ) -> tuple[int, bytes]:
-        """Return (start, bytes from there), whole pages that hold what is asked for, once they are proved.
+        """Return (start, bytes from there): the whole pages around the range, checked.
 
-        With `or_part` those that come before a wrong page, if it lies after `position`.
+        With `or_part`, return the pages before a damaged one if that lies after `position`.
         """
         start, stop = pages.around(position, size, end=self.size)
         if stop <= start:
@@ -398,12 +398,12 @@ class Segment:
         if or_part and wrong is not None and wrong > position:
             return start, data[: wrong - start]
         if self.trust.pages != pages:
-            return self.read_on(size, position)  # cut meanwhile
+            return self.read_on(size, position)  # truncated meanwhile
         if self._is_stale(pages, table, start if wrong is None else wrong):
             raise SegmentReplaced(self.path)
         if len(data) < stop - start:
             raise cut_short(self, start + len(data))
-        raise self.damaged(f"the {pages.page_size} bytes from here on are not those that were sealed", wrong)
+        raise self.damaged(f"the {pages.page_size} bytes from here on do not match the seal", wrong)
 
     def _load_page_table(self, handle: Handle, pages: Pages) -> bytes:
         table = read_table(self.shared.files, self.shared.directory, self.base_offset, pages)
@@ -413,10 +413,10 @@ class Segment:
         return table
 
     def _sum_pages(self, handle: Handle, pages: Pages) -> bytes:
-        """Rebuild the table from the log, which its CRC then proves; a writer also replaces the seal."""
+        """Rebuild the table from the log, and check it by its CRC. A writer also replaces the seal."""
         if self.shared.is_beside_writer and self.is_resealed():
             raise SegmentReplaced(self.path)
-        logger.warning("%s: summing up its pages: the table in its seal is damaged or missing", self.path)
+        logger.warning("%s: rebuilding the page checksums: the table in the seal is damaged or missing", self.path)
         files, sums, seal = self.shared.files, PageSums(pages.page_size), self.seal
         for position in range(0, self.size, SCAN_CHUNK):
             sums.add(files.read(handle.number, min(SCAN_CHUNK, self.size - position), position))
@@ -424,22 +424,22 @@ class Segment:
             self._rewrite_sealed(seal, partial(write_seal, files, self.shared.directory, seal, sums.table))
         elif sums.pages != pages and self.trust.pages == pages:
             raise self.damaged(
-                "the table of page checksums in its seal is damaged, and the log is not the one that was sealed"
+                "the table of page checksums in its seal is damaged, and the log does not match the seal"
             )
         return sums.table
 
     def max_timestamp_ms(self) -> int | None:
-        """Return the largest timestamp in the segment, -1 if it has none, or None if nothing proves it."""
+        """Return the largest timestamp in the segment, -1 if there is none, or None if it is not known."""
         self.fetch_seal()
         return self.seal.max_timestamp_ms if self.seal is not None else None
 
     def exact_end(self) -> int:
-        """Return the offset after the last batch in the file, where `next_offset` may be that of the next segment."""
+        """Return the offset after the last batch in the file. `next_offset` may be the next segment's base offset."""
         self.fetch_seal()
         return self.seal.next_offset if self.seal is not None else self.scan_all().next_offset
 
     def scan_to(self, position: int) -> SegmentState:
-        """Check every batch before `position`, where one starts, and return what they add up to."""
+        """Check every batch before `position`, which must be a batch boundary, and return their state."""
         kept = Segment(self.shared, self.base_offset, size=position, next_offset=INT64_MAX, seal=None)
         state = kept.scan_all()
         if state.problem is not None:
@@ -447,9 +447,9 @@ class Segment:
         return state
 
     def scan_all(self, *, sums: PageSums | None = None) -> SegmentState:
-        """Check every batch below `size` and return what they add up to; `problem` is the first damage.
+        """Check every batch below `size` and return their state; its `problem` is the first damage.
 
-        `sums` is given the bytes of those that are whole.
+        `sums` receives the bytes of the whole batches.
         """
         state = self.shared.new_state(self.base_offset)
         contiguous_from = self.base_offset if self.contiguous else INT64_MAX
@@ -461,7 +461,7 @@ class Segment:
     # ------------------------------------------------------------ indexes and seal
 
     def load_indexes(self) -> Indexes:
-        """Read the index files and check them against the seal; rebuild them where they are not its own."""
+        """Read the index files and check them against the seal. Rebuild them if they do not match."""
         if self.phase is Phase.REPLACED:
             raise SegmentReplaced(self.path)
         seal = self.seal
@@ -477,12 +477,12 @@ class Segment:
             if table is None:
                 if self.is_resealed():
                     raise SegmentReplaced(self.path)
-                return self.rebuild_indexes("an index is not the one that was sealed")
+                return self.rebuild_indexes("an index does not match its seal")
             tables.append(table)
         return Indexes(OffsetIndex(self.base_offset, tables[0]), TimeIndex(self.base_offset, tables[1]))
 
     def _read_index(self, path: str, entry: struct.Struct, crc: int | None) -> bytes | None:
-        """Return the table of an index file, or None if it is not the one that was sealed with a CRC."""
+        """Return the table of an index file, or None if its CRC is not the sealed one."""
         if crc is None:
             return self._read_entries(path, entry)
         table = self.shared.files.read_file(path)
@@ -492,7 +492,7 @@ class Segment:
         files = self.shared.files
         if isinstance(files, ReadOnlyFiles):
             return read_entries(files, path, entry)
-        # A broker whose cleaner has rewritten the segment renames the log first, and its indexes just after.
+        # A broker's cleaner renames the rewritten log first, and its indexes just after.
         paths = (path, path + names.SWAP)
         for name in reversed(paths) if self.path.endswith(names.SWAP) else paths:
             with contextlib.suppress(FileNotFoundError):
@@ -500,10 +500,10 @@ class Segment:
         return read_entries(files, path, entry)
 
     def rebuild_indexes(self, reason: str) -> Indexes:
-        """Rebuild both indexes from the log; a writer also replaces the files. Logged once each time.
+        """Rebuild both indexes from the log. A writer also replaces the files. Each rebuild is logged.
 
-        Raises `CorruptBatch` if every batch is whole and the file is not the one that was sealed: then it is the log
-        that is damaged where no batch's CRC covers it, and a new index and seal would make that the truth.
+        Raises `CorruptBatch` if every batch is whole, but the file does not match its seal: then the log is damaged in
+        bytes that no batch's CRC covers, and a new index and seal would hide that.
         """
         if self.shared.is_beside_writer and self.was_replaced():
             raise SegmentReplaced(self.path)
@@ -519,20 +519,20 @@ class Segment:
         return indexes
 
     def check_sealed(self, state: SegmentState, seal: Seal) -> None:
-        """Raise `CorruptBatch` if the whole batches that add up to `state` are not those that were sealed."""
+        """Raise `CorruptBatch` if the whole batches in `state` do not match the seal."""
         if state.crc == seal.log_crc:
             return
         if self.is_resealed():
             raise SegmentReplaced(self.path)
         raise self.damaged(
-            f"every batch is whole, but the file has the CRC {state.crc:#010x}, and was sealed with "
-            f"{seal.log_crc:#010x}: a base offset or leader epoch is damaged"
+            f"every batch is whole, but the file has the CRC {state.crc:#010x} and its seal {seal.log_crc:#010x}: a "
+            "base offset or leader epoch is damaged"
         )
 
     def _rewrite_sealed(self, seal: Seal, write: Callable[[], None]) -> None:
-        """Have a writer replace files of a sealed segment, if the disk lets it: the reader has them in memory anyway.
+        """Replace files of a sealed segment, if this is a writer. A failure is logged: the content is in memory.
 
-        Not if another seal or none is there by now. Then the segment was deleted, or cut and rolled again, or replaced.
+        Does nothing if the seal changed meanwhile: the segment was deleted, truncated and rolled again, or replaced.
         """
         if not self.shared.writable:
             return
@@ -542,10 +542,10 @@ class Segment:
             try:
                 write()
             except OSError as error:
-                logger.warning("%s: what was rebuilt stays in memory: %s", self.path, error)
+                logger.warning("%s: the rebuilt files stay in memory: %s", self.path, error)
 
     def write_sealed_again(self, state: SegmentState, seal: Seal, *, sums: PageSums | None) -> None:
-        """Replace both index files and the seal by what `state` says, the rest as an older seal has it."""
+        """Write both index files and the seal anew from `state`, with the times and flags of the old seal."""
         self.write_sealed(
             state,
             sealed_at_ms=seal.sealed_at_ms,
@@ -564,7 +564,7 @@ class Segment:
         sums: PageSums | None,
         writes_indexes: bool = True,
     ) -> None:
-        """Replace both index files and the seal by what `state` says. The caller syncs the directory."""
+        """Write both index files and the seal from `state`. The caller syncs the directory."""
         if writes_indexes:
             self.write_indexes_of(state)
         seal = seal_of(
@@ -574,7 +574,7 @@ class Segment:
         self.attach(seal)
 
     def write_indexes_of(self, state: SegmentState) -> None:
-        """Write both index files whole under new names; files that others may be reading stay as they are."""
+        """Replace both index files as a whole. A process that reads the old ones is not disturbed."""
         for suffix, table in ((names.OFFSET_INDEX, state.offset_table), (names.TIME_INDEX, state.time_table)):
             name = names.segment_name(self.base_offset, suffix)
             replace_file(self.shared.files, self.shared.directory, name, bytes(table))
@@ -588,7 +588,7 @@ def seal_of(
     clean_offset: int = 0,
     sums: PageSums | None = None,
 ) -> Seal:
-    """Return the seal of a segment whose batches add up to `state`, and its pages to `sums`."""
+    """Return the seal of a segment from the state of its batches and the checksums of its pages."""
     contiguous = state.contiguous and not may_have_gaps
     return Seal(
         base_offset=state.base_offset,
@@ -603,18 +603,18 @@ def seal_of(
         time_index_crc=crc32c(bytes(state.time_table)),
         contiguous=contiguous,
         clean_offset=clean_offset,
-        # Where no offset may be missing batches prove each other's place.
+        # In a segment without gaps, batches prove each other's base offsets.
         pages=None if contiguous or sums is None else sums.pages,
     )
 
 
 def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) -> Iterator[tuple[int, bytes, int]]:
-    """Pass a segment's bytes through `state`, in order; yield (position, data, size) as they are checked.
+    """Pass a segment's bytes through `state` in order; yield (position, data, size) for each chunk that was checked.
 
     The first `size` bytes of `data`, read at `position`, are whole batches.
 
-    Ends at the end of the segment, at a batch that is not all there, or at damage (`state.problem`). A file that ends
-    before its segment does was cut since its size was taken, and raises `LostRecords`.
+    Ends at the end of the segment, at an incomplete batch, or at damage (`state.problem`). Raises `LostRecords` if the
+    file is shorter than the segment, because it was truncated meanwhile.
     """
     wanted = SCAN_CHUNK
     while state.size < segment.size and state.problem is None:
@@ -633,7 +633,7 @@ def scan_into(state: SegmentState, segment: Segment, *, contiguous_from: int) ->
 
 
 def cut_short(segment: Segment, found: int) -> LostRecords:
-    """Return the error for a file that has `found` bytes, fewer than its segment."""
+    """Return the error for a file with only `found` bytes, fewer than its segment."""
     return LostRecords(
         f"the file ends after {found} bytes, the segment holds {segment.size}",
         path=segment.path,
@@ -643,14 +643,14 @@ def cut_short(segment: Segment, found: int) -> LostRecords:
 
 
 def whole_batch_size(data: bytes) -> int:
-    """Return how many bytes the batch at the start of `data`, which is not all there, claims to have."""
+    """Return the size that the incomplete batch at the start of `data` claims."""
     return int.from_bytes(data[8:12], "big", signed=True) + 12
 
 
 def check_fits(data: bytes, *, position: int, segment: Segment) -> int:
-    """Return the size that the incomplete batch at the start of `data` claims, if it can be true.
+    """Return the size that the incomplete batch at the start of `data` claims, if it fits.
 
-    Below a segment's end every batch is whole, so one that claims to go past it is damaged.
+    Below a segment's end every batch is whole, so a batch that extends past it is damaged.
     """
     if len(data) >= 12:
         claimed = whole_batch_size(data)

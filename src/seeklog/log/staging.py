@@ -1,8 +1,8 @@
-"""Staged files: finished batches that lie in a partition's directory until their transaction is committed.
+"""Staged files: finished batches that wait in a partition's directory until their transaction is committed.
 
-A staged file is a run of whole v2 batches, each with base offset 0. Staging needs no lock: every file has a
-name of its own. What is staged is not part of the log until a transaction (`seeklog.log.transaction`) names it; what no
-transaction ever names is removed when it is a day old.
+A staged file is a run of whole v2 batches, each with base offset 0. Each file has a unique name, so staging needs no
+lock. A staged file becomes part of the log only when a transaction (`seeklog.log.transaction`) names it. If none does,
+it is removed after a day.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from seeklog.record.crc import crc32c
 
 # Long enough for the slowest job between its first task and its commit.
 STALE_MS = 24 * 3600 * 1000
-# Batches are gathered to this size, and a file is appended to its log in the same pieces.
+# Batches are gathered into pieces of this size. The log later appends one piece with one write.
 PIECE_BYTES = 1 << 20
 ADVICE = (
     "The transaction that names it cannot be finished, so the partition is not opened for writing. Restore the file "
-    "from a copy, or remove it to give up what the transaction had for this partition."
+    "from a copy, or remove it to give up the records that the transaction staged for this partition."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class StagedFile:
-    """A finished staged file, and what it must be like when it is appended."""
+    """A finished staged file, with what is needed to check it when it is appended."""
 
     name: str
     size: int
     crc: int
     """CRC-32C of the whole file."""
     record_count: int
-    """How many offsets its batches take."""
+    """The number of offsets that its batches take."""
     ends: tuple[int, ...]
-    """Where its pieces end: runs of whole batches that are appended with one write each."""
+    """The end positions of its pieces: runs of whole batches, each appended with one write."""
 
 
 def _staging(path: str) -> translated:
@@ -46,7 +46,7 @@ def _staging(path: str) -> translated:
 
 
 class Stager:
-    """Writes one staged file. It belongs to the one thread that uses it."""
+    """Writes one staged file. Only one thread may use it."""
 
     def __init__(
         self, files: Files, directory: str, *, key: str, now_ms: int, max_piece_bytes: int = PIECE_BYTES
@@ -65,7 +65,7 @@ class Stager:
         self._record_count = 0
 
     def add(self, batch: bytes, *, record_count: int) -> None:
-        """Add a whole batch after the others."""
+        """Add a whole batch at the end."""
         if self._pending_bytes + len(batch) > self._piece_bytes:
             self._write_out()
         self._pending.append(batch)
@@ -85,7 +85,7 @@ class Stager:
         self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> StagedFile:
-        """Make the file's bytes durable and release it. Its name is durable once the directory is synced."""
+        """Make the file's bytes durable and close it. The name is durable once the directory is synced."""
         self._write_out()
         assert self._handle is not None, "a file is finished once"
         with _staging(self._path):
@@ -94,7 +94,7 @@ class Stager:
         return StagedFile(self._name, self._size, self._crc, self._record_count, tuple(self._ends))
 
     def discard(self) -> None:
-        """Remove the file, as after an error."""
+        """Remove the file, for example after an error."""
         self._handle = None
         with _staging(self._path), contextlib.suppress(FileNotFoundError):
             self._files.remove(self._path)
@@ -117,7 +117,7 @@ def read_staged(files: Files, directory: str, staged: StagedFile) -> Iterator[by
 
 
 def check_staged(files: Files, directory: str, staged: StagedFile) -> None:
-    """Hold a staged file against its CRC, which covers also what the CRCs of its batches do not."""
+    """Check a staged file against its CRC, which also covers bytes that the CRCs of its batches do not."""
     crc = 0
     for piece in read_staged(files, directory, staged):
         crc = crc32c(piece, crc)
@@ -128,13 +128,13 @@ def check_staged(files: Files, directory: str, staged: StagedFile) -> None:
 
 
 def is_stale(name: str, *, now_ms: int) -> bool:
-    """Tell whether a name is that of a staged file so old that nobody will commit it."""
+    """Return whether a name belongs to a staged file so old that it will never be committed."""
     parsed = names.parse_staged_name(name)
     return parsed is not None and now_ms - parsed[1] > STALE_MS
 
 
 def remove_staged(files: Files, directory: str, staged: list[str]) -> None:
-    """Remove staged files, for good; those that are gone already are none."""
+    """Remove staged files, durably. Files that are already gone are skipped."""
     for name in staged:
         remove_if_exists(files, f"{directory}/{name}")
     if staged:

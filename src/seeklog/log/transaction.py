@@ -1,7 +1,7 @@
-"""Transactions: staged batches of many partitions that get into their logs all together, once.
+"""Transactions: staged batches that are appended to many partitions, all or nothing and only once.
 
-An application, such as a streaming query, numbers its transactions with a version that grows. The last one of each is
-kept in a file of its own in the root of the store, `seeklog-transaction-<key>`, which is replaced whole:
+An application, such as a streaming query, numbers its transactions with a version that grows. Its last transaction is
+in one file in the root of the store, `seeklog-transaction-<key>`, which is always replaced whole:
 
     seeklog-transaction 1
     {"app": "spark-query-5d0e…", "version": 12, "state": "committing", "parts": [{"partition": "alerts-0",
@@ -9,13 +9,13 @@ kept in a file of its own in the root of the store, `seeklog-transaction-<key>`,
       "kept": true}
     crc32c 5d1c9ad2
 
-(in one line; a file's fields are name, size, CRC-32C, record count, and where its pieces end). Writing it with the
-state "committing" is the moment of the commit: before it nothing is in any log, after it everything will be. It is
-synced before the first batch is appended, and the next open of a partition for writing appends what is still missing
-of such a part before anything else. The batches found from the base offset on are not missing, each for itself: one
-that was damaged since, and that a repair has taken out, comes back after the others. A part is finished when its
-staged files are gone; the transaction is "done" when all parts are. That it was done, and with which topics, is kept
-until the next one.
+(The JSON is one line. The fields of a file are name, size, CRC-32C, record count, and the ends of its pieces.) Writing
+this file with the state "committing" is the commit: before it, no batch is in any log; after it, every batch will be.
+The file is synced before the first batch is appended. If the process crashes, the next open of a partition for writing
+first appends the batches that are missing from its part. Each batch at or after the base offset is compared one by one:
+a batch that was damaged and removed by a repair is appended again after the others. A part is finished when its staged
+files are gone; the transaction is "done" when all parts are finished. The file with its topics is kept until the next
+transaction.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ logger = logging.getLogger("seeklog")
 _FIRST_LINE = "seeklog-transaction 1"
 _DAMAGED = (
     "Restore the file from a copy. Removing it forgets whether the application's last transaction was committed: its "
-    "records may then be missing, or come twice."
+    "records may then be missing or duplicated."
 )
 State: TypeAlias = Literal["committing", "done"]
-# Enough to see the header of every batch that may be there already; they are read whole, one after the other.
+# Enough for the header of every batch that may already be there. Batches are read whole, one after the other.
 _READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What a transaction appends to one partition."""
+    """The batches that a transaction appends to one partition."""
 
     partition: str
-    """The name of its directory."""
+    """The name of the partition's directory."""
     topic_id: str
     base_offset: int
     files: tuple[StagedFile, ...]
@@ -82,7 +82,7 @@ class Transaction:
     state: State
     parts: tuple[Part, ...] = ()
     is_kept: bool = True
-    """Whether it is remembered when it is done; there is no need to if the application comes only once."""
+    """Whether the file is kept when the transaction is done. An application that runs only once does not need it."""
 
     @property
     def is_open(self) -> bool:
@@ -90,7 +90,7 @@ class Transaction:
 
 
 def encode_transaction(transaction: Transaction) -> bytes:
-    """Return the bytes of the file."""
+    """Return the bytes of the transaction file."""
     parts = [
         {
             "partition": part.partition,
@@ -111,7 +111,7 @@ def encode_transaction(transaction: Transaction) -> bytes:
 
 
 def decode_transaction(data: bytes, *, path: str) -> Transaction:
-    """Return what the bytes say, or raise `CorruptionError`."""
+    """Parse the bytes of a transaction file, or raise `CorruptionError`."""
     lines = decode_framed(data, _FIRST_LINE, subject="the transaction", path=path, advice=_DAMAGED)
     try:
         fields = parse_json("".join(lines))
@@ -126,7 +126,7 @@ def decode_transaction(data: bytes, *, path: str) -> Transaction:
 
 
 def _part(fields: Mapping[str, Any]) -> Part:
-    """Return a part as the file has it. Its names become paths, so nothing is believed that no writer would write."""
+    """Parse a part. Its names become paths, so names that no writer would use are refused."""
     part = Part(
         partition=fields["partition"],
         topic_id=fields["topic_id"],
@@ -142,7 +142,7 @@ def _part(fields: Mapping[str, Any]) -> Part:
 def _staged_file(fields: Sequence[Any]) -> StagedFile:
     name, size, crc, record_count, ends = fields
     if names.parse_staged_name(name) is None:
-        raise ValueError(f"{name!r} is no staged file")
+        raise ValueError(f"{name!r} is not a staged file")
     edges = [0, *(whole_number(end) for end in ends)]
     if edges[-1] != size or any(end <= start for start, end in pairwise(edges)):
         raise ValueError(f"{name} of {size!r} bytes, in pieces that end at {ends!r}")
@@ -164,12 +164,12 @@ def write_transaction(files: Files, root: str, transaction: Transaction) -> None
 
 
 def traces(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the last part of each topic, without files: its id shows whether the topic was recreated since."""
+    """Return the last part of each topic, without files: its topic id shows whether the topic was recreated since."""
     return tuple({part.topic: replace(part, files=()) for part in parts}.values())
 
 
 def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
-    """Note that all of a transaction is in the logs, and of which topics; or forget it if it need not be remembered.
+    """Mark a transaction as done and keep its topics, or remove its file if it need not be kept.
 
     Durable on return.
     """
@@ -181,9 +181,9 @@ def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
 
 
 def settle(partition: Partition, listing: Sequence[str]) -> None:
-    """Finish what transactions still have to append to a partition that was just opened, and sweep its staging.
+    """Append what committed transactions still miss in a partition that was just opened, and remove stale staged files.
 
-    Nothing but a staged file in the listing makes this look any further.
+    Does nothing if the listing contains no staged file.
     """
     staged = [name for name in listing if name.startswith(names.STAGED)]
     if not staged:
@@ -198,20 +198,20 @@ def settle(partition: Partition, listing: Sequence[str]) -> None:
             continue
         for part in transaction.parts:
             if part.partition == name:
-                # Its writer may have been killed before its name was durable: what is appended for it must not
-                # outlive it.
+                # The transaction's writer may have crashed before the file's name was durable. The file must not be
+                # lost after its batches are appended.
                 files.sync_directory(root)
                 named.update(file.name for file in part.files)
                 finish_part(partition, part, staged=staged)
     now_ms = partition.clock.now_ms()
     stale = [name for name in staged if name not in named and staging.is_stale(name, now_ms=now_ms)]
     if stale:
-        logger.info("%s: %d staged files that nobody committed are removed", directory, len(stale))
+        logger.info("%s: removed %d staged files that were never committed", directory, len(stale))
         staging.remove_staged(files, directory, stale)
 
 
 def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> None:
-    """Append what is missing of a part whose transaction was interrupted. `staged` are the files that are there."""
+    """Append the missing batches of an interrupted transaction's part. `staged` lists the staged files that exist."""
     remaining = [file for file in part.files if file.name in staged]
     if not remaining:
         return
@@ -223,7 +223,7 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
             advice=ADVICE,
         )
     if len(remaining) == len(part.files):
-        # Files are removed only when all of them are appended.
+        # Staged files are removed only after all of them are appended.
         for file in part.files:
             staging.check_staged(partition.files, partition.directory, file)
         append_part(partition, part)
@@ -232,7 +232,7 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
 
 
 def append_part(partition: Partition, part: Part) -> None:
-    """Append the batches of a part that are not in the log yet, and make all of them durable."""
+    """Append the batches of a part that are not in the log yet, and make them durable."""
     found = _found(partition, part)
     for file in part.files:
         for piece in staging.read_staged(partition.files, partition.directory, file):
@@ -244,10 +244,9 @@ def append_part(partition: Partition, part: Part) -> None:
 
 
 def _found(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
-    """Return the batches in the log, from a part's base offset on, that may be the part's own, by their sizes.
+    """Return the headers of batches in the log that may belong to the part, from its base offset on, by batch size.
 
-    There may be others among them: of a writer that does not ask for transactions, such as a broker that took over
-    the directory.
+    Other writers' batches may be among them, for example those of a broker that took over the directory.
     """
     if partition.log_end_offset == part.base_offset:
         return {}
@@ -259,7 +258,7 @@ def _found(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
 
 
 def _is_among(found: Mapping[int, list[BatchHeader]], staged: bytes) -> bool:
-    """Tell whether a staged batch was found, and take it out: another one like it must have been found as well."""
+    """Return whether a staged batch was found in the log, and remove the match, so that it counts only once."""
     headers = found[len(staged)]
     for place, header in enumerate(headers):
         if _is_same(header, staged):
@@ -280,15 +279,15 @@ def _headers_in_log(partition: Partition, offset: int) -> Iterator[BatchHeader]:
         end = partition.log_end_offset
         batches = list(reading.read_batches(partition.view, offset, end, max_bytes=_READ_BYTES))
         if not batches:
-            return  # the end was lost: a repair has left nothing but an empty segment after it
+            return  # the end was lost: a repair has left only an empty segment after it
         yield from (batch.header for batch in batches)
         offset = batches[-1].next_offset
 
 
 def _is_same(header: BatchHeader, staged: bytes) -> bool:
-    """Tell whether a batch in the log, of the same size, is the one that was staged. No CRC covers offset and epoch."""
+    """Return whether a batch in the log, of the same size, is the staged one. Offset and epoch have no CRC."""
     if header.is_log_append_time:
-        # The log has put its own time in, which the CRC covers.
+        # The log has stamped its own time, which the CRC covers.
         staged = stamp_append_time(staged, header.max_timestamp_ms)
     return header.crc == int.from_bytes(staged[17:21], "big")
 
