@@ -41,7 +41,7 @@ def test_a_log_that_was_given_back_refuses_changes_until_it_is_borrowed(tmp_path
         log.append(value(0))
         log.give_back()
         for change in (lambda: log.append(value(1)), log.flush, lambda: log.truncate_to(0), log.roll):
-            with pytest.raises(LogClosed, match="given back"):
+            with pytest.raises(LogClosed, match="was returned"):
                 change()
 
         assert log.borrow()

@@ -525,8 +525,8 @@ class Segment:
         if self.is_resealed():
             raise SegmentReplaced(self.path)
         raise self.damaged(
-            f"every batch is whole, but the file has the CRC {state.crc:#010x} and its seal {seal.log_crc:#010x}: a "
-            "base offset or leader epoch is damaged"
+            f"every batch is whole, but the file has the CRC {state.crc:#010x} and was sealed with "
+            f"{seal.log_crc:#010x}: a base offset or leader epoch is damaged"
         )
 
     def _rewrite_sealed(self, seal: Seal, write: Callable[[], None]) -> None:
