@@ -1,7 +1,7 @@
-"""Where Spark finds the data source: it looks for `DefaultSource` in every package that is called pyspark_*.
+"""The entry point for Spark, which looks for `DefaultSource` in every package named pyspark_*.
 
-An error here would keep it from finding any other source, so nothing is imported but the class, which loads the rest
-when it is used.
+An error here would stop Spark from finding any data source, so this imports the class only. The class loads its
+modules on first use.
 """
 
 from seeklog.spark.source import SeeklogDataSource as DefaultSource

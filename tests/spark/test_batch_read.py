@@ -437,12 +437,12 @@ def test_a_path_that_is_no_store_is_named(spark: SparkSession, tmp_path: Path, p
 @pytest.mark.parametrize(
     ("schema", "message"),
     [
-        ("offset int", "column offset of a topic is bigint, not int; read it as it is and cast it afterwards"),
+        ("offset int", "column offset of a topic is bigint, not int; read it with its type and cast it afterwards"),
         ("value string", "column value of a topic is binary, not string"),
         ("colour string", "a topic has no column colour; it has key, value, topic, partition, offset"),
         ("headers map<string,binary>", "column headers of a topic is array<struct<key:string,value:binary>>, not map"),
         # Spark would not look whether there is a value, and read what is not there.
-        ("offset long not null, value binary not null", "column value of a topic may have nulls; leave out NOT NULL"),
+        ("offset long not null, value binary not null", "column value of a topic may have nulls; remove NOT NULL"),
         ("headers array<struct<key: string not null, value: binary>>", "column headers of a topic may have nulls"),
     ],
 )

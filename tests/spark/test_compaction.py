@@ -54,7 +54,9 @@ def test_rows_without_key_are_refused_by_a_compacted_topic(spark: SparkSession, 
     make_store(tmp_path / "store")
     frame = spark.createDataFrame([("k", "1"), (None, "2")], "key string, value string")
     for rows in (frame, frame.select("value")):
-        with pytest.raises(Exception, match="topic latest: it is compacted, and a row has no key; nothing was written"):
+        with pytest.raises(
+            Exception, match="topic latest: the topic is compacted, and a row has no key; nothing was written"
+        ):
             rows.write.format("seeklog").mode("append").option("path", str(tmp_path / "store")).option(
                 "topic", "latest"
             ).save()

@@ -103,28 +103,28 @@ CASES = [
     Case(
         lose_to_retention,
         "START_OFFSET_RESET",
-        "orders-0 was to be read from offset 20, but its records begin at 30",
+        "orders-0 should be read from offset 20, but its log starts at 30",
         "10 offsets are missing",
         span("orders", 0, 30, 40),
     ),
     Case(
         lose_everything_to_retention,
         "START_OFFSET_RESET",
-        "orders-0 was to be read from offset 20, but its records begin at 40",
+        "orders-0 should be read from offset 20, but its log starts at 40",
         "20 offsets are missing",
         [],
     ),
     Case(
         cut,
         "PARTITION_OFFSET_CHANGED",
-        "orders-0 was read up to offset 20, but its records end at 12",
+        "orders-0 was read up to offset 20, but its log ends at 12",
         "8 offsets are missing",
         [],
     ),
     Case(
         cut_and_grow,
         "PARTITION_OFFSET_CHANGED",
-        "orders-0 was read up to offset 20, but its records end at 15",
+        "orders-0 was read up to offset 20, but its log ends at 15",
         "5 offsets are missing",
         [],
     ),
@@ -133,7 +133,7 @@ CASES = [
         "PARTITIONS_DELETED",
         "partitions of topic orders were deleted, or are no longer read: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
-        "what came after in 2 partitions is missing",
+        "later records of 2 partitions are missing",
         [],
     ),
     Case(
@@ -141,7 +141,7 @@ CASES = [
         "PARTITIONS_DELETED",
         "partitions of topic orders were deleted and recreated: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
-        "what came after in 2 partitions is missing",
+        "later records of 2 partitions are missing",
         span("orders", 0, 0, 4),
     ),
     Case(
@@ -149,20 +149,20 @@ CASES = [
         "PARTITIONS_DELETED",
         "partitions of topic orders were deleted and recreated: orders-0 (read up to offset 20), "
         "orders-1 (read up to offset 5)",
-        "what came after in 2 partitions is missing",
+        "later records of 2 partitions are missing",
         span("orders", 0, 0, 50),
     ),
     Case(
         recreate_smaller,
         "PARTITIONS_DELETED",
         "partitions of topic orders were deleted, or are no longer read: orders-1 (read up to offset 5)",
-        "what came after in 1 partition is missing",
+        "later records of 1 partition are missing",
         span("orders", 0, 0, 2),
     ),
     Case(
         add_a_partition_too_late,
         "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-        "orders-2 is new to the stream, but its records begin at offset 4",
+        "orders-2 is new to the stream, but its log starts at offset 4",
         "4 offsets are missing",
         span("orders", 2, 4, 10),
     ),
@@ -414,7 +414,7 @@ def test_the_checkpoint_of_a_kafka_query_is_read_on_from(path: Path) -> None:
 def test_the_checkpoint_of_another_source_is_refused(path: Path, found: str) -> None:
     stream = Driven(path, subscribe="orders")
     stream.wal, stream.done = [found], 1
-    with pytest.raises(InvalidConfig, match="checkpointLocation of its own"):
+    with pytest.raises(InvalidConfig, match="its own checkpointLocation"):
         stream.rest()
 
 

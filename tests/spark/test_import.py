@@ -138,16 +138,16 @@ def test_an_import_with_an_id_is_not_taken_for_there_if_its_topic_was_recreated(
     ("words", "kind", "told"),
     [
         ({"topic": "paymnets"}, TopicNotFound, "create_partitions"),
-        ({"key": "whom"}, UsageError, "key is 'whom', no expression over the columns id, who"),
-        ({"value": "id +"}, UsageError, "value is 'id \\+', no expression"),
+        ({"key": "whom"}, UsageError, "key is 'whom', not an expression over the columns id, who"),
+        ({"value": "id +"}, UsageError, "value is 'id \\+', not an expression"),
         ({"timestamp": "who"}, UsageError, r"which is string; .* to_timestamp\(who\)"),
         ({"partition": "who"}, UsageError, r"it must be int: cast\(who as int\)"),
         ({"headers": ["nobody"]}, UsageError, "no column nobody for a header"),
-        ({"headers": "who"}, UsageError, "headers is a list"),
+        ({"headers": "who"}, UsageError, "headers must be a list"),
         ({"import_id": " "}, UsageError, "import_id is blank"),
-        ({"source": "csv"}, UsageError, "a DataFrame has its rows already"),
+        ({"source": "csv"}, UsageError, "a DataFrame already has its rows"),
         ({"compression": "lzma"}, InvalidConfig, "lzma"),
-        ({"config": {"flush": "os"}}, UsageError, "give create_partitions, too"),
+        ({"config": {"flush": "os"}}, UsageError, "pass create_partitions too"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line_and_leaves_nothing(

@@ -113,7 +113,7 @@ def test_what_is_no_key_is_refused(words: dict[str, str], message: str) -> None:
 
 @pytest.mark.parametrize("word", ["key", "keys"])
 def test_streams_and_tables_refuse_keys_by_name(word: str) -> None:
-    with pytest.raises(InvalidConfig, match=f"option {word} means nothing here: it is for spark.read"):
+    with pytest.raises(InvalidConfig, match=f"option {word} has no effect here: it applies to spark.read only"):
         parse_stream_options({**BASE, word: '["a"]'})
-    with pytest.raises(InvalidConfig, match=f"option {word} means nothing here: a metadata table"):
+    with pytest.raises(InvalidConfig, match=f"option {word} has no effect here: a metadata table"):
         parse_table_options({**BASE, "table": "segments", word: '["a"]'})

@@ -251,7 +251,7 @@ def test_times_and_columns_leave_out_files_and_filters_reach_parquet(
     assert "ReadSchema: struct<value:binary,offset:bigint>" in plan
     with pytest.raises(UsageError, match="no time zone"):
         jobs.read_lake(spark, store, lake, since=datetime(2026, 1, 1))
-    with pytest.raises(UsageError, match="ofset is none of them"):
+    with pytest.raises(UsageError, match="ofset is not one of them"):
         jobs.read_lake(spark, store, lake, columns=["ofset"])
 
 
@@ -293,10 +293,10 @@ def damage(lake: Path, how: str, store: Path) -> None:
         ("a manifest of a newer version", CorruptionError, "a newer seeklog wrote it"),
         ("a manifest that names another's file", CorruptionError, "is not a file of orders-0"),
         ("no manifest", ArchiveMismatch, "no manifest at _seeklog/manifest: restore the manifest"),
-        ("a file is gone", ArchiveMismatch, "is in the manifest and cannot be read"),
+        ("a file is gone", ArchiveMismatch, "is in the manifest but cannot be read"),
         ("a file was cut", ArchiveMismatch, "in the manifest: restore it"),
         ("the topic was recreated", ArchiveMismatch, "topic orders was deleted and recreated"),
-        ("the log was cut", ArchiveMismatch, "orders-0 ends at offset 0, and the lake has it up to"),
+        ("the log was cut", ArchiveMismatch, "orders-0 ends at offset 0, but the lake has it up to"),
     ],
 )
 def test_a_lake_that_does_not_match_is_refused_and_left_as_it_is(
@@ -321,17 +321,17 @@ def test_what_cannot_be_asked_for_is_refused_and_leaves_no_lake(
     lake = tmp_path / "lake"
     with pytest.raises(UsageError, match="compression is 'lzma'"):
         jobs.to_lake(spark, store, lake, compression="lzma")
-    with pytest.raises(UsageError, match=r"topics is a list of names: \['orders'\]"):
+    with pytest.raises(UsageError, match=r"topics must be a list of names: \['orders'\]"):
         jobs.to_lake(spark, store, lake, topics="orders")
     with pytest.raises(TopicNotFound, match="ordres"):
         jobs.to_lake(spark, store, lake, topics=["ordres"])
     assert not lake.exists()
     for inside in (store, store / "lake"):
-        with pytest.raises(UsageError, match="lies in the store"):
+        with pytest.raises(UsageError, match="is inside the store"):
             jobs.to_lake(spark, store, inside, progress=False)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thing").touch()
-    with pytest.raises(ArchiveMismatch, match=r"holds 'thing' and no manifest .* directory of its own"):
+    with pytest.raises(ArchiveMismatch, match=r"holds 'thing' and no manifest .* choose another directory"):
         jobs.to_lake(spark, store, tmp_path / "other", progress=False)
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thing"]
     copied(spark, store, lake, topics=["other"])
@@ -352,7 +352,7 @@ def test_of_two_jobs_on_one_lake_the_second_is_refused_and_told_who_works(
     before = snapshot(lake)
 
     with Holder(lake / "_seeklog" / "lock") as holder:
-        with pytest.raises(LogLocked, match="another to_lake is at work there") as caught:
+        with pytest.raises(LogLocked, match="another to_lake is writing there") as caught:
             jobs.to_lake(spark, store, lake, progress=False)
         assert caught.value.owner_pid == holder.pid
         assert jobs.read_lake(spark, store, lake).count() == 600

@@ -81,7 +81,7 @@ def test_few_files_stand_open_and_little_is_held_however_many_days_there_are(
     """Goal: a day that comes back after its file was closed has another one, and no record goes astray."""
     monkeypatch.setattr(parquet, "MAX_OPEN", 7)
     monkeypatch.setattr(parquet, "GROUP_ROWS", 11)
-    monkeypatch.setattr(parquet, "HELD_BYTES", 300)
+    monkeypatch.setattr(parquet, "BUFFER_BYTES", 300)
     monkeypatch.setattr("seeklog.spark.read.scan.BATCH_ROWS", 100)
     root, records = scattered
     written = write_piece(order_of(root, tmp_path), files=QuickFiles())

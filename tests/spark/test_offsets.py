@@ -193,8 +193,8 @@ def test_an_absolute_time_that_no_record_has_reached_is_an_error_that_names_the_
         ranges(store, startingTimestamp=str(START_MS + 70_000))
 
     assert str(caught.value) == (
-        f"option startingTimestamp: no record of a-1 is stamped at {START_MS + 70_000} (2023-11-14T22:14:30.000+00:00) "
-        "or later; give an earlier time, or startingOffsetsByTimestampStrategy=latest to begin at the end there"
+        f"option startingTimestamp: no record of a-1 has timestamp {START_MS + 70_000} (2023-11-14T22:14:30.000+00:00) "
+        "or later; set an earlier one, or startingOffsetsByTimestampStrategy=latest to start such a partition at its end"
     )
 
 
@@ -268,8 +268,8 @@ def test_a_start_that_retention_has_overtaken_is_a_loss_that_says_how_much(short
 
     assert caught.value.condition == "START_OFFSET_RESET"
     assert str(caught.value) == (
-        "[DATA_LOSS.START_OFFSET_RESET] a-0 was to be read from offset 10, but its records begin at 30; 20 offsets are "
-        "missing. Set failOnDataLoss=false to read what is there, or begin at earliest (a stream: with a new "
+        "[DATA_LOSS.START_OFFSET_RESET] a-0 should be read from offset 10, but its log starts at 30; 20 offsets are "
+        "missing. Set failOnDataLoss=false to read the rest, or start at earliest (a stream also needs a new "
         "checkpointLocation)"
     )
 
@@ -283,8 +283,8 @@ def test_without_fail_on_data_loss_the_start_moves_and_one_warning_counts(
     assert found == {A0: (30, 100)}
     (warning,) = caplog.records
     assert warning.getMessage() == (
-        "[DATA_LOSS.START_OFFSET_RESET] a-0 was to be read from offset 10, but its records begin at 30; 20 offsets are "
-        "missing, and left out because failOnDataLoss is false"
+        "[DATA_LOSS.START_OFFSET_RESET] a-0 should be read from offset 10, but its log starts at 30; 20 offsets are "
+        "missing; skipped because failOnDataLoss is false"
     )
 
 

@@ -309,7 +309,7 @@ def test_what_retention_takes_between_the_ranges_and_the_plan_is_told(
         first = take_snapshot(store.log("t", 0)).view.bases[0]
         assert 0 < first <= 200
 
-        with pytest.raises(DataLoss, match=f"START_OFFSET_RESET.*t-0 .* from offset 0, .* begin at {first};"):
+        with pytest.raises(DataLoss, match=f"START_OFFSET_RESET.*t-0 .* from offset 0, .* starts at {first};"):
             plan_splits(store, ranges)
         splits = plan_splits(store, ranges, fail_on_data_loss=False)
         (gone,) = plan_splits(store, [ranges[0]._replace(stop=10), ranges[1]], fail_on_data_loss=False)

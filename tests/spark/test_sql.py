@@ -130,7 +130,7 @@ def test_a_table_with_columns_of_its_own_says_why_it_has_no_options(spark: Spark
     message = message_of(lambda: spark.sql("SELECT count(*) FROM t").collect(), InvalidConfig)
 
     assert message.startswith("option path is missing")
-    assert "a table that was made with columns of its own does not know its options" in message
+    assert "a table created with an explicit schema does not keep its options" in message
     assert count(spark, f"SELECT count(*) FROM t WITH (path = '{path}', subscribe = 'a')") == 50
 
 

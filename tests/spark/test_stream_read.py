@@ -130,7 +130,7 @@ def test_positions_are_compared_as_text_and_are_the_same_text_for_the_same_place
 
 
 def test_a_metadata_table_is_no_stream(path: Path) -> None:
-    with pytest.raises(InvalidConfig, match="a metadata table is no stream"):
+    with pytest.raises(InvalidConfig, match="a metadata table cannot be streamed"):
         Driven(path, table="segments")
 
 
@@ -367,7 +367,7 @@ def test_a_group_that_others_consume_in_is_refused_before_anything_is_read(path:
     with (
         seeklog.open(path) as store,
         store.consumer(["orders"], group="nightly"),
-        pytest.raises(GroupInUse, match="groupId of its own"),
+        pytest.raises(GroupInUse, match="set a groupId of its own"),
     ):
         Driven(path, subscribe="orders", groupId="nightly")
 

@@ -22,7 +22,7 @@ from log.workbench import FakeClock, wait_until
 from seeklog import Log
 from seeklog.errors import InvalidConfig, NotALog, TopicNotFound, UsageError
 from seeklog.spark import jobs
-from seeklog.spark.jobs.progress import KEPT_LINE_EVERY_S, Progress
+from seeklog.spark.jobs.progress import LINE_INTERVAL_S, Progress
 from seeklog.spark.jobs.tasks import ITEM_BYTES, PACK_BYTES, pack, run_tasks
 from spark.workbench import BROKERS, append, make_store, numbered, unpack_broker
 from store.workbench import open_store, snapshot
@@ -236,7 +236,7 @@ def test_progress_is_one_line_on_a_terminal_and_a_line_now_and_then_elsewhere(st
         "verify", counts=[3, 2], sizes=[8_000_000, 1_000_000], is_shown=True, stream=stream, clock=clock
     )
     for done in (0, 1, 1, 2):
-        clock.advance(int(KEPT_LINE_EVERY_S * 500))
+        clock.advance(int(LINE_INTERVAL_S * 500))
         progress.update(done)
     progress.finish("all is well")
 

@@ -234,12 +234,12 @@ def test_an_error_of_a_job_is_not_lost_behind_one_of_its_cleaning_up(
 
     writer.abort([])
 
-    assert "stays for a day: there is no store at" in caplog.text
+    assert "remain for a day: there is no store at" in caplog.text
 
 
 def test_the_default_mode_is_refused_by_spark_and_overwrite_by_us(numbers: DataFrame, root: Path) -> None:
     writer = numbers.write.format("seeklog").option("path", str(root)).option("topic", "alerts")
-    with pytest.raises(Exception, match="only ever appended to"):
+    with pytest.raises(Exception, match="can only be appended to"):
         writer.mode("overwrite").save()
     with pytest.raises(Exception, match="UNSUPPORTED_DATA_SOURCE_SAVE_MODE"):
         writer.mode("errorifexists").save()
@@ -286,10 +286,10 @@ def test_insert_into_writes_to_the_topic_that_the_table_reads_or_to_another(spar
         frame = spark.table("alerts_table").limit(1)
         frame.writeTo("alerts_table").option("path", str(root)).option("topic", "alerts").append()
         assert spark.table("alerts_table").count() == 3
-        with pytest.raises(Exception, match=r"InvalidConfig: options path and topic are missing\. Spark hands on none"):
+        with pytest.raises(Exception, match=r"InvalidConfig: options path and topic are missing\. Spark does not pass"):
             spark.createDataFrame(frame.collect(), RECORD_SCHEMA[:7]).writeTo("alerts_table").append()
         with pytest.raises(
-            Exception, match=r"CREATE TABLE \.\.\. AS SELECT: use writeTo.*, or INSERT INTO a table that is"
+            Exception, match=r"CREATE TABLE \.\.\. AS SELECT: use writeTo.*, or INSERT INTO an existing table"
         ):
             spark.sql(f"create table made using seeklog options (path '{root}', topic 'alerts') as select 'v' as value")
         assert not spark.catalog.tableExists("made")

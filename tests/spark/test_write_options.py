@@ -52,28 +52,28 @@ def test_a_stream_is_given_words_by_spark_itself() -> None:
 @pytest.mark.parametrize(
     ("options", "streaming", "message"),
     [
-        ({}, False, "options path and topic are missing. Spark hands on none"),
+        ({}, False, "options path and topic are missing. Spark does not pass"),
         ({"topic": "a"}, False, "option path is missing"),
         ({"path": "s3://bucket/store"}, False, "s3://bucket/store"),
-        ({"path": "hdfs://name/store"}, True, "driver and every executor"),
+        ({"path": "hdfs://name/store"}, True, "driver and executors see"),
         ({**PATH, "topci": "a"}, False, "did you mean topic"),
         ({**PATH, "txnAppId": "a"}, False, "option txnAppId needs txnVersion"),
         ({**PATH, "txnVersion": "1"}, False, "option txnVersion needs txnAppId"),
-        ({**PATH, "txnAppId": "a", "txnVersion": "-1"}, False, "whole number from 0 on"),
+        ({**PATH, "txnAppId": "a", "txnVersion": "-1"}, False, "whole number of at least 0"),
         ({**PATH, "txnAppId": "a", "txnVersion": "one"}, False, "txnVersion"),
-        ({**PATH, "txnAppId": "a", "txnVersion": "1"}, True, "by query and batch"),
+        ({**PATH, "txnAppId": "a", "txnVersion": "1"}, True, "by query id and batch id"),
         ({**PATH, "checkpointLocation": "/cp"}, False, "only a stream has one"),
         ({**PATH, "compression": "brotli"}, False, "none or gzip or snappy or lz4 or zstd"),
-        ({**PATH, "compression": "zstd", "kafka.compression.type": "lz4"}, False, "say the same"),
+        ({**PATH, "compression": "zstd", "kafka.compression.type": "lz4"}, False, "are the same setting"),
         ({**PATH, "batchBytes": "10"}, False, "at least 512"),
-        ({**PATH, "batchBytes": "1m", "kafka.batch.size": "1m"}, False, "say the same"),
+        ({**PATH, "batchBytes": "1m", "kafka.batch.size": "1m"}, False, "are the same setting"),
         ({**PATH, "lockTimeout": "soon"}, False, "time span"),
         ({**PATH, "kafka.bootstrap.servers": "host:9092"}, True, "there is no broker to connect to"),
-        ({**PATH, "kafka.acks": "all"}, True, "kafka.acks means nothing here"),
+        ({**PATH, "kafka.acks": "all"}, True, "kafka.acks has no effect here"),
         ({**PATH, "kafka.partitioner.class": "C"}, True, "murmur2"),
         ({**PATH, "subscribe": "a"}, False, "use topic to write"),
-        ({**PATH, "includeHeaders": "true"}, True, "column called headers"),
-        ({**PATH, "topic": ""}, False, "some text"),
+        ({**PATH, "includeHeaders": "true"}, True, "column named headers"),
+        ({**PATH, "topic": ""}, False, "a text that is not blank"),
     ],
 )
 def test_a_wrong_option_is_named_in_one_line(options: dict[str, str], streaming: bool, message: str) -> None:
@@ -115,7 +115,7 @@ def test_a_column_of_another_type_is_named_with_the_type_that_is_wanted(columns:
 
 
 def test_something_must_say_which_topic() -> None:
-    with pytest.raises(UsageError, match="give option topic, or a string column topic"):
+    with pytest.raises(UsageError, match="set option topic, or add a string column topic"):
         record_columns(schema("value binary"), parse_write_options(PATH, streaming=False))
 
 

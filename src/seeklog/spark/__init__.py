@@ -1,6 +1,6 @@
-"""Spark over seeklog: the data source `format("seeklog")`, a tuned local session, and the jobs.
+"""Spark over seeklog: the data source `format("seeklog")`, a tuned local session, and jobs.
 
-Needs the `spark` extra. Nothing of PySpark is imported until it is used.
+Needs the `spark` extra. PySpark is imported on first use.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from seeklog.spark.read.lag import LagListener as LagListener
     from seeklog.spark.read.lag import QueryLag as QueryLag
 
-# Where names come from: each module is loaded when one of its names is first asked for.
-_HOMES = {
+# The module of each public name, imported on first access.
+_MODULES = {
     "LagListener": "seeklog.spark.read.lag",
     "QueryLag": "seeklog.spark.read.lag",
     "session": "seeklog.spark.local.session",
@@ -22,6 +22,6 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(_MODULES[name]), name)

@@ -1,8 +1,8 @@
-"""The options of a table that was created in SQL.
+"""The options of a table created in SQL.
 
-`CREATE TABLE t USING seeklog OPTIONS (...)` shows the options to the data source once, mixed with Spark's own entries,
-when it asks for the columns. A query of the table then comes without them: Spark hands on only the options of that
-query's `WITH`. So they are kept where Spark does keep something, in the metadata of the first column.
+`CREATE TABLE t USING seeklog OPTIONS (...)` passes the options to the data source once, mixed with Spark's own
+entries, to get the columns. For a query of the table Spark passes only the options in that query's `WITH`. So the
+table's options are kept in the metadata of its first column, which Spark does store.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from pyspark.sql.types import StructField, StructType
 from seeklog.errors import InvalidConfig
 
 METADATA: Final = "seeklog.options"
-# Spark's entry for the format, which is in the map of a table that is being created, and in no other.
+# Spark's entry for the format. Only CREATE TABLE passes it.
 _PROVIDER: Final = "provider"
 _OPTION: Final = "option."
 
 
 def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
-    """Return the options of a table that is being created, without Spark's own, or None if it is not about one."""
+    """Return the options of a CREATE TABLE without Spark's own entries, or None for any other use."""
     if _PROVIDER not in options:
         return None
     given = {name.removeprefix(_OPTION): value for name, value in options.items() if name.startswith(_OPTION)}
@@ -31,11 +31,11 @@ def creation_options(options: Mapping[str, str]) -> dict[str, str] | None:
 
 
 def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return the schema with the options in it; secrets are refused, as anybody could read them there."""
+    """Return the schema with the options in it. Refuse secrets, which anybody could read there."""
     if "storageoptions" in map(str.lower, options):
         raise InvalidConfig(
-            "option storageOptions is not kept with a table, where others could read it: give it with each query, "
-            "SELECT ... FROM t WITH (storageOptions = '...'), or in the environment of driver and executors"
+            "option storageOptions is not kept with a table, because anybody could read it there: pass it with each "
+            "query, SELECT ... FROM t WITH (storageOptions = '...'), or in the environment of driver and executors"
         )
     first, *others = schema.fields
     kept = {**(first.metadata or {}), METADATA: json.dumps(dict(options), sort_keys=True)}
@@ -43,12 +43,12 @@ def remember(schema: StructType, options: Mapping[str, str]) -> StructType:
 
 
 def recall(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options that a table was created with, overridden by those of the query."""
+    """Return the options of the table, overridden by those of the query."""
     return {**_kept(schema), **options}
 
 
 def recall_to_write(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a write to a table that was created to be read: its path, and its topic if it has one."""
+    """Return the options of a write to a table created for reading: its path, and its topic if there is only one."""
     kept = {name.lower(): value for name, value in _kept(schema).items()}
     recalled = {"path": kept["path"]} if "path" in kept else {}
     topic = kept.get("subscribe", "").strip()
@@ -58,5 +58,5 @@ def recall_to_write(options: Mapping[str, str], schema: StructType) -> dict[str,
 
 
 def _kept(schema: StructType) -> dict[str, str]:
-    found = (field.metadata[METADATA] for field in schema.fields if METADATA in (field.metadata or {}))
-    return dict(json.loads(next(found, "{}")))
+    encoded = (field.metadata[METADATA] for field in schema.fields if METADATA in (field.metadata or {}))
+    return dict(json.loads(next(encoded, "{}")))

@@ -1,7 +1,7 @@
-"""Typed option values out of the map of strings that Spark hands over.
+"""Typed values from the map of strings that Spark passes as options.
 
-Names are compared without case, as Spark does. An unknown option is refused with the nearest known name, an option of
-Spark's Kafka connector that needs a broker with what to use instead. Every error is one line that names the option.
+Names are case-insensitive, as in Spark. An unknown option is refused with the nearest known name, and an option of
+Spark's Kafka connector that needs a broker with its replacement. Every error is one line that names the option.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Value = TypeVar("Value")
 
 NO_BROKER: Final = "there is no broker to ask"
 BROKER_OPTIONS: Final[Mapping[str, str]] = {
-    "kafka.bootstrap.servers": "there is no broker to connect to; give the store's directory as path",
-    "kafkaConsumer.pollTimeoutMs": f"{NO_BROKER}, so nothing times out; leave it out",
-    "fetchOffset.numRetries": f"offsets are read from files: {NO_BROKER} again; leave it out",
-    "fetchOffset.retryIntervalMs": f"offsets are read from files: {NO_BROKER} again; leave it out",
-    "partition.metadata.cache.ttl.ms": f"{NO_BROKER} about partitions; leave it out",
-    "groupIdPrefix": "no consumer group is made for a query; use groupId to commit what a stream has read",
-    "kafka.partitioner.class": "rows go to partitions by murmur2 of the key, or by their partition column",
+    "kafka.bootstrap.servers": "there is no broker to connect to; set path to the store's directory",
+    "kafkaConsumer.pollTimeoutMs": f"{NO_BROKER}, so nothing times out; remove it",
+    "fetchOffset.numRetries": f"offsets are read from files: {NO_BROKER} again; remove it",
+    "fetchOffset.retryIntervalMs": f"offsets are read from files: {NO_BROKER} again; remove it",
+    "partition.metadata.cache.ttl.ms": f"{NO_BROKER} about partitions; remove it",
+    "groupIdPrefix": "queries have no consumer group; use groupId to commit the offsets that a stream has read",
+    "kafka.partitioner.class": "rows go to partitions by murmur2 of the key, or by the column partition; remove it",
 }
-"""Options of Spark's Kafka connector, each with why it means nothing here and what to use."""
+"""Options of Spark's Kafka connector that have no effect here, with the reason and the replacement."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _WHOLE: Final = re.compile(r"[+-]?\d{1,19}\Z", re.ASCII)
@@ -36,7 +36,7 @@ _AMOUNT: Final = re.compile(r"(\d{1,18})\s*([a-zA-Z]*)\Z", re.ASCII)
 _SIZES: Final[Mapping[str, int]] = {
     "": 1,
     "b": 1,
-    **{unit: 1 << (10 * (place + 1)) for place, letter in enumerate("kmgt") for unit in (letter, letter + "b")},
+    **{unit: 1 << (10 * power) for power, letter in enumerate("kmgt", 1) for unit in (letter, letter + "b")},
 }
 _FILE_ADDRESS: Final = re.compile(r"file:(?://(?:localhost)?)?(/(?!/).*)\Z", re.IGNORECASE | re.DOTALL)
 _OTHER_ADDRESS: Final = re.compile(r"(file:|[a-z][a-z0-9+.-]+://)", re.IGNORECASE | re.ASCII)
@@ -44,15 +44,15 @@ _MAX_SHOWN: Final = 80
 
 
 class OptionMap:
-    """The options of one read or write. Methods take a name as the documentation spells it.
+    """The options of one read or write.
 
-    A getter returns None for an option that was not given, and raises `InvalidConfig` for a value that cannot be.
+    A getter returns None for an option that is not set, and raises `InvalidConfig` for an invalid value.
     """
 
     def __init__(
         self, options: Mapping[str, str], *, known: Iterable[str], refused: Mapping[str, str] | None = None
     ) -> None:
-        """Refuse what is not among `known`; `refused` has the reasons for options that are known elsewhere."""
+        """Refuse options that are not `known`; `refused` has the reason for options that are valid elsewhere."""
         self._values = {name.lower(): value for name, value in options.items()}
         allowed = {name.lower(): name for name in known}
         reasons = {name.lower(): (name, why) for name, why in {**BROKER_OPTIONS, **(refused or {})}.items()}
@@ -60,10 +60,10 @@ class OptionMap:
             if name in allowed:
                 continue
             if name in reasons:
-                raise InvalidConfig("option {} means nothing here: {}".format(*reasons[name]))
+                raise InvalidConfig("option {} has no effect here: {}".format(*reasons[name]))
             if name.startswith("kafka."):
                 raise InvalidConfig(
-                    f"option {name} means nothing here: it configures a Kafka client, and {NO_BROKER}; leave it out"
+                    f"option {name} has no effect here: it configures a Kafka client, and {NO_BROKER}; remove it"
                 )
             raise InvalidConfig(f"unknown option {name}; {_nearest(name, allowed)}")
 
@@ -71,22 +71,22 @@ class OptionMap:
         return name.lower() in self._values
 
     def either(self, name: str, kafka_name: str) -> str:
-        """Return which of two names of one option was given; both together are refused."""
+        """Return the name under which an option with two names is set; refuse both at once."""
         if name in self and kafka_name in self:
-            raise InvalidConfig(f"options {name} and {kafka_name} say the same; give one of them")
+            raise InvalidConfig(f"options {name} and {kafka_name} are the same setting; set one of them")
         return kafka_name if kafka_name in self else name
 
     def text(self, name: str) -> str | None:
-        """Return a text without the blanks around it; a blank one is refused."""
+        """Return a text without surrounding whitespace; refuse a blank one."""
         value = self._values.get(name.lower())
         if value is None:
             return None
         if not value.strip():
-            raise wrong(name, value, "some text")
+            raise wrong(name, value, "a text that is not blank")
         return value.strip()
 
     def _parsed(self, name: str, parse: Callable[[str], Value | None], allowed: str) -> Value | None:
-        """Return what `parse` makes of a text; for a text that is not `allowed` it returns None."""
+        """Return the parsed text. `parse` returns None for an invalid one, and `allowed` describes valid ones."""
         value = self.text(name)
         parsed = None if value is None else parse(value)
         if parsed is None and value is not None:
@@ -102,11 +102,11 @@ class OptionMap:
         def parse(text: str) -> int | None:
             return int(text) if _WHOLE.match(text) and minimum <= int(text) <= maximum else None
 
-        bounds = f"from {minimum} on" if maximum == INT64_MAX else f"from {minimum} to {maximum}"
+        bounds = f"of at least {minimum}" if maximum == INT64_MAX else f"from {minimum} to {maximum}"
         return self._parsed(name, parse, f"a whole number {bounds}")
 
     def size_bytes(self, name: str, *, minimum: int = 1) -> int | None:
-        """Return an amount of bytes: a number, or one with k, m, g or t (of 1024)."""
+        """Return an amount of bytes: a number, optionally followed by k, m, g, or t (powers of 1024)."""
 
         def parse(text: str) -> int | None:
             match = _AMOUNT.match(text)
@@ -120,73 +120,70 @@ class OptionMap:
         return self._parsed(name, parse_span_ms, "a time span, such as 500ms, 30s, 15m, 2 hours or 7 days")
 
     def choice(self, name: str, allowed: Iterable[str], *, default: str) -> str:
-        """Return one of a few values, spelt as in `allowed`."""
-        spelt = {each.lower(): each for each in allowed}
-        found = self._parsed(name, lambda text: spelt.get(text.lower()), " or ".join(spelt.values()))
-        return default if found is None else found
+        """Return one of the allowed values, in any case."""
+        values = {value.lower(): value for value in allowed}
+        chosen = self._parsed(name, lambda text: values.get(text.lower()), " or ".join(values.values()))
+        return default if chosen is None else chosen
 
     def names(self, name: str) -> tuple[str, ...] | None:
-        """Return names between commas; a name that is given twice is refused."""
+        """Return comma-separated names; refuse one that occurs twice."""
         value = self.text(name)
         if value is None:
             return None
-        found = tuple(part.strip() for part in value.split(","))
-        if not all(found):
-            raise wrong(name, value, "names between commas")
-        for each in found:
-            if found.count(each) > 1:
-                raise wrong(name, value, f"each name once, but {each} stands there {found.count(each)} times")
-        return found
+        parts = tuple(part.strip() for part in value.split(","))
+        if not all(parts):
+            raise wrong(name, value, "comma-separated names")
+        for part in parts:
+            if parts.count(part) > 1:
+                raise wrong(name, value, f"each name once, but {part} occurs {parts.count(part)} times")
+        return parts
 
     def json(self, name: str, *, shape: str) -> Any:
-        """Return the value of an option's JSON; `shape` shows how it should look."""
+        """Return the decoded JSON; `shape` is an example for the error."""
         return self._parsed(name, _parse_json, f"JSON such as {shape}")
 
 
 def wrong(name: str, value: object, allowed: str) -> InvalidConfig:
-    """Return the error for a value that an option cannot have."""
+    """Return the error for an invalid value of an option."""
     return InvalidConfig(f"option {name} is {shown(value)}, but must be {allowed}")
 
 
 def shown(value: object) -> str:
-    """Return a value for an error's one line: quoted if it is text, cut if it is long."""
+    """Return a value for a one-line error: quoted if it is text, cut if it is long."""
     text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
     return text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 3]}..."
 
 
 def _parse_json(text: str) -> Any:
-    """Return the value of JSON, or None if it is invalid.
+    """Return the decoded JSON, or None if it is invalid or an object has a key twice, whose first value is lost."""
 
-    A key that stands twice in one object is invalid, as its first value would be lost.
-    """
-
-    def without_doubles(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key stands twice")
-        return found
+    def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        decoded = dict(pairs)
+        if len(decoded) != len(pairs):
+            raise ValueError("a key occurs twice")
+        return decoded
 
     try:
-        return json.loads(text, object_pairs_hook=without_doubles)
+        return json.loads(text, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         return None
 
 
 def timestamp_ms(name: str, value: object) -> int:
-    """Return a moment in milliseconds: a number of them, or an ISO timestamp; one without a zone is UTC."""
-    found = -1
+    """Return a moment in milliseconds since 1970, given as such or as an ISO timestamp (UTC if it has no zone)."""
+    moment_ms = -1
     if isinstance(value, str):
         text = value.strip()
-        found = int(text) if _WHOLE.match(text) else _parse_iso(text)
+        moment_ms = int(text) if _WHOLE.match(text) else _parse_iso(text)
     elif isinstance(value, int) and not isinstance(value, bool):
-        found = value
-    if not 0 <= found <= INT64_MAX:
+        moment_ms = value
+    if not 0 <= moment_ms <= INT64_MAX:
         raise wrong(
             name,
             value,
             "milliseconds since 1970, or an ISO timestamp such as 2026-05-01T12:00:00Z (UTC, unless a zone is given)",
         )
-    return found
+    return moment_ms
 
 
 def _parse_iso(text: str) -> int:
@@ -198,51 +195,51 @@ def _parse_iso(text: str) -> int:
 
 
 def milliseconds_of(moment: datetime) -> int:
-    """Return a moment in milliseconds since 1970, rounded down."""
+    """Return the milliseconds since 1970, rounded down."""
     return (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 def store_path(options: OptionMap, *, may_be_url: bool = False) -> str:
-    """Return the store's directory, or its URL if that will do; a `file:` address is taken for the path it names."""
+    """Return the path of the store, or its URL if that is allowed; a `file:` URL becomes a path."""
     value = options.text("path")
     if value is None:
         raise InvalidConfig(
-            "option path is missing: give the directory of a store, or a broker's data directory (a table that was "
-            "made with columns of its own does not know its options: SELECT ... FROM t WITH (path = '...', ...))"
+            "option path is missing: set it to the directory of a store, or a broker's data directory (a table created "
+            "with an explicit schema does not keep its options: SELECT ... FROM t WITH (path = '...', ...))"
         )
     return readable_path("option path", value) if may_be_url else local_path("option path", value)
 
 
 def readable_path(what: str, value: str) -> str:
-    """Return a URL as it is, and anything else as `local_path` does."""
+    """Return a URL unchanged, and anything else as `local_path` does."""
     return value if is_url(value) and not value.lower().startswith("file:") else local_path(what, value)
 
 
 def local_path(what: str, value: str) -> str:
-    """Return the path that a `file:` address names, or a path as it is; refuse any other address."""
-    # As Hadoop writes and reads it: nothing in it is escaped.
+    """Return a path unchanged, or the path of a `file:` URL; refuse any other URL."""
+    # As in Hadoop, nothing in the URL is escaped.
     local = _FILE_ADDRESS.match(value)
     if local is not None:
         return local[1]
     if _OTHER_ADDRESS.match(value):
         raise InvalidConfig(
-            f"{what} is {shown(value)}, but must be a directory that the driver and every executor see under the same "
-            "path; a store at a URL is read-only"
+            f"{what} is {shown(value)}, but must be a directory that driver and executors see under the same path; a "
+            "store at a URL is read-only"
         )
     return value
 
 
 def storage_options(options: OptionMap, path: str) -> dict[str, Any]:
-    """Return what fsspec needs for a URL. No error repeats any of it: there are secrets in it."""
+    """Return the options of fsspec. They contain secrets, so no error quotes them."""
     value = options.text("storageOptions")
     if value is None:
         return {}
-    found = _parse_json(value)
-    if not isinstance(found, dict):
+    decoded = _parse_json(value)
+    if not isinstance(decoded, dict):
         raise InvalidConfig('option storageOptions must be a JSON object such as {"endpoint_url": "https://host"}')
     if not is_url(path):
-        raise InvalidConfig(f"option storageOptions is for a URL, and option path is {shown(path)}, a directory")
-    return found
+        raise InvalidConfig(f"option storageOptions needs a URL, and option path is {shown(path)}, a directory")
+    return decoded
 
 
 def _nearest(name: str, known: Mapping[str, str]) -> str:

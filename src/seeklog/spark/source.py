@@ -1,4 +1,4 @@
-"""`format("seeklog")`: what Spark makes when it is asked for the data source. Modules are loaded when they are used."""
+"""`format("seeklog")`: the data source that Spark creates. Imports of its parts are delayed until they are used."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 
 
 class SeeklogDataSource(DataSource):
-    """The topics of a store, or of a broker's data directory, as Spark reads and writes them."""
+    """The topics of a store, or of a broker's data directory, as a source and a sink."""
 
     @classmethod
     def name(cls) -> str:
@@ -23,10 +23,10 @@ class SeeklogDataSource(DataSource):
         from seeklog.spark import catalog
         from seeklog.spark.read import batch
 
-        made_with = catalog.creation_options(self.options)
-        if made_with is None:
+        created_with = catalog.creation_options(self.options)
+        if created_with is None:
             return batch.schema_of(self.options)
-        return catalog.remember(batch.schema_of(made_with), made_with)
+        return catalog.remember(batch.schema_of(created_with), created_with)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from seeklog.spark import catalog
@@ -49,5 +49,5 @@ class SeeklogDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         from seeklog.spark.write.sink import StreamWriter
 
-        # In complete mode (`overwrite`) the whole result is appended each time, as Spark's Kafka sink does.
+        # In complete mode (`overwrite`) the whole result is appended each time, as by Spark's Kafka sink.
         return StreamWriter(self.options, schema)

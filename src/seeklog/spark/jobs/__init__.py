@@ -1,10 +1,10 @@
 """Jobs over the files of a whole store, or of a broker's data directory.
 
-`verify` checks them, `reindex` rebuilds their indexes, `compact` keeps the latest record of each key, `stats` counts,
-`archive` copies sealed segments as they are, `to_lake` copies them to Parquet and `read_lake` reads those and the log
-as one; `load_into` brings other data into a topic. All but the last carry the bytes of segments into tasks; no record
-goes through the JVM. All work in a classic session and in Spark Connect, where the files must lie on a file system that
-driver and executors share.
+`verify` checks the files, `reindex` rebuilds indexes, `compact` keeps the latest record of each key, `stats` counts,
+`archive` copies sealed segments unchanged, `to_lake` copies them to Parquet, `read_lake` reads that Parquet and the
+log as one DataFrame, and `load_into` appends a DataFrame to a topic. In all but the last two, tasks read the segment
+files themselves and no record goes through the JVM. All jobs run in a classic session and in Spark Connect, on a file
+system that driver and executors share.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`archive`: the sealed segments of a store copied to a directory or a bucket by Spark's tasks.
+"""`archive`: copies the sealed segments of a store to a directory or a bucket in Spark tasks.
 
-A task copies the files of segments and reads them back; the driver decides what is copied, and writes the manifest when
-all of it has arrived. What `Store.archive` promises holds here, too.
+A task copies segment files and reads them back. The driver plans the copies, and writes the manifest after the last
+one. The guarantees of `Store.archive` hold here too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from seeklog.topics.description import Archived
 
 
 class _Target(NamedTuple):
-    """Where copies go, and how strict the copying is. It travels into tasks, and is not printed: it has secrets."""
+    """The target of the copies and how strictly they are checked. Contains secrets: never print it."""
 
     location: str
     storage_options: Mapping[str, Any]
@@ -48,9 +48,9 @@ def archive(
     repair: bool = False,
     progress: bool = True,
 ) -> Archived:
-    """Copy the sealed segments of a store's topics to a directory or a URL, as `Store.archive` does, in Spark's tasks.
+    """Copy the sealed segments of a store's topics to a directory or a URL in Spark tasks, as `Store.archive` does.
 
-    `storage_options` are those of the target. Driver and executors must see the source under the same path.
+    `storage_options` apply to the target. Driver and executors must see the source under the same path.
     """
     to = _Target(os.fsdecode(target), storage_options or {}, Rules(verify, allow_gaps, repair))
     depot = open_depot(to.location, storage_options=to.storage_options)
@@ -63,7 +63,7 @@ def archive(
 def _copied(
     spark: SparkSession, source: Origin, to: _Target, path: str, plan: Plan, *, is_shown: bool
 ) -> list[SegmentEntry]:
-    """Copy what a plan says, and return the entries in its order."""
+    """Copy the segments of a plan and return their entries in its order."""
     packs = pack(list(enumerate(plan.copies)), _size)
     shown = Progress.of("archive", packs, _size, is_shown=is_shown)
     results = dict(run_tasks(spark, packs, partial(_copy, source, to), progress=shown))
@@ -78,7 +78,7 @@ def _copied(
 
 
 def _copy(source: Origin, to: _Target, item: tuple[int, Copy]) -> tuple[int, SegmentEntry | SourceChanged]:
-    """What a task does. A source that has changed is returned: the driver plans again."""
+    """Copy one segment in a task. Return `SourceChanged` instead of raising it, so that the driver plans again."""
     number, copy = item
     with translated(f"{copy.partition} cannot be archived to {to.location}"):
         try:

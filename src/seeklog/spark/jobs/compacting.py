@@ -1,4 +1,4 @@
-"""`compact`: the compacted topics of a store, or of some of its partitions, one task a partition."""
+"""`compact`: compacts partitions of a store, one task per partition."""
 
 from __future__ import annotations
 
@@ -40,21 +40,23 @@ def compact(
     buffer_bytes: int = BUFFER_BYTES,
     progress: bool = True,
 ) -> DataFrame:
-    """Compact every partition of a store whose topic is compacted, or those of some topics, due or not.
+    """Compact every partition of a store's compacted topics, or of the given `topics`, whether due or not.
 
-    The work is done when this returns: the DataFrame has a row for each partition, with what was done: `compacted`,
-    `unchanged`, `locked` where another process writes it, `refused` where it cannot be opened or compacted. Each task
-    holds the one partition that it works on. A job that was stopped may be run again: what was done is done.
+    All work is done on return. The DataFrame has a row per partition, and its column `done` is `compacted`,
+    `unchanged`, `locked` (another process writes the partition), or `refused` (it cannot be opened or compacted).
+    A task locks only the partition it compacts. A job that was stopped can be run again and keeps what it had done.
 
-    Each task takes `buffer_bytes` of memory for keys, and some megabytes. `config` holds for topics that say nothing
-    else.
+    Each task takes `buffer_bytes` of memory for keys, plus a few megabytes. `config` applies where a topic has no
+    setting of its own.
     """
     config = parse_config(config)
     files = OsFiles()
     root = local_path("path", os.fsdecode(path))
     scope = find_partitions(root, topics=topics, config=config, files=files)
     if scope.root is not None and names.TOPICS not in files.list(scope.root):
-        raise UsageError(f"{scope.root} is a broker's: open it with seeklog.open, which makes it a store, first")
+        raise UsageError(
+            f"{scope.root} is a broker's data directory: open it with seeklog.open first, which makes it a store"
+        )
     packs = [
         [location]
         for location in scope.partitions
@@ -70,7 +72,7 @@ def compact(
 
 
 def _compact(root: str | None, config: LogConfig, buffer_bytes: int, location: PartitionLocation) -> dict[str, Any]:
-    """What a task does: compact one partition and return its row."""
+    """Compact one partition in a task and return its row."""
     compacted, detail = Compacted(), ""
     try:
         with contextlib.ExitStack() as stack:

@@ -1,7 +1,7 @@
-"""`load_into`, the import of the command line: anything that Spark reads, into a topic.
+"""`load_into`: appends anything Spark reads to a topic, as `seeklog import` does.
 
-Rows become records by an expression for each part of a record. Columns that no part takes go into the value, as JSON.
-The data source writes: tasks stage finished batches, and all of them are appended as one transaction.
+One SQL expression gives each part of a record. Columns used by no expression go into the value as JSON. The data
+source writes: tasks stage finished batches, and one transaction appends them all.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Imported(NamedTuple):
 
     topic: str
     records: int
-    """How many were appended."""
+    """The number of records appended."""
     is_new: bool
-    """False: an import of this id was there before, and nothing was read or appended."""
+    """False if this import id was committed before; then nothing was read or appended."""
 
 
 def load_into(
@@ -52,19 +52,19 @@ def load_into(
     compression: str | None = None,
     import_id: str | None = None,
 ) -> Imported:
-    """Append the rows of a DataFrame to a topic, all of them or none, and return how many that were.
+    """Append all rows of a DataFrame to a topic, or none of them, and return their number.
 
-    In place of a DataFrame, give the session with `source` ("parquet", "csv", "json", …), `location` and `options`.
-    `key`, `value`, `timestamp` and `partition` are SQL expressions over the columns, such as the name of one. Without
-    `value` it is the JSON of all columns that nothing else takes. `headers` are columns that become headers of their
-    own names. Rows keep their order within a task of Spark's; a key keeps its partition as with every producer.
+    Instead of a DataFrame, pass the session with `source` ("parquet", "csv", "json", …), `location`, and `options`.
+    `key`, `value`, `timestamp`, and `partition` are SQL expressions over the columns, such as a column name. `value`
+    defaults to the JSON of all unused columns. `headers` lists columns that become headers of the same name. Rows keep
+    their order within a Spark task, and keys go to the same partitions as with a producer.
 
-    With `create_partitions` a missing topic is created, with that many partitions and `config`. With an `import_id` the
-    same import, however often it is tried, is appended once. Types that do not fit raise `UsageError`.
+    `create_partitions` creates a missing topic with that many partitions and `config`. With an `import_id` the same
+    import is appended once, however often it is run. A type that does not fit raises `UsageError`.
     """
     check_topic_name(topic)
     if import_id is not None and not import_id.strip():
-        raise UsageError("import_id is blank; give a name that this import, and no other, has")
+        raise UsageError("import_id is blank; pass a name that is unique to this import")
     frame = _frame(rows, source, location, options)
     expressions = {"key": key, "value": value, "timestamp": timestamp, "partition": partition}
     records = _records(frame, expressions, headers)
@@ -74,10 +74,10 @@ def load_into(
         written["compression"] = compression
     if import_id is not None:
         written |= {"txnAppId": f"import {import_id}", "txnVersion": "0"}
-    # What is wrong with them is raised before a topic is created.
+    # Invalid options are refused before a topic is created.
     parsed = parse_write_options(written, streaming=False)
     _provide(root, topic, create_partitions, config)
-    if import_id is not None and _is_there(root, app_name(parsed), topic):
+    if import_id is not None and _is_imported(root, app_name(parsed), topic):
         return Imported(topic, 0, is_new=False)
     return Imported(topic, _write(records, written), is_new=True)
 
@@ -97,28 +97,28 @@ def _frame(
 ) -> DataFrame:
     if isinstance(rows, DataFrame):
         if source is not None or location is not None or options:
-            raise UsageError("source, location and options are for a session; a DataFrame has its rows already")
+            raise UsageError("source, location and options need a session; a DataFrame already has its rows")
         return rows
     if source is None:
-        raise UsageError('say what to read: a DataFrame, or a session with source="parquet" and location')
+        raise UsageError('nothing to read: pass a DataFrame, or a session with source="parquet" and location')
     reader = rows.read.format(source).options(**dict(options or {}))
     return reader.load(location if location is None or isinstance(location, str) else list(location))
 
 
 def _records(frame: DataFrame, expressions: Mapping[str, str | None], headers: Sequence[str]) -> DataFrame:
-    """Return the columns of records: expressions by their names, and columns that become headers."""
+    """Return the columns of the records, named after the parts of a record."""
     if isinstance(headers, str):
-        raise UsageError(f"headers is a list of columns: [{headers!r}]")
+        raise UsageError(f"headers must be a list of columns: [{headers!r}]")
     for name in headers:
         if name not in frame.columns:
-            raise UsageError(f"there is no column {name} for a header; there are {', '.join(frame.columns)}")
-    chosen = {name: _column(frame, name, each) for name, each in expressions.items() if each is not None}
-    if "value" not in chosen:
-        taken = {*headers, *expressions.values()}
-        left = [functions.col(_quoted(name)) for name in frame.columns if name not in taken]
-        if not left:
-            raise UsageError("key, headers and the others take all columns, and none is left for the value: give value")
-        chosen["value"] = functions.to_json(functions.struct(*left))
+            raise UsageError(f"there is no column {name} for a header; the columns are {', '.join(frame.columns)}")
+    columns = {name: _column(frame, name, text) for name, text in expressions.items() if text is not None}
+    if "value" not in columns:
+        used = {*headers, *expressions.values()}
+        unused = [functions.col(_quoted(name)) for name in frame.columns if name not in used]
+        if not unused:
+            raise UsageError("key, headers and the others use all columns, and none is left for the value: pass value")
+        columns["value"] = functions.to_json(functions.struct(*unused))
     if headers:
         pairs = [
             functions.struct(
@@ -127,19 +127,19 @@ def _records(frame: DataFrame, expressions: Mapping[str, str | None], headers: S
             )
             for name in headers
         ]
-        chosen["headers"] = functions.array(*pairs)
-    return frame.select(*(column.alias(name) for name, column in chosen.items()))
+        columns["headers"] = functions.array(*pairs)
+    return frame.select(*(column.alias(name) for name, column in columns.items()))
 
 
 def _column(frame: DataFrame, name: str, expression: str) -> Column:
-    """Return an expression as the type that this part of a record has."""
+    """Return an expression cast to the type of this part of a record."""
     try:
         column = functions.expr(expression)
         kind = frame.select(column).schema.fields[0].dataType.simpleString()
     except PySparkException as error:
         reason = " ".join(str(error).splitlines()[0].split())
         raise UsageError(
-            f"{name} is {expression!r}, no expression over the columns {', '.join(frame.columns)}: {reason}"
+            f"{name} is {expression!r}, not an expression over the columns {', '.join(frame.columns)}: {reason}"
         ) from error
     if name == "partition":
         if kind not in ("tinyint", "smallint", "int"):
@@ -147,12 +147,12 @@ def _column(frame: DataFrame, name: str, expression: str) -> Column:
         return column.cast("int")
     if name == "timestamp":
         if kind in ("bigint", "int"):
-            # Milliseconds, as Kafka has them.
+            # Milliseconds, as in Kafka.
             return functions.timestamp_millis(column.cast("bigint"))
         if kind not in ("timestamp", "timestamp_ntz", "date"):
             raise UsageError(
-                f"timestamp is {expression}, which is {kind}; it can be a timestamp, a date, or milliseconds since "
-                f"1970: to_timestamp({expression}), perhaps"
+                f"timestamp is {expression}, which is {kind}; it must be a timestamp, a date, or milliseconds since "
+                f"1970. Try to_timestamp({expression})"
             )
         return column.cast("timestamp")
     if kind in ("binary", "string"):
@@ -165,14 +165,14 @@ def _quoted(name: str) -> str:
 
 
 def _provide(path: str, topic: str, create_partitions: int | None, config: Mapping[str, Any] | None) -> None:
-    """Create the topic if it is missing and may be created."""
+    """Create the topic if it is missing and `create_partitions` allows it."""
     if create_partitions is None:
         if config:
-            raise UsageError("config is for a topic that is created here: give create_partitions, too")
+            raise UsageError("config applies only to a topic created here: pass create_partitions too")
         with open_store(path, read_only=True, background=False) as store:
             if topic not in store.topics():
                 raise TopicNotFound(
-                    f"there is no topic {topic!r} in {path}; give create_partitions to create it, or store.create_topic"
+                    f"there is no topic {topic!r} in {path}; pass create_partitions, or call store.create_topic first"
                 )
         return
     with open_store(path, background=False) as store:
@@ -180,10 +180,10 @@ def _provide(path: str, topic: str, create_partitions: int | None, config: Mappi
             store.create_topic(topic, partitions=create_partitions, config=config)
 
 
-def _is_there(path: str, app: str, topic: str) -> bool:
-    """Tell whether this import was committed before, and to this very topic: a topic recreated since has lost it.
+def _is_imported(path: str, app: str, topic: str) -> bool:
+    """Return whether this import was committed to this topic. A topic that was recreated has lost it.
 
-    Opening the store finishes an import that a kill interrupted.
+    Opening the store finishes an import that was killed while it committed.
     """
     with open_store(path, background=False) as store:
         last = read_transaction(OsFiles(), path, names.app_key(app))

@@ -1,4 +1,4 @@
-"""`to_lake`: a store's sealed segments copied to Parquet files by Spark's tasks, and a manifest of them."""
+"""`to_lake`: copies a store's sealed segments to Parquet files in Spark tasks, and lists them in a manifest."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ COPIED: Final = parse_schema(
     "log_bytes bigint, lost_offsets bigint"
 )
 COMPRESSIONS: Final = ("zstd", "snappy", "lz4", "gzip", "none")
-# Of log, before it is decompressed: files of some 100 MB, and a task that does not last long.
+# Bytes of log, still compressed: this gives Parquet files of some 100 MB and short tasks.
 FILE_BYTES: Final = 128 << 20
 
 
 class Share(NamedTuple):
-    """What of one partition is copied by one job."""
+    """The offsets of one partition that one job copies."""
 
     range: Range
     lost: int
-    """Offsets after what the lake has that were deleted before they could be copied."""
+    """The number of offsets that were deleted before they were copied."""
 
 
 def to_lake(
@@ -57,33 +57,31 @@ def to_lake(
     file_bytes: int = FILE_BYTES,
     progress: bool = True,
 ) -> DataFrame:
-    """Copy sealed segments that the lake does not have yet to Parquet files; return a row for each partition.
+    """Copy the sealed segments that are not in the lake yet to Parquet files; return a row for each partition.
 
-    The work is done when this returns. Files are `topic=<topic>/date=<day in UTC>/part-….parquet` below `lake`, a
-    directory that driver and executors share, and count from the moment that the manifest names them, which is one
-    moment for all. After a kill at any other one the lake is as before; run the job again. `file_bytes` is how much
-    log becomes one file, if all of it is of one day.
+    All work is done on return. Files are `topic=<topic>/date=<day in UTC>/part-….parquet` under `lake`, a directory
+    that driver and executors share. A file belongs to the lake once the manifest lists it, and one write of the
+    manifest lists all files of a job. After a kill before that the lake is unchanged; run the job again. `file_bytes`
+    is the amount of log copied to one file, if its records are of one day.
 
-    Raises `LogLocked` if another job is at work on the lake, `ArchiveMismatch` or `CorruptionError` if its manifest
-    does not match its files or this store; nothing is changed then. Offsets that retention took before they were copied
-    are counted in `lost_offsets`, and stay a gap in the manifest.
+    Raises `LogLocked` if another job is writing to the lake, and `ArchiveMismatch` or `CorruptionError` if its manifest
+    does not match its files or this store; nothing is changed then. Offsets that retention deleted before they were
+    copied are counted in `lost_offsets` and remain a gap in the manifest.
     """
     if compression not in COMPRESSIONS:
-        raise UsageError(f"compression is {compression!r}; it can be {', '.join(COMPRESSIONS)}")
+        raise UsageError(f"compression is {compression!r}; it must be one of {', '.join(COMPRESSIONS)}")
     if file_bytes < 1:
-        raise UsageError(f"file_bytes is {file_bytes}; a file has at least 1")
+        raise UsageError(f"file_bytes is {file_bytes}; it must be at least 1")
     directory = LakeDirectory(lake, files=OsFiles())
     root = os.path.abspath(local_path("path", os.fsdecode(path)))
     if os.path.commonpath([root, directory.path]) == root:
-        raise UsageError(
-            f"the lake {directory.path} lies in the store {root}; give it a directory of its own, beside the store"
-        )
+        raise UsageError(f"the lake {directory.path} is inside the store {root}; choose a directory beside the store")
     with open_store(root, read_only=True, background=False) as store:
         chosen = choose_topics(topics, store.topics())
-        # Before anything is made: what is wrong from the start leaves no trace.
+        # Planned once before anything is created, so that a mismatch leaves no lake behind.
         plan_shares(store, directory.read_manifest() or Manifest(), chosen)
         with directory.locked():
-            manifest = _settled(directory)
+            manifest = _prepare(directory)
             shares = plan_shares(store, manifest, chosen)
             orders = _orders(store, directory, shares, compression=compression, file_bytes=file_bytes)
             shown = Progress.of(
@@ -96,16 +94,16 @@ def to_lake(
             try:
                 written = run_tasks(spark, orders, write_piece, progress=shown)
             except SeeklogError:
-                # What the other tasks have written.
+                # Remove the files of the tasks that succeeded.
                 with contextlib.suppress(OSError):
                     directory.sweep(manifest)
                 raise
             files: dict[TopicPartition, list[LakeFile]] = {share.range.partition: [] for share in shares}
             with writing_to(directory.path):
-                for piece, hidden in sorted(written, key=lambda each: each[0][:3]):
-                    files[piece.at] += directory.show(hidden)
+                for piece, hidden in sorted(written, key=lambda result: result[0][:3]):
+                    files[piece.at] += directory.publish(hidden)
                 if orders:
-                    directory.commit(_grown(manifest, shares, files))
+                    directory.commit(_extended(manifest, shares, files))
     log_bytes = dict.fromkeys(files, 0)
     for order in (order for pack in orders for order in pack):
         log_bytes[order.piece.at] += order.log_bytes
@@ -115,9 +113,9 @@ def to_lake(
 
 
 def plan_shares(store: Store, manifest: Manifest, topics: Sequence[str]) -> list[Share]:
-    """Return what is to be copied, a share for each partition, also where that is nothing.
+    """Return a share for each partition, empty where nothing is left to copy.
 
-    A topic that is not the one the lake has, or whose log ends before what the lake has, raises `ArchiveMismatch`.
+    Raises `ArchiveMismatch` if a topic was recreated, or if its log ends before the lake does.
     """
     shares = []
     bounds = bounds_of(store, topics)
@@ -127,35 +125,35 @@ def plan_shares(store: Store, manifest: Manifest, topics: Sequence[str]) -> list
         end = _sealed_end(store.log(at.topic, at.partition), here)
         begin = here.log_start_offset if known is None else known.next_offset
         start = max(begin, here.log_start_offset)
-        # Nothing is lost as long as nothing after it is copied: the next job would count it again.
+        # A loss is counted by the job that copies the offsets after it; otherwise the next job would count it again.
         lost = start - begin if start < end else 0
         shares.append(Share(Range(at, start, max(start, end), here.topic_id), lost))
     return shares
 
 
 def check_against(known: Mapping[TopicPartition, LakePartition], bounds: Mapping[TopicPartition, Bounds]) -> None:
-    """Raise `ArchiveMismatch` where a partition of the store cannot be the one that the lake was written from."""
+    """Raise `ArchiveMismatch` if the lake cannot have been copied from these partitions of the store."""
     for at in sorted(known.keys() & bounds.keys()):
         copied, here = known[at], bounds[at]
         if here.topic_id != copied.topic_id:
             raise ArchiveMismatch(
                 f"topic {at.topic} was deleted and recreated: the lake has topic id {copied.topic_id}, the store "
-                f"{here.topic_id}; write it to another lake, or name it otherwise"
+                f"{here.topic_id}; write it to another lake, or rename it"
             )
         if here.high_watermark < copied.next_offset:
             raise ArchiveMismatch(
-                f"{at} ends at offset {here.high_watermark}, and the lake has it up to {copied.next_offset}: the log "
-                "was cut, or it is another store; write it to another lake"
+                f"{at} ends at offset {here.high_watermark}, but the lake has it up to {copied.next_offset}: the log "
+                "was truncated, or this is another store; write it to another lake"
             )
 
 
 def _sealed_end(log: LogReader, bounds: Bounds) -> int:
-    """Return the offset after the last record that lies in a sealed segment: synced, and never to grow again."""
+    """Return the offset after the last record in a sealed segment, which is synced and never grows."""
     seen = take_snapshot(log)
-    # A broker leaves no seals; what it has rolled it has flushed, too.
+    # A broker writes no seals, but it flushes a segment when it rolls.
     is_brokers = seen.contiguous_from == INT64_MAX
     end = bounds.log_start_offset
-    # An archive has sealed segments alone, and its last one is never written to.
+    # All segments of an archive are sealed, the last one included.
     is_archive = isinstance(seen.view.last.shared.files, ReadOnlyFiles)
     for segment in seen.view.segments if is_archive else seen.view.segments[:-1]:
         segment.fetch_seal()
@@ -166,18 +164,18 @@ def _sealed_end(log: LogReader, bounds: Bounds) -> int:
     return end
 
 
-def _settled(directory: LakeDirectory) -> Manifest:
-    """Return the manifest of a lake that is whole; what a kill has left is removed."""
+def _prepare(directory: LakeDirectory) -> Manifest:
+    """Check the files of a lake, remove those of a killed job, and return the manifest."""
     with writing_to(directory.path):
         manifest = directory.read_manifest()
         if manifest is None:
-            # From now on a lake without a manifest is one that has lost it.
+            # Written first: a lake whose manifest is missing has lost it.
             manifest = Manifest(written_at_ms=SystemClock().now_ms())
             directory.commit(manifest)
         directory.check_files(manifest.files())
         removed = directory.sweep(manifest)
     if removed:
-        logger.warning("%s: removed %d files of a job that did not come to its end", directory.path, removed)
+        logger.warning("%s: removed %d files of a job that did not finish", directory.path, removed)
     return manifest
 
 
@@ -187,7 +185,7 @@ def _orders(
     try:
         splits = plan_splits(store, [share.range for share in shares], split_bytes=file_bytes)
     except DataLoss as error:
-        advice = "segments were deleted while the job was planned; run to_lake again for what is left"
+        advice = "segments were deleted while the job was planned; run to_lake again to copy the rest"
         raise DataLoss(error.condition, advice) from error
 
     origin = origin_of(store)
@@ -200,7 +198,9 @@ def _orders(
     return [[order(piece) for piece in split.pieces] for split in splits]
 
 
-def _grown(manifest: Manifest, shares: Iterable[Share], files: Mapping[TopicPartition, Sequence[LakeFile]]) -> Manifest:
+def _extended(
+    manifest: Manifest, shares: Iterable[Share], files: Mapping[TopicPartition, Sequence[LakeFile]]
+) -> Manifest:
     partitions = dict(manifest.partitions)
     for (at, start, stop, topic_id), _ in shares:
         if start < stop:
@@ -230,8 +230,8 @@ def _summary(rows: Sequence[Mapping[str, Any]], seconds: float) -> str:
     names = ("records", "files", "bytes", "log_bytes", "lost_offsets")
     records, files, size, log_bytes, lost = (sum(row[name] for row in rows) for name in names)
     if not records:
-        return "nothing to do: all sealed segments are there"
-    missing = f", {lost:,} offsets LOST before" if lost else ""
+        return "nothing to do: all sealed segments are in the lake"
+    missing = f", {lost:,} offsets LOST before they were copied" if lost else ""
     return (
         f"{records:,} records of {readable(log_bytes)} in {files:,} files of {readable(size)} in {seconds:.1f} s "
         f"({log_bytes / seconds / 1e6:,.0f} MB/s){missing}"

@@ -1,7 +1,7 @@
-"""`read_lake`: a lake's Parquet files and the live end of the log as one DataFrame, without gap or overlap.
+"""`read_lake`: a lake's Parquet files and the rest of the log as one DataFrame, without gap or overlap.
 
-The manifest says which offsets the files have; the log is read from the next one on. Both ends are taken down when the
-DataFrame is made, so that it holds the same records however the lake and the log grow.
+The manifest gives the offsets in the files, and the log is read from the next one. Both ends are fixed when the
+DataFrame is created, so it has the same records however the lake and the log grow.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ def read_lake(
     until: datetime | None = None,
     fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """Return what a lake has and what the store has after it, every record once, as one DataFrame.
+    """Return the records of a lake and those that follow in the store as one DataFrame, each record once.
 
-    It has the columns of `format("seeklog")`, and holds what there is at the moment of this call, whatever is appended,
-    copied or deleted by retention in the lake's part afterwards. `since` and `until` (exclusive) leave out files by the
-    times in the manifest, and records by their timestamps. Filters on a column reach Spark's Parquet reader as usual.
-    With a `path` of None it is the lake alone.
+    It has the columns of `format("seeklog")` and the records that exist at the moment of the call. Later appends,
+    copies, and retention within the lake's offsets do not change it. `since` and `until` (exclusive) skip files by the
+    times in the manifest, and records by their timestamps. Spark pushes filters down to its Parquet reader as usual.
+    With `path=None` only the lake is read.
 
-    Raises `DataLoss` if offsets between the lake and the log, or in a gap of the lake, are gone for good.
-    Without `fail_on_data_loss` that is a warning with a count.
+    Raises `DataLoss` if offsets between the lake and the log, or in a gap of the lake, were deleted.
+    With `fail_on_data_loss=False` that is a warning with their number.
     """
     directory = LakeDirectory(lake, files=OsFiles())
-    # The manifest before the store: what a job moves meanwhile is then in the log's part, and not in between.
+    # The manifest is read before the store: segments copied in between are then read from the log, and none is missed.
     manifest = directory.read_manifest() or Manifest()
     asked = {"includeHeaders": str(include_headers)}
     if columns is not None:
@@ -63,7 +63,7 @@ def read_lake(
     names = parse_columns(asked)
     for moment in (since, until):
         if moment is not None and moment.tzinfo is None:
-            raise UsageError(f"{moment} has no time zone: give it as datetime(…, tzinfo=UTC)")
+            raise UsageError(f"{moment} has no time zone: pass datetime(…, tzinfo=UTC)")
     path = None if path is None else os.path.abspath(local_path("path", os.fsdecode(path)))
     bounds = _live_bounds(path, manifest, topics)
     chosen = choose_topics(topics, sorted({*manifest.topics, *(at.topic for at in bounds)}))
@@ -81,7 +81,7 @@ def read_lake(
 
 
 def _live_bounds(path: str | None, manifest: Manifest, topics: Iterable[str] | None) -> dict[TopicPartition, Bounds]:
-    """Return what can be read of the store, of the topics that are asked for."""
+    """Return the bounds of the chosen topics in the store, none without a store."""
     if path is None:
         for topic in choose_topics(topics, ()):
             if topic not in manifest.topics:
@@ -92,8 +92,7 @@ def _live_bounds(path: str | None, manifest: Manifest, topics: Iterable[str] | N
         for topic in chosen:
             if topic in manifest.topics and topic not in store.topics():
                 raise TopicNotFound(
-                    f"topic {topic!r} is in the lake and not in the store at {path}; read it with path=None, "
-                    "which is the lake alone"
+                    f"topic {topic!r} is in the lake and not in the store at {path}; pass path=None to read the lake"
                 )
         return bounds_of(store, chosen)
 
@@ -113,8 +112,8 @@ def _check_loss(
             "deleted from the log before they were copied to the lake"
         )
         if fail:
-            raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", f"{fact}; give fail_on_data_loss=False to read the others")
-        logger.warning("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s, and are left out", fact)
+            raise DataLoss("COULD_NOT_READ_OFFSET_RANGE", f"{fact}; pass fail_on_data_loss=False to read the rest")
+        logger.warning("[DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE] %s and are skipped", fact)
 
 
 def _is_within(file: LakeFile, since: datetime | None, until: datetime | None) -> bool:
@@ -132,10 +131,10 @@ def _within(frame: DataFrame, since: datetime | None, until: datetime | None) ->
 
 
 def _parquet(spark: SparkSession, lake: str, files: Iterable[LakeFile]) -> DataFrame:
-    """Return just these files. The schema is given, so that none is opened to find it."""
+    """Return the rows of these files. The schema is given, so that Spark opens no file to infer it."""
     schema = StructType([*RECORD_SCHEMA.fields, StructField("date", DateType())])
     root = f"file://{lake}"
-    # Times before 1582 and 1900 are what they are: no calendar of an older Spark was in use when they were written.
+    # The files use the proleptic Gregorian calendar for times before 1582 and 1900 too: rebase nothing.
     reader = spark.read.schema(schema).option("basePath", root).option("datetimeRebaseMode", "CORRECTED")
     return reader.option("__globPaths__", "false").parquet(*(f"{root}/{file.path}" for file in files))
 
@@ -149,7 +148,7 @@ def _tail(
     *,
     fail: bool,
 ) -> DataFrame:
-    """Return what the store has after the lake, up to what could be read when its bounds were taken."""
+    """Return the records after the lake, up to the high watermarks in `bounds`."""
     ranges = {
         at: (max(here.log_start_offset, known[at].next_offset if at in known else 0), here.high_watermark)
         for at, here in bounds.items()

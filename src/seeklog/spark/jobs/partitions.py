@@ -1,4 +1,4 @@
-"""Which topics and partitions a job works on, and how it opens one to write."""
+"""The topics and partitions that a job works on."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from seeklog.store import Store
 from seeklog.topics.scope import PartitionLocation
 
 ONLY_BROKER_WRITES: Final = names.INTERNAL_TOPICS - {names.CONSUMER_OFFSETS}
-"""Topics that no job changes."""
+"""Topics that jobs never change."""
 
 
 def open_log(location: PartitionLocation, store: Store | None) -> AbstractContextManager[Log]:
-    """Open a partition to write: through the store that it lies in, if there is one."""
+    """Open a partition for writing, through its store if there is one."""
     if store is not None and location.partition is not None:
         return store.writer(location.topic, location.partition)
     return Log(location.directory, config=location.config, files=OsFiles(), background=False)
 
 
 def choose_topics(topics: Iterable[str] | None, all_topics: Sequence[str]) -> list[str]:
-    """Return the topics that a job is asked for, each once; all of them if it is asked for none."""
+    """Return the given topics, each once, or all topics for None."""
     if isinstance(topics, str):
-        raise UsageError(f"topics is a list of names: [{topics!r}]")
+        raise UsageError(f"topics must be a list of names: [{topics!r}]")
     if topics is None:
         return sorted(all_topics)
     chosen = sorted(set(topics))

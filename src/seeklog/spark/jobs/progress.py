@@ -1,4 +1,4 @@
-"""How far a job is, in one line on stderr: updated in place on a terminal, elsewhere written every few seconds."""
+"""The progress of a job, one line on stderr: updated in place on a terminal, else repeated every few seconds."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ logger = logging.getLogger("seeklog")
 
 Item = TypeVar("Item")
 
-# Where lines are kept, one every so often is enough.
-KEPT_LINE_EVERY_S = 10.0
+# Between two lines of a log file.
+LINE_INTERVAL_S = 10.0
 _UNITS = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 
 
 class Progress:
-    """The progress of a job whose tasks are `sizes` large, in bytes, and have `counts` segments each.
+    """The progress of a job whose tasks have `sizes` bytes and `counts` segments.
 
-    Spark says how many tasks are done, not which: they are counted in the order in which they are started.
+    Spark reports how many tasks are done but not which, so they are counted in the order in which they start.
     """
 
     def __init__(
         self,
-        what: str,
+        job: str,
         *,
         counts: Sequence[int],
         sizes: Sequence[int],
@@ -37,7 +37,7 @@ class Progress:
         stream: TextIO | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self._what = what
+        self._job = job
         self._counts = [0, *accumulate(counts)]
         self._sizes = [0, *accumulate(sizes)]
         self._stream = stream or sys.stderr
@@ -50,51 +50,51 @@ class Progress:
     @classmethod
     def of(
         cls,
-        what: str,
+        job: str,
         packs: Sequence[Sequence[Item]],
         size_of: Callable[[Item], int],
         *,
         count_of: Callable[[Item], int] = lambda _: 1,
         is_shown: bool,
     ) -> Progress:
-        """Return the progress of a job with a task for each pack."""
+        """Return the progress of a job with one task per pack."""
         counts, sizes = ([sum(map(measure, pack)) for pack in packs] for measure in (count_of, size_of))
-        return cls(what, counts=counts, sizes=sizes, is_shown=is_shown)
+        return cls(job, counts=counts, sizes=sizes, is_shown=is_shown)
 
     @property
     def seconds(self) -> float:
-        """How long it has been going on."""
+        """The time since the job began."""
         return max(self._clock.monotonic() - self._began, 1e-3)
 
     def update(self, done_tasks: int) -> None:
-        """Show how many tasks are done."""
+        """Show the progress after this many tasks."""
         now = self._clock.monotonic()
-        if not self._is_shown or (not self._is_terminal and now - self._written < KEPT_LINE_EVERY_S):
+        if not self._is_shown or (not self._is_terminal and now - self._written < LINE_INTERVAL_S):
             return
         self._written = now
         done = min(done_tasks, len(self._sizes) - 1)
         self._write(
-            f"{self._what}: {self._counts[done]:,} of {self._counts[-1]:,} segments, "
+            f"{self._job}: {self._counts[done]:,} of {self._counts[-1]:,} segments, "
             f"{readable(self._sizes[done])} of {readable(self._sizes[-1])}, "
             f"{self._sizes[done] / self.seconds / 1e6:,.0f} MB/s",
             end="" if self._is_terminal else "\n",
         )
 
     def finish(self, summary: str, *, path: str | os.PathLike[str] = "") -> None:
-        """Show what came out, and log it with the path that the job was called with."""
-        logger.info("%s %s: %s", self._what, os.fsdecode(path), summary)
+        """Show the result, and log it with the path of the job."""
+        logger.info("%s %s: %s", self._job, os.fsdecode(path), summary)
         if self._is_shown:
-            self._write(f"{self._what}: {summary}", end="\n")
+            self._write(f"{self._job}: {summary}", end="\n")
 
     def _write(self, line: str, *, end: str) -> None:
-        # What a longer line has left on the terminal is overwritten.
+        # Padded to overwrite a longer line.
         start = "\r" if self._is_terminal else ""
         print(f"{start}{line:<{self._width}}", end=end, file=self._stream, flush=True)
         self._width = len(line) if self._is_terminal and not end else 0
 
 
 def readable(size: int) -> str:
-    """Return an amount of bytes for people."""
+    """Return an amount of bytes as people read it, such as 1.5 GB."""
     for unit, factor in _UNITS:
         if size >= factor:
             return f"{size / factor:,.1f} {unit}"
@@ -102,6 +102,6 @@ def readable(size: int) -> str:
 
 
 def counted(outcomes: Iterable[str]) -> str:
-    """Return how often each outcome occurred, for people."""
+    """Return how often each outcome occurred, such as "3 rebuilt, 1 unchanged"."""
     counts = sorted(Counter(outcomes).items())
     return ", ".join(f"{count:,} {outcome}" for outcome, count in counts) or "nothing to do"

@@ -1,10 +1,10 @@
-"""`reindex`: the indexes of a store's segments rebuilt where they differ from their logs, by Spark's tasks."""
+"""`reindex`: rebuilds the indexes of a store's segments that do not match their logs, in Spark tasks."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
@@ -31,12 +31,12 @@ OUTCOMES = parse_schema(
     "detail string"
 )
 _Indexes = tuple[bytes | None, bytes | None]
-# A partition that is held has its lock and a log open; a process may as a rule open a thousand files.
-MAX_HELD = 100
+# A locked partition keeps its lock and a log open, and a process may usually open a thousand files.
+MAX_LOCKED = 100
 
 
 class _Segment(NamedTuple):
-    """One segment whose indexes are to be checked."""
+    """One segment whose indexes are checked."""
 
     location: PartitionLocation
     path: str
@@ -52,40 +52,39 @@ def reindex(
     config: LogConfig | Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> DataFrame:
-    """Make the indexes and seals of a store, a broker's data directory or one partition match the logs.
+    """Make the indexes and seals of a store, a broker's data directory, or one partition match the logs.
 
-    The work is done when this returns: the DataFrame has a row for each segment, with what was done: `unchanged`,
-    `rebuilt`, or `damaged`, which is left as it is; `refused` where a whole partition cannot be opened. Every
-    partition is held while it is worked on. A partition that another process writes to raises `LogLocked` before
-    anything is changed.
+    All work is done on return. The DataFrame has a row per segment, and its column `done` is `unchanged`, `rebuilt`, or
+    `damaged` (left unchanged); a partition that cannot be opened has one row, `refused`. Every partition is locked
+    while its segments are checked. Raises `LogLocked`, before anything is changed, if another process writes one.
 
-    A key index is rebuilt where there is one; a log without gets one when a key is looked for.
+    Existing key indexes are rebuilt; missing ones are created by the first lookup of a key.
 
-    Partitions of seeklog's are opened for writing, which recovers them, the indexes of the last segment included. Of
-    those that only a broker has written nothing but indexes is changed. `config` holds for topics that say nothing
-    else: a broker's index interval is to be given there if it is not Kafka's default.
+    seeklog's own partitions are opened for writing, which recovers them and the indexes of the last segment. In
+    partitions that only a broker has written, nothing but indexes is changed. `config` applies where a topic has no
+    setting of its own: pass a broker's index interval there unless it is Kafka's default.
     """
     files = OsFiles()
     config = parse_config(config)
     scope = find_partitions(local_path("path", os.fsdecode(path)), topics=topics, config=config, files=files)
     root = scope.root
     if root is not None:
-        # Refuses an archive, whose manifest knows every byte.
+        # Refuses an archive, whose manifest lists the size of every file.
         check_root(files, root, create=True)
-    locations = _writable(scope.partitions, topics)
+    locations = _without_broker_topics(scope.partitions, topics)
     _check_unlocked(locations, files)
     rows: list[dict[str, Any]] = []
     seconds, scanned = 0.0, 0
-    for first in range(0, len(locations), MAX_HELD):
+    for first in range(0, len(locations), MAX_LOCKED):
         segments: list[_Segment] = []
-        recovered: list[tuple[_Segment, _Indexes]] = []
-        with contextlib.ExitStack() as held:
-            store = _hold_root(root, config, files, held)
-            for location in locations[first : first + MAX_HELD]:
+        active: list[tuple[_Segment, _Indexes]] = []
+        with contextlib.ExitStack() as locks:
+            store = _lock_root(root, config, files, locks)
+            for location in locations[first : first + MAX_LOCKED]:
                 try:
-                    lasting, last = _hold(location, store, files, held)
-                    segments += lasting
-                    recovered += last
+                    sealed, last = _lock_partition(location, store, files, locks)
+                    segments += sealed
+                    active += last
                 except LogLocked:
                     raise
                 except (SeeklogError, OSError) as error:
@@ -96,7 +95,7 @@ def reindex(
             scanned += sum(map(_size, segments))
             seconds += shown.seconds
         # Closing a log completes the indexes of its last segment.
-        rows += [_row(segment, _recovered(segment, before, files)) for segment, before in recovered]
+        rows += [_row(segment, _recovered(segment, before, files)) for segment, before in active]
     keys = ("topic", "partition", "segment")
     rows.sort(key=lambda row: tuple(-1 if row[key] is None else row[key] for key in keys))
     speed = f"{scanned / max(seconds, 1e-3) / 1e6:,.0f} MB/s"
@@ -107,7 +106,7 @@ def reindex(
 
 
 def _renew(segment: _Segment) -> tuple[_Segment, Renewed]:
-    """What a task does."""
+    """Check the indexes of one segment in a task."""
     return segment, renew_index(segment.path, config=segment.location.config)
 
 
@@ -115,53 +114,54 @@ def _size(segment: _Segment) -> int:
     return segment.size
 
 
-def _writable(locations: Iterable[PartitionLocation], topics: Iterable[str] | None) -> list[PartitionLocation]:
-    """Leave out the topics that only a broker writes; one that was asked for by name is refused."""
-    locations = list(locations)
-    refused = sorted({location.topic for location in locations if location.topic in ONLY_BROKER_WRITES})
-    if refused and topics is not None:
-        raise UsageError(f"{refused[0]} is a broker's own, and only a broker writes it")
-    return [location for location in locations if location.topic not in ONLY_BROKER_WRITES]
+def _without_broker_topics(
+    locations: Sequence[PartitionLocation], topics: Iterable[str] | None
+) -> list[PartitionLocation]:
+    """Skip topics that only a broker writes; refuse one that was named."""
+    skipped = sorted({location.topic for location in locations if location.topic in ONLY_BROKER_WRITES})
+    if skipped and topics is not None:
+        raise UsageError(f"topic {skipped[0]} is internal to a broker, and only a broker may write it")
+    return [location for location in locations if location.topic not in skipped]
 
 
 def _check_unlocked(locations: Iterable[PartitionLocation], files: OsFiles) -> None:
-    """Raise `LogLocked` for the first partition that is written to. Later ones are found when they are opened."""
+    """Raise `LogLocked` if a partition is open for writing. `_lock_partition` finds writers that come later."""
     for location in locations:
         with contextlib.suppress(FileNotFoundError):
             if files.is_locked(f"{location.directory}/{names.LOCK}"):
                 lock_directory(files, location.directory).close()
 
 
-def _hold_root(root: str | None, config: LogConfig, files: OsFiles, held: contextlib.ExitStack) -> Store | None:
-    """Return the store that lies at a root; a broker is kept out of its directory, and nothing of ours put into it."""
+def _lock_root(root: str | None, config: LogConfig, files: OsFiles, locks: contextlib.ExitStack) -> Store | None:
+    """Return the store at a root, or lock out a broker and leave its directory unchanged."""
     if root is None:
         return None
     if names.TOPICS in files.list(root):
-        return held.enter_context(open_store(root, config=config, background=False))
-    held.callback(lock_out_broker(files, root).close)
+        return locks.enter_context(open_store(root, config=config, background=False))
+    locks.callback(lock_out_broker(files, root).close)
     return None
 
 
-def _hold(
-    location: PartitionLocation, store: Store | None, files: OsFiles, held: contextlib.ExitStack
+def _lock_partition(
+    location: PartitionLocation, store: Store | None, files: OsFiles, locks: contextlib.ExitStack
 ) -> tuple[list[_Segment], list[tuple[_Segment, _Indexes]]]:
-    """Keep others from writing to a partition until `held` ends.
+    """Lock a partition until `locks` closes.
 
-    Return its segments that do not grow, and the one that its log recovers itself, with its indexes as they were.
+    Return the segments to check, and the active segment, which opening the log recovers, with its indexes before that.
     """
     if names.CHECKPOINT not in files.list(location.directory):
-        held.callback(lock_directory(files, location.directory).close)
+        locks.callback(lock_directory(files, location.directory).close)
         return _segments(location, files), []
     before = [(segment, _indexes(segment, files)) for segment in _segments(location, files)[-1:]]
-    held.enter_context(open_log(location, store))
-    # Listed again: opening may have removed segments that were deleted or cut.
+    locks.enter_context(open_log(location, store))
+    # Listed again: opening may have removed segments.
     return _segments(location, files)[:-1], before
 
 
 def _segments(location: PartitionLocation, files: OsFiles) -> list[_Segment]:
-    found = filter(None, map(names.parse_segment_name, files.list(location.directory)))
+    parsed = filter(None, map(names.parse_segment_name, files.list(location.directory)))
     segments = []
-    for base_offset in sorted(base_offset for base_offset, suffix in found if suffix == names.LOG):
+    for base_offset in sorted(base_offset for base_offset, suffix in parsed if suffix == names.LOG):
         path = f"{location.directory}/{names.segment_name(base_offset, names.LOG)}"
         segments.append(_Segment(location, path, base_offset, files.file_size(path)))
     return segments
@@ -177,7 +177,7 @@ def _indexes(segment: _Segment, files: OsFiles) -> _Indexes:
 
 
 def _recovered(segment: _Segment, before: _Indexes, files: OsFiles) -> Renewed:
-    """Return what became of the last segment of a log, which is closed."""
+    """Return what recovery did to the last segment of a log that is closed again."""
     after = _indexes(segment, files)
     return Renewed(
         done="unchanged" if after == before else "rebuilt",

@@ -1,7 +1,7 @@
-"""`stats`: what a store's partitions hold, in figures, counted by Spark's tasks on the bytes of segments.
+"""`stats`: statistics of a store's partitions, counted from segment files in Spark tasks.
 
-Batches, codecs, producers and throughput come from headers. Records are decoded for sizes, keys and the order of times,
-and compressed batches are decompressed once more for their size. Without records only headers are read.
+Batches, codecs, producers, and throughput come from headers. Records are decoded for sizes, keys, and timestamp order,
+and compressed batches are decompressed a second time for their size. With `records=False` only headers are read.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from seeklog.store import open_store, origin_of
 
 MINUTE_MS: Final = 60_000
 TOP_KEYS: Final = 10
-# Each producer has an id of its own; above this number they are not counted.
+# Distinct producer ids are counted up to this number.
 MAX_PRODUCERS: Final = 10_000
-# How many keys are counted at once: Arrow's table of them stays small.
+# Keys counted at once, to keep Arrow's table of them small.
 KEY_ROWS: Final = 1 << 19
 _PERCENTILES: Final = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 _SIZES: Final = "struct<min: bigint, avg: double, max: bigint, p50: bigint, p95: bigint, p99: bigint>"
@@ -60,7 +60,7 @@ STATISTICS: Final = parse_schema(
 
 @dataclass(slots=True, kw_only=True)
 class TimeOrder:
-    """The times of some records: how often one is before its predecessor, and by how much at most."""
+    """How often a record is older than its predecessor, and by how much at most."""
 
     first_ms: int
     last_ms: int
@@ -70,7 +70,7 @@ class TimeOrder:
     largest_step_ms: int = 0
 
     def then(self, after: TimeOrder) -> TimeOrder:
-        """Return the order of these records and those that follow."""
+        """Return the order of these records followed by those of `after`."""
         step = self.last_ms - after.first_ms
         return TimeOrder(
             first_ms=self.first_ms,
@@ -84,7 +84,7 @@ class TimeOrder:
 
 @dataclass
 class Figures:
-    """What was counted of a part of one partition."""
+    """The counts of a part of one partition."""
 
     throughput: Throughput
     records: int = 0
@@ -101,7 +101,7 @@ class Figures:
     producers: set[int] = field(default_factory=set)
 
     def merge(self, after: Figures) -> None:
-        """Add what follows."""
+        """Add the counts of the part that follows."""
         for name in ("records", "size", "uncompressed", "null_keys", "tombstones"):
             setattr(self, name, getattr(self, name) + getattr(after, name))
         for counter in ("codecs", "codec_bytes", "producers"):
@@ -112,16 +112,16 @@ class Figures:
             self.add_order(after.order)
 
     def add_order(self, after: TimeOrder) -> None:
-        """Add the times of records that follow."""
+        """Add the timestamps of the records that follow."""
         self.order = after if self.order is None else self.order.then(after)
 
 
 class Counting(NamedTuple):
-    """What tasks count, and where."""
+    """What tasks count, and in which files."""
 
     origin: Origin
     starts: Mapping[TopicPartition, int]
-    """Where each partition begins: a batch that begins before a piece belongs to the first piece of a partition."""
+    """The first offset of each partition. A batch that begins before it is counted by the partition's first piece."""
     bucket_ms: int
     records: bool
     keys: bool
@@ -138,16 +138,16 @@ def stats(
     top_keys: int = TOP_KEYS,
     progress: bool = True,
 ) -> DataFrame:
-    """Return a row of figures for each partition: sizes, compression, throughput, key skew, disorder, producers.
+    """Return a row of statistics per partition: sizes, compression, throughput, key skew, disorder, producers.
 
-    The work is done when this returns, of what there was when it was called; nothing is locked or changed. Sizes of
-    records are those of key and value. `throughput` has buckets of `bucket_ms`, or of a multiple if they are more than
-    a thousand. `distinct_keys` and the percentiles are estimates, as `seeklog.record.sketch` says; a count in
-    `top_keys` is too low by `top_keys_error` at most. Without `keys` the keys are not looked at, and without `records`
-    only headers are read: what needs records is null then, and times are those of batches.
+    All work is done on return and covers the records that existed at the call; nothing is locked or changed. The size
+    of a record is that of its key and value. `throughput` has buckets of `bucket_ms`, or of a multiple if there are
+    more than a thousand. `distinct_keys` and the percentiles are estimates (see `seeklog.record.sketch`); a count in
+    `top_keys` is too low by at most `top_keys_error`. `keys=False` skips keys. `records=False` reads only headers:
+    columns that need records are null, and timestamps are those of batches.
     """
     if bucket_ms < 1 or top_keys < 0:
-        raise UsageError("bucket_ms is at least 1, top_keys at least 0")
+        raise UsageError(f"bucket_ms is {bucket_ms} and top_keys {top_keys}; they must be at least 1 and 0")
     root = local_path("path", os.fsdecode(path))
     with open_store(root, read_only=True, background=False) as store:
         bounds = bounds_of(store, choose_topics(topics, store.topics()))
@@ -161,25 +161,25 @@ def stats(
         count_of=lambda piece: len(piece.pin.segments),
         is_shown=progress,
     )
-    found = {at: Figures(Throughput(bucket_ms)) for at in bounds}
+    totals = {at: Figures(Throughput(bucket_ms)) for at in bounds}
     counted = run_tasks(spark, packs, partial(count_piece, counting), progress=shown)
-    for piece, figures in sorted(counted, key=lambda each: each[0][:3]):
-        found[piece.at].merge(figures)
+    for piece, figures in sorted(counted, key=lambda result: result[0][:3]):
+        totals[piece.at].merge(figures)
     rows = [
         {"topic": at.topic, "partition": at.partition} | _row(figures, bounds[at], counting=counting, top_keys=top_keys)
-        for at, figures in found.items()
+        for at, figures in totals.items()
     ]
-    total = sum(figures.size for figures in found.values())
+    size = sum(figures.size for figures in totals.values())
     summary = (
-        f"{sum(figures.records for figures in found.values()):,} records, {readable(total)} in {shown.seconds:.1f} s "
-        f"({total / shown.seconds / 1e6:,.0f} MB/s)"
+        f"{sum(figures.records for figures in totals.values()):,} records, {readable(size)} in {shown.seconds:.1f} s "
+        f"({size / shown.seconds / 1e6:,.0f} MB/s)"
     )
     shown.finish(summary, path=path)
     return frame_of(spark, STATISTICS, rows)
 
 
 def count_piece(counting: Counting, piece: Piece) -> tuple[Piece, Figures]:
-    """What a task does: count one piece."""
+    """Count one piece in a task."""
     try:
         with translated(f"{piece} cannot be read"):
             return piece, _count(counting, piece)
@@ -266,14 +266,14 @@ def _count_batch(figures: Figures, batch: pa.RecordBatch) -> None:
     scale = figures.throughput.bucket_ms
     table = pa.table({"time": floor_divided(times, scale), "size": sizes})
     added = table.group_by("time").aggregate([("size", "count"), ("size", "sum")])
-    for each in added.to_pylist():
-        figures.throughput.add(each["time"] * scale, records=each["size_count"], size=each["size_sum"])
+    for bucket in added.to_pylist():
+        figures.throughput.add(bucket["time"] * scale, records=bucket["size_count"], size=bucket["size_sum"])
 
 
 def _row(figures: Figures, bounds: Bounds, *, counting: Counting, top_keys: int) -> dict[str, Any]:
     order = figures.order or TimeOrder(first_ms=0, last_ms=0, min_ms=0, max_ms=0)
     throughput = figures.throughput
-    # At least a millisecond: records of one moment took an unknown time.
+    # At least a millisecond, where all records have the same timestamp.
     seconds = max(1, order.max_ms - order.min_ms) / 1000
     counted = sum(throughput.size.values())
     row: dict[str, Any] = {

@@ -1,7 +1,7 @@
-"""Work done by Spark's tasks on items of the driver, and its outcome as a DataFrame.
+"""Runs a function on items in Spark tasks, and returns results as a DataFrame.
 
-The items travel inside the function, and a range of numbers says which task gets which. That needs no RDD, so that it
-works in Spark Connect, too.
+The items are pickled with the function, and each row of a range of numbers is one task's work. That needs no RDD, so
+it works in Spark Connect too.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from seeklog.spark.read.schema import arrow_schema
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-# A task costs 60 to 70 ms of a slot before it does anything, and a kernel checks several GB a second. A segment is as a
-# rule 1 GB; the small ones are put together.
+# Starting a task takes 60 to 70 ms of a slot, and the kernel checks several GB a second. A full segment has 1 GB;
+# smaller ones share a task.
 PACK_BYTES = 256 << 20
-# What opening a segment's files costs, as bytes that could have been read in that time.
+# The cost of opening a segment's files, in bytes read in that time.
 ITEM_BYTES = 1 << 20
-# How often the line is updated.
+# Between two updates of the progress line.
 POLL_S = 0.25
 
 
 def pack(items: Iterable[Item], size_of: Callable[[Item], int]) -> list[list[Item]]:
-    """Put small items together, so that each task has enough to do; the largest come first."""
+    """Group items so that each task has enough work, the largest first."""
     largest_first = sorted(items, key=size_of, reverse=True)
     return plan.pack(largest_first, lambda item: size_of(item) + ITEM_BYTES, PACK_BYTES)
 
@@ -45,9 +45,9 @@ def pack(items: Iterable[Item], size_of: Callable[[Item], int]) -> list[list[Ite
 def run_tasks(
     spark: SparkSession, packs: Sequence[Sequence[Item]], work: Callable[[Item], Result], *, progress: Progress
 ) -> list[Result]:
-    """Return what `work`, a function of a module, makes of every item.
+    """Return the results of `work`, a module-level function, for all items.
 
-    The first error of ours is raised when all tasks are done: Spark would try again, and wrap it in errors of its own.
+    The first `SeeklogError` is raised after all tasks are done, because Spark would retry the task and wrap the error.
     Any other error, and Ctrl-C, ends the Spark job.
     """
     if not packs:
@@ -80,7 +80,7 @@ def _result_of(work: Callable[[Any], Any], item: Any) -> Any:
 
 @contextlib.contextmanager
 def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
-    """Show the progress of the jobs that this thread starts in a classic session; end them if anything goes wrong."""
+    """Show the progress of the jobs that this thread starts in a classic session; cancel them on any error."""
     context = spark.sparkContext
     is_over = threading.Event()
 
@@ -88,7 +88,7 @@ def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Itera
         tracker = context._jsc.sc().statusTracker()
         stages = context.statusTracker()
         while not is_over.wait(POLL_S):
-            # Whatever goes wrong here must not end a job that goes well.
+            # An error here must not end the job.
             with contextlib.suppress(Exception):
                 jobs = [stages.getJobInfo(job) for job in tracker.getJobIdsForTag(tag)]
                 infos = [stages.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
@@ -102,7 +102,7 @@ def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Itera
     except BaseException:
         with contextlib.suppress(Exception):
             context.cancelJobsWithTag(tag)
-            # Ctrl-C breaks the connection to the JVM's thread. The next one gets another, which has no session.
+            # Ctrl-C breaks the connection to the JVM thread; the next connection has a thread without a session.
             make_active(spark)
         raise
     finally:
@@ -113,7 +113,7 @@ def _watched_here(spark: SparkSession, progress: Progress, *, tag: str) -> Itera
 
 @contextlib.contextmanager
 def _watched_remotely(spark: SparkSession, progress: Progress, *, tag: str) -> Iterator[None]:
-    """The same in Spark Connect, which reports its progress itself."""
+    """Do the same in Spark Connect, which reports progress itself."""
 
     def handler(stages: Any, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         progress.update(sum(stage.num_completed_tasks for stage in stages or ()))
@@ -132,9 +132,9 @@ def _watched_remotely(spark: SparkSession, progress: Progress, *, tag: str) -> I
 
 
 def frame_of(spark: SparkSession, schema: StructType, rows: Sequence[Mapping[str, object]]) -> DataFrame:
-    """Return rows as a DataFrame; a column that a row does not have is null.
+    """Return rows as a DataFrame, null where a row has no value for a column.
 
-    Given as Arrow, Spark keeps them with the plan and starts no task.
+    The rows go to Spark as Arrow, which keeps them in the plan and starts no task.
     """
     with _without_pandas_warning():
         if not rows and _is_remote(spark):
@@ -144,13 +144,12 @@ def frame_of(spark: SparkSession, schema: StructType, rows: Sequence[Mapping[str
 
 
 def _is_remote(spark: SparkSession) -> bool:
-    """Tell whether a session is Spark Connect's."""
     return type(spark).__module__.startswith("pyspark.sql.connect")
 
 
 @contextlib.contextmanager
 def _without_pandas_warning() -> Iterator[None]:
-    """Keep PySpark from warning of a pandas that is too new for it: pandas is not used here."""
+    """Silence PySpark's warning about a pandas version that is too new; pandas is not used here."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"pyspark\.")
         yield

@@ -1,4 +1,4 @@
-"""`verify`: every batch, index entry, seal and promise of a store's files, checked by Spark's tasks."""
+"""`verify`: checks every batch, index entry, seal, and checkpoint of a store in Spark tasks."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -46,12 +47,12 @@ def verify(
     storage_options: Mapping[str, Any] | None = None,
     progress: bool = True,
 ) -> DataFrame:
-    """Check all files of a store, a broker's data directory, an archive or one partition; return what is wrong.
+    """Check all files of a store, a broker's data directory, an archive, or one partition; return the findings.
 
-    The work is done when this returns: the DataFrame has a row for each finding, none if all is well. Nothing on disk
-    changes and nothing is locked. A log may be written to meanwhile: the files are checked as they were when the call
-    was made. `config` holds for topics that say nothing else: with a broker's index interval in it the indexes of
-    its topics are checked quicker. `path` may be a URL; `storage_options` are what fsspec needs for it.
+    All work is done on return. The DataFrame has a row per finding, and none if all is well. Nothing is locked, and
+    nothing on disk changes. Other processes may append meanwhile: the files are checked as they were at the call.
+    `config` applies where a topic has no setting of its own; passing a broker's index interval makes checking its
+    indexes faster. `path` may be a URL, with `storage_options` for fsspec.
     """
     root = absolute(readable_path("path", os.fsdecode(path)))
     with translated(f"{root} cannot be read"):
@@ -70,7 +71,7 @@ def verify(
         for location, plan, inspected in zip(locations, plans, inspections, strict=True)
         for finding in conclude(plan, inspected, files=files)
     ]
-    shown.finish(_summary([each for inspected in inspections for each in inspected], rows, shown.seconds), path=path)
+    shown.finish(_summary(list(chain.from_iterable(inspections)), rows, shown.seconds), path=path)
     return frame_of(spark, FINDINGS, rows)
 
 
@@ -88,7 +89,6 @@ def _plan(root: str, location: PartitionLocation, files: Files) -> Plan:
 
 
 def _inspect(origin: Origin, item: tuple[int, SegmentTask]) -> tuple[int, Inspection]:
-    """What a task does."""
     number, task = item
     return number, inspect_segment(task, files=origin.files())
 
@@ -114,9 +114,9 @@ def _row(location: PartitionLocation, finding: Finding) -> dict[str, object]:
 def _summary(inspections: Sequence[Inspection], rows: Sequence[Mapping[str, object]], seconds: float) -> str:
     size = sum(inspection.size for inspection in inspections)
     severities = Counter(row["severity"] for row in rows)
-    found = ", ".join(f"{severities[each.value]} {each.value}s" for each in Severity if severities[each.value])
+    findings = ", ".join(f"{severities[kind.value]} {kind.value}s" for kind in Severity if severities[kind.value])
     return (
-        f"{len(inspections):,} segments, {sum(each.batch_count for each in inspections):,} batches, "
-        f"{sum(each.record_count for each in inspections):,} records, {readable(size)} in {seconds:.1f} s "
-        f"({size / seconds / 1e6:,.0f} MB/s): {found or 'all is well'}"
+        f"{len(inspections):,} segments, {sum(inspection.batch_count for inspection in inspections):,} batches, "
+        f"{sum(inspection.record_count for inspection in inspections):,} records, {readable(size)} in {seconds:.1f} s "
+        f"({size / seconds / 1e6:,.0f} MB/s): {findings or 'all is well'}"
     )

@@ -1,1 +1,1 @@
-"""A lake: the sealed segments of a store as Parquet files, and the manifest that says which of them count."""
+"""A lake: sealed segments of a store as Parquet files, and the manifest that lists the files."""

@@ -1,8 +1,8 @@
-"""The directory of a lake: the one job that may change it, its manifest, and its files becoming visible.
+"""The directory of a lake: its lock, its manifest, and the publication of its files.
 
-A job's tasks write files under hidden names. When all are done the driver gives them their names, then replaces the
-manifest: that is the commit. A kill before it leaves files that the manifest does not name, and the next job removes
-them. A reader that lists the directories instead of reading the manifest may see those, but never a record twice.
+Tasks write files under hidden names. When all are done the driver renames them, then replaces the manifest, which is
+the commit. A kill before that leaves files that the manifest does not list; the next job removes them. A reader that
+lists the directories instead of reading the manifest may see those files, but never a record twice.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from seeklog.spark.option_map import local_path
 
 
 def writing_to(lake: str) -> translated:
-    """Translate what the operating system says while a job writes to a lake."""
+    """Return the context manager that translates errors of the operating system while a job writes to a lake."""
     return translated(f"the lake at {lake} cannot be written", when_full="nothing was added; run to_lake again")
 
 
 class LakeDirectory:
-    """A lake on a file system that driver and executors share. Nothing is touched until a method is called."""
+    """A lake on a file system that driver and executors share. The constructor accesses no file."""
 
     def __init__(self, path: str | os.PathLike[str], *, files: Files) -> None:
         self.path = absolute(local_path("lake", os.fsdecode(path)))
@@ -32,10 +32,10 @@ class LakeDirectory:
         self._own = f"{self.path}/{names.LAKE}"
 
     def read_manifest(self) -> Manifest | None:
-        """Return the manifest, or None where there is no lake yet.
+        """Return the manifest, or None if there is no lake yet.
 
-        A directory that holds other things raises `ArchiveMismatch`, and so does a lake whose manifest is missing: its
-        files would be taken for what a kill has left.
+        Raises `ArchiveMismatch` if the directory holds anything else, such as a lake whose manifest is missing: the
+        next job would remove its files as those of a killed job.
         """
         path = f"{self._own}/{names.LAKE_MANIFEST}"
         others: list[str] = []
@@ -47,45 +47,45 @@ class LakeDirectory:
         if others:
             raise ArchiveMismatch(
                 f"{self.path} holds {others[0]!r} and no manifest at {names.LAKE}/{names.LAKE_MANIFEST}: restore the "
-                "manifest if it was a lake, or give the lake a directory of its own"
+                "manifest if this was a lake, or choose another directory"
             )
         return None
 
     def check_files(self, files: Iterable[LakeFile]) -> None:
-        """Raise `ArchiveMismatch` for the first file that is not there, or not of the size that it had."""
+        """Raise `ArchiveMismatch` for the first file that is missing or whose size differs from the manifest."""
         for file in files:
             try:
                 size = self._files.file_size(f"{self.path}/{file.path}")
             except OSError as error:
                 raise ArchiveMismatch(
                     f"{self.path}/{file.path}, with offsets {file.start} to {file.next_offset - 1}, is in the manifest "
-                    f"and cannot be read ({error.strerror}): restore it, or write a new lake"
+                    f"but cannot be read ({error.strerror}): restore it, or write a new lake"
                 ) from error
             if size != file.size:
                 raise ArchiveMismatch(
-                    f"{self.path}/{file.path} has {size:,} bytes, and {file.size:,} in the manifest: restore it, or "
+                    f"{self.path}/{file.path} has {size:,} bytes, but {file.size:,} in the manifest: restore it, or "
                     "write a new lake"
                 )
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """Be the only job that changes this lake; any other raises `LogLocked`."""
+        """Hold the lock of the lake; raise `LogLocked` if another job holds it."""
         try:
             with writing_to(self.path):
-                is_new = not self._is_there()
+                is_new = not self._exists()
                 self._files.make_directory(self._own)
                 if is_new:
                     sync_ancestors(self._files, self._own)
                 lock = take_lock(self._files, f"{self._own}/{names.LAKE_LOCK}", subject=self.path)
-                # A killed job may have left a manifest that is seen and not durable; this job goes by it.
+                # A killed job may have left a manifest that is visible but not durable, and this job relies on it.
                 self._files.sync_directory(self._own)
         except LogLocked as error:
-            advice = "another to_lake is at work there; run this one when it has ended"
+            advice = "another to_lake is writing there; run this one after it ends"
             raise LogLocked(self.path, error.owner_pid, advice=advice) from None
         with contextlib.closing(lock):
             yield
 
-    def _is_there(self) -> bool:
+    def _exists(self) -> bool:
         try:
             return bool(self._files.list(self._own))
         except FileNotFoundError:
@@ -97,13 +97,13 @@ class LakeDirectory:
         self._files.sync_directory(self._own)
 
     def sweep(self, manifest: Manifest) -> int:
-        """Remove the files that jobs without a commit have left; return how many."""
+        """Remove the files of jobs that did not commit; return their number."""
         kept = {file.path for file in manifest.files()}
         removed = 0
         for directory in list(self._date_directories()):
             for name in self._files.list(f"{self.path}/{directory}"):
-                is_ours = names.parse_lake_file(f"{directory}/{names.shown_lake_file(name)}") is not None
-                if is_ours and f"{directory}/{name}" not in kept:
+                is_lake_file = names.parse_lake_file(f"{directory}/{names.shown_lake_file(name)}") is not None
+                if is_lake_file and f"{directory}/{name}" not in kept:
                     self._files.remove(f"{self.path}/{directory}/{name}")
                     removed += 1
         return removed
@@ -116,16 +116,16 @@ class LakeDirectory:
                 if inner == "directory" and date.startswith("date="):
                     yield f"{topic}/{date}"
 
-    def show(self, hidden: Iterable[tuple[str, LakeFile]]) -> list[LakeFile]:
-        """Give files, which tasks have written and synced under hidden names, their own; durable on return."""
-        shown = []
+    def publish(self, hidden: Iterable[tuple[str, LakeFile]]) -> list[LakeFile]:
+        """Rename files that tasks have written and synced under hidden names; durable on return."""
+        published = []
         for path, file in hidden:
             self._files.rename(f"{self.path}/{path}", f"{self.path}/{file.path}")
-            shown.append(file)
-        # The directories of dates, then of topics, then of the lake: each may be new itself.
-        directories = {os.path.dirname(f"{self.path}/{file.path}") for file in shown}
+            published.append(file)
+        # The directories of dates, then of topics, then the lake's: each may be new.
+        directories = {os.path.dirname(f"{self.path}/{file.path}") for file in published}
         for _ in range(3):
             for directory in sorted(directories):
                 self._files.sync_directory(directory)
             directories = {os.path.dirname(directory) for directory in directories}
-        return shown
+        return published

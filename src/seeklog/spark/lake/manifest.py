@@ -1,15 +1,15 @@
-"""The manifest of a lake: which offsets of which partitions are in Parquet files, and in which.
+"""The manifest of a lake: its Parquet files and the offsets in them.
 
-`_seeklog/manifest` is text: a first line with the version, a line of JSON about the whole, a line of JSON for each
-partition, and a last line with the CRC-32C of all before it:
+`_seeklog/manifest` is text: a line with the version, a line of JSON about the lake, a line of JSON for each partition,
+and a line with the CRC-32C of all bytes before it:
 
     seeklog-lake 1
     {"commit": 7, "written_at_ms": 1767225600000}
     {"topic": "orders", "id": "…", "partition": 0, "ranges": [[0, 5000]], "files": [{"path": "topic=orders/…", …}]}
     crc32c 1c2d3e4f
 
-`ranges` are the offsets that were copied, each a first offset and the one after the last, in order and apart. Offsets
-between two of them were deleted before they could be copied. A file counts if the manifest names it, and not otherwise.
+`ranges` are the copied offsets, each range a first offset and the offset after the last, in order and not adjacent.
+Offsets between two ranges were deleted before they were copied. A file belongs to the lake only if it is listed here.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ class LakeFile(NamedTuple):
     """One Parquet file: records of one partition and one day."""
 
     path: str
-    """Below the lake's directory."""
+    """Relative to the lake."""
     start: int
-    """The smallest offset in it."""
+    """The smallest offset."""
     next_offset: int
-    """After the largest one."""
+    """After the largest offset."""
     rows: int
     size: int
     min_timestamp_ms: int
@@ -47,7 +47,7 @@ class LakeFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakePartition:
-    """What a lake has of one partition."""
+    """The offsets and files of one partition in a lake."""
 
     topic_id: str
     ranges: tuple[tuple[int, int], ...]
@@ -64,7 +64,7 @@ class LakePartition:
         return [(before[1], after[0]) for before, after in pairwise(self.ranges)]
 
     def with_copied(self, start: int, next_offset: int, files: Iterable[LakeFile]) -> LakePartition:
-        """Return it with one more range of offsets."""
+        """Return the partition with one more range of offsets."""
         ranges = list(self.ranges)
         if ranges and self.next_offset == start:
             start, _ = ranges.pop()
@@ -73,7 +73,7 @@ class LakePartition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """What a lake holds at one moment."""
+    """The content of a lake after one commit."""
 
     commit: int = 0
     written_at_ms: int = 0
@@ -84,7 +84,7 @@ class Manifest:
         return sorted({at.topic for at in self.partitions})
 
     def files(self) -> Iterable[LakeFile]:
-        """Yield every file that counts."""
+        """Yield every file of the lake."""
         return (file for copied in self.partitions.values() for file in copied.files)
 
 
@@ -105,13 +105,13 @@ def encode_manifest(manifest: Manifest) -> bytes:
 
 
 def decode_manifest(data: bytes, *, path: str) -> Manifest:
-    """Return what the bytes say, or raise `CorruptionError`. Nothing is accepted that a job would not write."""
+    """Return the manifest, or raise `CorruptionError`. Only bytes that a job would write are accepted."""
     framed = decode_framed(data, _FIRST_LINE, subject="the manifest of the lake", path=path, advice=_DAMAGED)
     try:
         about, *lines = map(parse_json, framed)
         partitions = dict(_partition(line) for line in lines)
         if len(partitions) != len(lines):
-            raise ValueError("a partition stands there twice")
+            raise ValueError("it lists a partition twice")
         return Manifest(
             commit=whole_number(about["commit"]),
             written_at_ms=whole_number(about["written_at_ms"]),
@@ -128,11 +128,11 @@ def _partition(line: Mapping[str, Any]) -> tuple[TopicPartition, LakePartition]:
     edges = [edge for pair in ranges for edge in pair]
     if not edges or any(before >= after for before, after in pairwise(edges)):
         raise ValueError(f"the ranges of {at} are {ranges}")
-    files = tuple(LakeFile(**each) for each in line["files"])
+    files = tuple(LakeFile(**fields) for fields in line["files"])
     for file in files:
         _check_file(at, file, ranges)
-    if len({each.path for each in files}) != len(files):
-        raise ValueError(f"a file of {at} stands there twice")
+    if len({file.path for file in files}) != len(files):
+        raise ValueError(f"it lists a file of {at} twice")
     if not isinstance(line["id"], str):
         raise ValueError(f"the topic id of {at} is {line['id']!r}")
     return at, LakePartition(topic_id=line["id"], ranges=ranges, files=files)

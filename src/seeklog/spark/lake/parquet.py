@@ -1,8 +1,8 @@
-"""What a task of `to_lake` does: a piece of a partition in, Parquet files out, one for each day that it touches.
+"""The task of `to_lake`: writes a piece of a partition to Parquet files, one for each day of its records.
 
-The kernel decodes the bytes of segments into Arrow, and Arrow encodes that as Parquet; no record becomes an object.
-A piece whose times are in disorder touches many days: `MAX_OPEN` of its files are open at once at most, and
-`HELD_BYTES` are held in memory. Timestamps and offsets are encoded as differences.
+The kernel decodes segments into Arrow, and Arrow encodes that as Parquet, without an object per record. A piece whose
+timestamps are out of order may have many days: at most `MAX_OPEN` files are open at once, and they buffer at most
+`BUFFER_BYTES`. Timestamps and offsets are encoded as differences.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from seeklog.spark.read.plan import Piece, Split
 from seeklog.spark.read.scan import floor_divided, scan_split
 from seeklog.spark.read.schema import NEVER_NULL, RECORD_SCHEMA, arrow_schema
 
-# A row group is what a reader of Parquet reads at once, and passes over by its statistics.
+# A Parquet reader reads whole row groups, and skips them by their statistics.
 GROUP_BYTES: Final = 64 << 20
 GROUP_ROWS: Final = 1 << 20
-# What all open files of a task hold back together.
-HELD_BYTES: Final = 2 * GROUP_BYTES
+# The rows that all open files of a task buffer together.
+BUFFER_BYTES: Final = 2 * GROUP_BYTES
 MAX_OPEN: Final = 64
 WRITE_BYTES: Final = 1 << 20
 DAY_US: Final = 24 * 3600 * 1_000_000
@@ -47,7 +47,7 @@ _DELTA: Final = "DELTA_BINARY_PACKED"
 
 
 class Order(NamedTuple):
-    """What one task writes, and where."""
+    """The piece that one task writes, and how."""
 
     origin: Origin
     lake: str
@@ -57,17 +57,17 @@ class Order(NamedTuple):
 
 
 def lake_schema() -> pa.Schema:
-    """Return the columns of a file. The topic is in the name of its directory."""
+    """Return the columns of a file. The topic is in the name of the directory."""
     fields = [field for field in arrow_schema(RECORD_SCHEMA) if field.name != "topic"]
     return pa.schema([field.with_nullable(field.name not in NEVER_NULL) for field in fields])
 
 
 Written: TypeAlias = tuple[Piece, tuple[tuple[str, LakeFile], ...]]
-"""A piece and its files, each with the hidden path that it has for now."""
+"""A piece and its files, each with its hidden path."""
 
 
 def write_piece(order: Order, *, files: Files | None = None) -> Written:
-    """Write the files of a piece, synced, under hidden names. After an error no file is left."""
+    """Write and sync the files of a piece under hidden names. After an error none is left."""
     writing = _Writing(order, files or OsFiles())
     try:
         with writing_to(order.lake):
@@ -77,20 +77,20 @@ def write_piece(order: Order, *, files: Files | None = None) -> Written:
     except BaseException as error:
         writing.discard()
         if isinstance(error, DataLoss):
-            advice = "segments were deleted before they were copied; run to_lake again for what is left"
+            advice = "segments were deleted before they were copied; run to_lake again to copy the rest"
             raise DataLoss(error.condition, f"{order.piece}: {advice}") from error
         raise
 
 
 def date_of(day: int) -> str:
-    """Return the date of a day since 1970, as the name of its directory has it."""
+    """Return the date of a day since 1970, as in the name of its directory."""
     if not _FIRST_DAY <= day <= _LAST_DAY:
         return names.NO_DATE
     return (EPOCH + timedelta(days=day)).date().isoformat()
 
 
 class _Sink:
-    """A file that Arrow writes to, through our own door to the disk."""
+    """A Python file object for Arrow that writes through `Files`."""
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -118,7 +118,7 @@ class _Sink:
         self._pending = bytearray()
 
     def finish(self) -> int:
-        """Make it durable; return its size."""
+        """Sync and close the file; return its size."""
         self.flush()
         self._files.sync(self._handle)
         self.close()
@@ -131,28 +131,28 @@ class _Sink:
 
 
 @dataclass
-class _Open:
-    """A file of one day that is being written."""
+class _OpenFile:
+    """The file of one day, being written."""
 
     sink: _Sink
     parquet: Any
     start: int
-    held: list[pa.RecordBatch] = field(default_factory=list)
-    held_bytes: int = 0
-    held_rows: int = 0
+    buffered: list[pa.RecordBatch] = field(default_factory=list)
+    buffered_bytes: int = 0
+    buffered_rows: int = 0
     rows: int = 0
     next_offset: int = 0
     min_us: int = INT64_MAX
     max_us: int = -INT64_MAX - 1
 
-    def hold(self, rows: pa.RecordBatch, size: int) -> None:
+    def add(self, rows: pa.RecordBatch, size: int) -> None:
         min_us, max_us = _min_and_max(rows)
         self.min_us, self.max_us = min(self.min_us, min_us), max(self.max_us, max_us)
         self.next_offset = rows.column("offset")[-1].as_py() + 1
         self.rows += rows.num_rows
-        self.held.append(rows)
-        self.held_rows += rows.num_rows
-        self.held_bytes += size
+        self.buffered.append(rows)
+        self.buffered_rows += rows.num_rows
+        self.buffered_bytes += size
 
 
 class _Writing:
@@ -162,36 +162,36 @@ class _Writing:
         self._order = order
         self._files = files
         self._unique = uuid.uuid4().hex
-        self._open: dict[str, _Open] = {}
-        """By date, in the order of their last use."""
+        self._open: dict[str, _OpenFile] = {}
+        """By date, the least recently used first."""
         self._counts: Counter[str] = Counter()
         self._paths: list[str] = []
         self._done: list[tuple[str, LakeFile]] = []
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self.schema = lake_schema()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write rows, each to the file of its day."""
+        """Add rows to the files of their days."""
         for date, rows in _by_date(batch):
-            one = self._file_of(date, first_offset=rows.column("offset")[0].as_py())
+            file = self._file_of(date, first_offset=rows.column("offset")[0].as_py())
             size = rows.get_total_buffer_size() if rows is batch else rows.nbytes
-            one.hold(rows, size)
-            self._held_bytes += size
-            if one.held_bytes >= GROUP_BYTES or one.held_rows >= GROUP_ROWS:
-                self._write_group(one)
-        while self._held_bytes > HELD_BYTES:
-            self._write_group(max(self._open.values(), key=lambda one: one.held_bytes))
+            file.add(rows, size)
+            self._buffered_bytes += size
+            if file.buffered_bytes >= GROUP_BYTES or file.buffered_rows >= GROUP_ROWS:
+                self._write_group(file)
+        while self._buffered_bytes > BUFFER_BYTES:
+            self._write_group(max(self._open.values(), key=lambda file: file.buffered_bytes))
 
-    def _file_of(self, date: str, *, first_offset: int) -> _Open:
-        found = self._open.pop(date, None)
-        if found is None:
+    def _file_of(self, date: str, *, first_offset: int) -> _OpenFile:
+        file = self._open.pop(date, None)
+        if file is None:
             if len(self._open) >= MAX_OPEN:
                 self._close(next(iter(self._open)))
-            found = self._begin(date, first_offset)
-        self._open[date] = found
-        return found
+            file = self._create(date, first_offset)
+        self._open[date] = file
+        return file
 
-    def _begin(self, date: str, first_offset: int) -> _Open:
+    def _create(self, date: str, first_offset: int) -> _OpenFile:
         piece = self._order.piece
         number = self._counts[date]
         self._counts[date] += 1
@@ -205,62 +205,62 @@ class _Writing:
             sink,
             self.schema,
             compression=self._order.compression,
-            # Values are hardly ever the same; a dictionary of them is built only to be thrown away.
+            # Values hardly ever repeat, and Parquet would build a dictionary of them only to discard it.
             use_dictionary=["key", "partition", "timestampType", "headers.list.element.key"],
             column_encoding={"offset": _DELTA, "timestamp": _DELTA},
             write_statistics=["key", "partition", "offset", "timestamp"],
             store_schema=False,
         )
-        return _Open(sink, parquet, first_offset)
+        return _OpenFile(sink, parquet, first_offset)
 
-    def _write_group(self, one: _Open) -> None:
-        if one.held:
-            table = pa.Table.from_batches(one.held, schema=self.schema)
-            one.parquet.write_table(table, row_group_size=GROUP_ROWS)
-            self._held_bytes -= one.held_bytes
-            one.held, one.held_bytes, one.held_rows = [], 0, 0
+    def _write_group(self, file: _OpenFile) -> None:
+        if file.buffered:
+            table = pa.Table.from_batches(file.buffered, schema=self.schema)
+            file.parquet.write_table(table, row_group_size=GROUP_ROWS)
+            self._buffered_bytes -= file.buffered_bytes
+            file.buffered, file.buffered_bytes, file.buffered_rows = [], 0, 0
 
     def _close(self, date: str) -> None:
-        one = self._open[date]
-        self._write_group(one)
-        one.parquet.close()
-        size = one.sink.finish()
+        file = self._open[date]
+        self._write_group(file)
+        file.parquet.close()
+        size = file.sink.finish()
         del self._open[date]
-        hidden = os.path.relpath(one.sink.path, self._order.lake)
+        hidden = os.path.relpath(file.sink.path, self._order.lake)
         directory, name = os.path.split(hidden)
-        file = LakeFile(
+        entry = LakeFile(
             path=f"{directory}/{names.shown_lake_file(name)}",
-            start=one.start,
-            next_offset=one.next_offset,
-            rows=one.rows,
+            start=file.start,
+            next_offset=file.next_offset,
+            rows=file.rows,
             size=size,
-            min_timestamp_ms=one.min_us // US_PER_MS,
-            max_timestamp_ms=one.max_us // US_PER_MS,
+            min_timestamp_ms=file.min_us // US_PER_MS,
+            max_timestamp_ms=file.max_us // US_PER_MS,
         )
-        self._done.append((hidden, file))
+        self._done.append((hidden, entry))
 
     def finish(self) -> tuple[tuple[str, LakeFile], ...]:
-        """Return the files, all of them durable but for their names."""
+        """Return the files, durable except for their names."""
         for date in list(self._open):
             self._close(date)
         return tuple(self._done)
 
     def discard(self) -> None:
         """Remove all files."""
-        for one in self._open.values():
-            one.sink.close()
+        for file in self._open.values():
+            file.sink.close()
         for path in self._paths:
             with contextlib.suppress(OSError):
                 self._files.remove(path)
 
 
 def _min_and_max(rows: pa.RecordBatch) -> tuple[int, int]:
-    found = pc.min_max(rows.column("timestamp").view("int64"))
-    return found["min"].as_py(), found["max"].as_py()
+    extent = pc.min_max(rows.column("timestamp").view("int64"))
+    return extent["min"].as_py(), extent["max"].as_py()
 
 
 def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """Yield the rows of each date, in their order."""
+    """Yield the rows of each date, in order."""
     first, last = (time // DAY_US for time in _min_and_max(batch))
     if first == last:
         yield date_of(first), batch
@@ -269,5 +269,5 @@ def _by_date(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     by_date: dict[str, list[int]] = {}
     for day in sorted(pc.unique(days).to_pylist()):
         by_date.setdefault(date_of(day), []).append(day)
-    for date, found in by_date.items():
-        yield date, batch.filter(pc.is_in(days, value_set=pa.array(found, "int64")))
+    for date, of_date in by_date.items():
+        yield date, batch.filter(pc.is_in(days, value_set=pa.array(of_date, "int64")))

@@ -1,1 +1,1 @@
-"""A Spark session on this machine, and the Java it runs on."""
+"""A local Spark session and its Java."""

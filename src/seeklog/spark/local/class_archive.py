@@ -1,9 +1,9 @@
-"""The class data archive: what the JVM has loaded and checked in one start, ready for the next ones.
+"""The class data archive: classes that one JVM loaded and verified, mapped by later JVMs to start faster.
 
-The first start writes it when it ends (`-XX:ArchiveClassesAtExit`), under a name of its own, and waits for that; it, or
-a later start if it was killed, gives the archive its proper name. The JVM writes the header last, so a file whose first
-bytes are zero is still being written, or its writer was killed. The proper name has the file's size in it: a truncated
-archive kills the JVM (SIGBUS). An archive that does not fit is ignored by the JVM.
+The first session records the archive when its JVM exits (`-XX:ArchiveClassesAtExit`), under a temporary name, and waits
+for that. It then renames the archive; if it was killed, a later session does. The JVM writes the header last, so a file
+whose first bytes are zero is incomplete. The final name includes the file's size, because a truncated archive kills the
+JVM (SIGBUS). The JVM ignores an archive that does not match.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-_RECORDING = ".jsa.recording-"
-_RECORDS = "-XX:ArchiveClassesAtExit="
-# Archives of other Javas and jars that are kept: each has 160 MB.
-KEPT = 2
-# How long a first start waits for the JVM to write; it takes some seconds.
+_TEMPORARY = ".jsa.recording-"
+_RECORD_OPTION = "-XX:ArchiveClassesAtExit="
+# Archives kept for other versions of Java and the jars, 160 MB each.
+MAX_KEPT = 2
+# The wait for the JVM to write the archive, which takes a few seconds.
 WAIT_S = 60.0
-# Held while this process records, so that of many processes that start at once one does.
+# Held while this process records, so that only one of many processes does.
 _locks: list[int] = []
-# Longer than any session's last seconds, in which it is written; a recording that is older and not whole was given up.
-GIVEN_UP_S = 3600.0
-# Nothing that happens to the archive is worth a line on the user's terminal.
+# An incomplete recording older than this was abandoned.
+ABANDONED_S = 3600.0
+# Problems with the archive do not concern the user.
 _SILENT = "-Xlog:disable -Xlog:all=error:stderr"
 
 
 def archive_options(java: Java, *, cache: Path, jars: Path, version: str) -> str:
-    """Return the JVM's options that use the archive of earlier starts, or record one for later ones."""
+    """Return the JVM options that use an existing archive, or record one."""
     if not java.has_archive:
         return ""
     stem = f"classes-{_key(java, jars=jars, version=version)}"
@@ -51,7 +51,7 @@ def archive_options(java: Java, *, cache: Path, jars: Path, version: str) -> str
         _adopt(cache, stem)
         archive = _find(cache, stem)
         if archive is None:
-            return f"{_RECORDS}{cache / stem}{_RECORDING}{os.getpid()} {_SILENT}"
+            return f"{_RECORD_OPTION}{cache / stem}{_TEMPORARY}{os.getpid()} {_SILENT}"
     if archive is None:
         return _SILENT
     os.utime(archive)
@@ -59,11 +59,10 @@ def archive_options(java: Java, *, cache: Path, jars: Path, version: str) -> str
 
 
 def keep_recording(spark: SparkSession, options: str) -> None:
-    """Make a start that records leave a good archive: with the classes of a query, and before the process ends."""
-    if _RECORDS not in options:
+    """If this session records, run a query so that its classes are archived, and complete the archive at exit."""
+    if _RECORD_OPTION not in options:
         return
-    recording = Path(options.partition(_RECORDS)[2].partition(" ")[0])
-    # Whatever this session is for, the next one's first query finds its classes.
+    recording = Path(options.partition(_RECORD_OPTION)[2].partition(" ")[0])
     spark.range(1).mapInArrow(lambda batches: batches, "id long").count()
     process = getattr(spark.sparkContext._gateway, "proc", None)
     if isinstance(process, subprocess.Popen):
@@ -71,16 +70,16 @@ def keep_recording(spark: SparkSession, options: str) -> None:
 
 
 def _finish(process: subprocess.Popen[bytes], recording: Path) -> None:
-    """End the JVM, which ends when its input does, and wait until it has written."""
+    """Close the JVM's input, which makes it exit, and wait until it has written the archive."""
     if process.stdin is not None:
         process.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(WAIT_S)
-        _adopt(recording.parent, recording.name.partition(_RECORDING)[0])
+        _adopt(recording.parent, recording.name.partition(_TEMPORARY)[0])
 
 
 def _find(cache: Path, stem: str) -> Path | None:
-    """Return the archive if it has the size in its name, and remove it if not."""
+    """Return the archive, or remove it if its size is not the one in its name."""
     for path in cache.glob(f"{stem}.*.jsa"):
         with contextlib.suppress(OSError):
             if path.name.split(".")[-2] == str(path.stat().st_size):
@@ -90,7 +89,7 @@ def _find(cache: Path, stem: str) -> Path | None:
 
 
 def _is_first(lock: Path) -> bool:
-    """Tell whether no other running process records this archive."""
+    """Return whether no other running process records this archive."""
     number = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,29 +101,29 @@ def _is_first(lock: Path) -> bool:
 
 
 def _key(java: Java, *, jars: Path, version: str) -> str:
-    """Return a hash of all that an archive depends on."""
+    """Return a hash of everything that an archive depends on."""
     listing = sorted((entry.name, entry.stat().st_size) for entry in os.scandir(jars))
     facts = (version, java.version, java.vendor, str(java.home), platform.machine(), str(jars), listing)
     return f"{version}-{hashlib.sha256(repr(facts).encode()).hexdigest()[:12]}"
 
 
 def _adopt(cache: Path, stem: str) -> None:
-    """Give a whole recording its proper name; remove recordings that were given up, and old archives."""
-    for recording in sorted(cache.glob(f"classes-*{_RECORDING}*")):
+    """Rename a complete recording; remove abandoned recordings and old archives."""
+    for recording in sorted(cache.glob(f"classes-*{_TEMPORARY}*")):
         with contextlib.suppress(OSError):
-            if recording.name.startswith(f"{stem}{_RECORDING}") and is_whole(recording) and not _find(cache, stem):
+            if recording.name.startswith(f"{stem}{_TEMPORARY}") and is_complete(recording) and not _find(cache, stem):
                 recording.replace(cache / f"{stem}.{recording.stat().st_size}.jsa")
-                logger.debug("Spark starts with a class data archive from now on: %s", stem)
-            elif is_whole(recording) or time.time() - recording.stat().st_mtime > GIVEN_UP_S:
+                logger.debug("%s: Spark starts with this class data archive from now on", stem)
+            elif is_complete(recording) or time.time() - recording.stat().st_mtime > ABANDONED_S:
                 recording.unlink()
     others = [path for path in cache.glob("classes-*.jsa") if not path.name.startswith(f"{stem}.")]
-    for path in sorted(others, key=lambda path: path.stat().st_mtime)[:-KEPT]:
+    for path in sorted(others, key=lambda path: path.stat().st_mtime)[:-MAX_KEPT]:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
-def is_whole(recording: Path) -> bool:
-    """Tell whether the JVM has written a recording to its end."""
+def is_complete(recording: Path) -> bool:
+    """Return whether the JVM has finished writing a recording."""
     with recording.open("rb") as file:
         first = file.read(4)
     return len(first) == 4 and any(first)

@@ -1,8 +1,8 @@
-"""`session()`: a Spark session on this machine that starts quickly and keeps quiet.
+"""`session()`: a local Spark session that starts fast and logs little.
 
-Of the seconds that a session takes to its first result, most go into loading the same classes and modules each time.
-A cache keeps what can be kept: a class data archive of the JVM, and a SPARK_HOME without the zip of PySpark, which has
-no compiled modules in it, so that workers import from site-packages instead.
+Most of the time to the first result is spent loading the same classes and modules each time. A cache directory keeps a
+class data archive for the JVM, and a SPARK_HOME without the zip of PySpark. The zip has no compiled modules; without it
+workers import PySpark from site-packages.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 _LOGGING = """\
 # Errors only, on stderr.
 rootLogger.level = error
-# The caller gets an exception that says why a task failed; these log it five times more, with the JVM's stack.
+# The caller gets an exception with the cause of a failed task; these log it five more times with the JVM's stack.
 logger.executor.name = org.apache.spark.executor.Executor
 logger.executor.level = off
 logger.scheduler.name = org.apache.spark.scheduler.TaskSetManager
@@ -37,7 +37,7 @@ logger.writing.name = org.apache.spark.sql.execution.datasources.v2
 logger.writing.level = off
 logger.utils.name = org.apache.spark.util.Utils
 logger.utils.level = off
-# Where this one differs from the root, Spark says so in two lines.
+# If this level differs from the root's, Spark prints two lines about it.
 logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
 logger.gateway.level = error
 rootLogger.appenderRef.stderr.ref = console
@@ -47,7 +47,7 @@ appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{HH:mm:ss} %p %c{1}: %m%n%ex
 """
-# Without Arrow's own checks of indexes an Arrow writer costs about a tenth less.
+# Skipping Arrow's bounds checks makes writing Arrow about a tenth cheaper.
 _ARROW = "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
 
 
@@ -58,21 +58,21 @@ def session(
     memory: str = MEMORY,
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Return a tuned local session, or the one that is there already, as it is, made the active one of this thread.
+    """Return a tuned local session, or the existing session unchanged, active in this thread.
 
-    Under `spark-submit`, with a remote server in the environment, or with a `master` that is a cluster, nothing is
-    tuned: that session is the user's own. `config` overrides everything that is set here. Sets JAVA_HOME, SPARK_HOME
-    and PYSPARK_PYTHON of this process where they are not set.
+    Nothing is tuned under `spark-submit`, with a remote server in the environment, or if `master` is a cluster.
+    `config` overrides every setting made here. Sets JAVA_HOME, SPARK_HOME, and PYSPARK_PYTHON of this process if they
+    are not set.
     """
     from pyspark.sql import SparkSession
 
     running = running_session()
     if running is not None:
         if config:
-            logger.warning("a Spark session is running and used as it is: %s is not set", ", ".join(config))
+            logger.warning("a Spark session is already running and is used unchanged: %s is not set", ", ".join(config))
         return running
     builder = SparkSession.builder.appName(app_name)
-    if is_given():
+    if has_master():
         tuned: Mapping[str, str] = {}
     elif not master.startswith("local") or master.startswith("local-cluster"):
         tuned = {"spark.master": master}
@@ -80,7 +80,7 @@ def session(
         tuned = prepare(master, memory)
     merged = {**tuned, **(config or {})}
     if _JAVA_OPTIONS in tuned:
-        # Options of the JVM add up; of two that are the same the last one counts.
+        # JVM options are combined, and the JVM uses the last of two equal options.
         merged[_JAVA_OPTIONS] = f"{tuned[_JAVA_OPTIONS]} {(config or {}).get(_JAVA_OPTIONS, '')}".strip()
     for name, value in merged.items():
         builder = builder.config(name, value)
@@ -90,11 +90,10 @@ def session(
 
 
 def running_session() -> SparkSession | None:
-    """Return the session of this process, made active in this thread, or None if there is none.
+    """Return the session of this process, made active in this thread, or None.
 
-    Spark keeps the active session by the thread of its JVM, and every Python thread has one of its own there. A read
-    goes by the session that it is called on. A write looks for its data source in the active session, so that without
-    this the first write of a thread fails with `DATA_SOURCE_NOT_FOUND`, and the second succeeds.
+    Spark keeps an active session per JVM thread, and every Python thread has its own JVM thread. A write looks up its
+    data source in the active session, so without this the first write of a thread fails with `DATA_SOURCE_NOT_FOUND`.
     """
     from pyspark.sql import SparkSession
 
@@ -109,13 +108,13 @@ def running_session() -> SparkSession | None:
 
 
 def make_active(spark: SparkSession) -> None:
-    """Make a session the active one of this thread."""
-    # No job runs: it is what PySpark offers that says so to the JVM.
+    """Make a session active in this thread."""
+    # PySpark offers no direct way. This call sets the active session of the JVM thread and runs no job.
     spark.createDataFrame([], "nothing int")
 
 
-def is_given() -> bool:
-    """Tell whether the environment has decided where this program's Spark runs."""
+def has_master() -> bool:
+    """Return whether the environment already decides where Spark runs."""
     return any(
         os.environ.get(name)
         for name in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER")
@@ -123,7 +122,7 @@ def is_given() -> bool:
 
 
 def prepare(master: str, memory: str) -> dict[str, str]:
-    """Prepare what a local session needs outside of itself, and return its configuration."""
+    """Prepare the environment and the cache for a local session, and return its configuration."""
     import pyspark
 
     cache = cache_directory()
@@ -151,25 +150,25 @@ def prepare(master: str, memory: str) -> dict[str, str]:
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.shuffle.partitions": str(_cores(master)),
-        # A crash of native code shows where it was.
+        # Shows where native code crashed.
         "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     }
 
 
 def _cores(master: str) -> int:
-    """Return how many tasks `local[…]` runs at once."""
+    """Return the number of tasks that `local[…]` runs at once."""
     inside = master[len("local") :].strip("[]").partition(",")[0].strip()
     if inside == "*":
         return os.cpu_count() or 1
     if inside and not inside.isdigit():
-        raise UsageError(f"master is {master!r}; a local one is local, local[2] or local[*]")
+        raise UsageError(f"master is {master!r}; a local master is local, local[2] or local[*]")
     return int(inside or 1)
 
 
 def cache_directory() -> Path | None:
-    """Return where to keep what makes later starts quick, or None if nothing can be written there.
+    """Return the cache directory, or None if it cannot be written.
 
-    SEEKLOG_CACHE says where; else it is inside the virtual environment, if there is one, or the user's cache directory.
+    It is SEEKLOG_CACHE, else a directory in the virtual environment, else the user's cache directory.
     """
     if given := os.environ.get("SEEKLOG_CACHE"):
         cache = Path(given)
@@ -182,15 +181,15 @@ def cache_directory() -> Path | None:
     except OSError as error:
         logger.debug("Spark starts without a cache: %s", error)
         return None
-    # Spark takes its options apart at blanks, and has no way to write one.
+    # Spark splits JVM options at whitespace and cannot escape it.
     if not os.access(cache, os.W_OK) or any(character.isspace() for character in str(cache.absolute())):
-        logger.debug("Spark starts without a cache: %s cannot be written, or has a blank in its name", cache)
+        logger.debug("%s is not writable or has whitespace in its name: Spark starts without a cache", cache)
         return None
     return cache.absolute()
 
 
 def _light_home(real: Path, cache: Path, *, version: str) -> Path:
-    """Return a SPARK_HOME like the real one, but without the zip that workers would import PySpark from."""
+    """Return a SPARK_HOME like the real one, but without the zip of PySpark."""
     home = cache / f"spark-{version}"
     home.mkdir(exist_ok=True)
     (home / "python" / "lib").mkdir(parents=True, exist_ok=True)
@@ -204,7 +203,7 @@ def _light_home(real: Path, cache: Path, *, version: str) -> Path:
 
 
 def _add_to_python_path() -> None:
-    """Put the directory that seeklog was imported from on the workers' path: a script may have found it elsewhere."""
+    """Add the directory that seeklog was imported from to the path of the workers, unless it is site-packages."""
     home = Path(__file__).parents[3]
     if home.name not in ("site-packages", "dist-packages"):
         paths = [*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)), str(home)]

@@ -1,1 +1,1 @@
-"""Reading with Spark: options, plans and tasks of batches and streams."""
+"""Reading from Spark: the options, plans, and tasks of batches and streams."""

@@ -1,4 +1,4 @@
-"""`spark.read`: the reader of a batch. Spark plans it once for each `load()`; what it then reads does not change."""
+"""`spark.read`: the reader of a batch. Spark plans it once per `load()`, and it then always reads the same offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def schema_of(options: Mapping[str, str]) -> StructType:
-    """Return the columns that a read with these options has, of a batch or of a stream: Spark does not say which."""
+    """Return the columns of a batch or a stream with these options. Spark does not say which of the two it is."""
     if wants_table(options):
         return TABLES[parse_table_options(options).table].schema
     return pick(RECORD_SCHEMA, parse_columns(options))
@@ -36,13 +36,13 @@ def batch_reader(options: Mapping[str, str], schema: StructType) -> DataSourceRe
     if columns != parsed.columns and "columns" in options:
         raise InvalidConfig(
             f"option columns is {','.join(parsed.columns)}, but the schema of this read is {','.join(columns)}; "
-            "give one of the two (a table has the columns that it was made with)"
+            "set one of the two (the columns of a table are fixed when it is created)"
         )
     return RecordReader(parsed, schema)
 
 
 class RecordReader(DataSourceReader):
-    """Reads records. Made in the planner, and pickled into every task."""
+    """Reads records. Created in the planner, and pickled into every task."""
 
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
@@ -57,5 +57,5 @@ class RecordReader(DataSourceReader):
             return list(plan_splits(store, ranges, **options.split_limits))
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        # Where there is nothing to read Spark makes a partition of its own.
+        # Spark passes a partition of its own if there is nothing to read.
         return scan_split(partition, self._schema) if isinstance(partition, Split) else iter(())

@@ -1,10 +1,10 @@
-"""Where a read begins and ends, as options say it. Nothing here knows a log: `offsets` finds the numbers.
+"""Parses the options for where a read starts and ends. `offsets` resolves them against a log.
 
 earliest, latest             the ends of each partition
 {"orders": {"0": 23}}        offsets, of all or of some partitions; -2 is earliest, -1 latest
--100                         the place of the last 100 offsets of each partition
--10 minutes                  the first record that is not older than that
-2026-05-01T12:00:00Z         the first record stamped then or later; or milliseconds since 1970
+-100                         the last 100 offsets of each partition
+-10 minutes                  the first record that is not older than this
+2026-05-01T12:00:00Z         the first record with this timestamp or a later one; or milliseconds since 1970
 """
 
 from __future__ import annotations
@@ -32,59 +32,60 @@ Side: TypeAlias = Literal["starting", "ending"]
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a read begins or ends in its partitions, and the option that says so."""
+class Point:
+    """Where a read starts or ends in its partitions, and the option that sets it."""
 
     option: str = ""
 
 
-class Earliest(Place):
-    """The first offset that is kept."""
+class Earliest(Point):
+    """The log start offset."""
 
 
-class Latest(Place):
+class Latest(Point):
     """The high watermark."""
 
 
 @dataclass(frozen=True)
-class AtOffsets(Place):
-    """An offset for each of these partitions, or one of the two marks; the others have the default."""
+class AtOffsets(Point):
+    """An offset or a mark for each of these partitions; other partitions use the default."""
 
     offsets: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class LastOffsets(Place):
-    """So many offsets before the high watermark of each partition."""
+class LastOffsets(Point):
+    """`count` offsets before the high watermark of each partition."""
 
     count: int = 0
 
 
 @dataclass(frozen=True)
-class AtTime(Place):
-    """The first record of each partition that is stamped then or later."""
+class AtTime(Point):
+    """The first record of each partition with this timestamp or a later one."""
 
     timestamp_ms: int = 0
 
 
 @dataclass(frozen=True)
-class AtTimes(Place):
-    """The same with a time for each of these partitions; the others have the default."""
+class AtTimes(Point):
+    """A timestamp for each of these partitions; other partitions use the default."""
 
     times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Ago(Place):
+class Ago(Point):
     """The first record of each partition that is not older than this."""
 
     span_ms: int = 0
 
 
-def parse_place(options: OptionMap, side: Side) -> Place | None:
-    """Return where a read begins or ends, or None if no option says so.
+def parse_point(options: OptionMap, side: Side) -> Point | None:
+    """Return where a read starts or ends, or None if no option sets it.
 
-    As in Spark's Kafka source the time for all partitions counts before the times of some, and those before offsets.
+    As in Spark's Kafka source, a timestamp for all partitions overrides timestamps by partition, and those override
+    offsets.
     """
     option = f"{side}Timestamp"
     moment = options.text(option)
@@ -94,12 +95,12 @@ def parse_place(options: OptionMap, side: Side) -> Place | None:
     option = f"{side}OffsetsByTimestamp"
     times = options.json(option, shape=TIMES_SHAPE)
     if times is not None:
-        found = _by_partition(option, times, shape=TIMES_SHAPE)
-        return AtTimes(option, {at: timestamp_ms(f"{option} of {at}", value) for at, value in found.items()})
+        times = _by_partition(option, times, shape=TIMES_SHAPE)
+        return AtTimes(option, {at: timestamp_ms(f"{option} of {at}", value) for at, value in times.items()})
     return _parse_offsets(options, f"{side}Offsets", side)
 
 
-def _parse_offsets(options: OptionMap, option: str, side: Side) -> Place | None:
+def _parse_offsets(options: OptionMap, option: str, side: Side) -> Point | None:
     value = options.text(option)
     if value is None:
         return None
@@ -108,8 +109,8 @@ def _parse_offsets(options: OptionMap, option: str, side: Side) -> Place | None:
     if value.lower() == "latest":
         return Latest(option)
     if value.startswith("{"):
-        found = _by_partition(option, options.json(option, shape=OFFSETS_SHAPE), shape=OFFSETS_SHAPE)
-        return AtOffsets(option, {at: _offset(f"{option} of {at}", offset, side) for at, offset in found.items()})
+        offsets = _by_partition(option, options.json(option, shape=OFFSETS_SHAPE), shape=OFFSETS_SHAPE)
+        return AtOffsets(option, {at: _offset(f"{option} of {at}", offset, side) for at, offset in offsets.items()})
     last = _LAST.match(value)
     if last is not None:
         return LastOffsets(option, int(last[1]))
@@ -117,7 +118,7 @@ def _parse_offsets(options: OptionMap, option: str, side: Side) -> Place | None:
     if span_ms is not None:
         return Ago(option, span_ms)
     if value.lower() == "earliest":
-        raise InvalidConfig(f"option {option} is earliest, and a read that ends where the log begins has no record")
+        raise InvalidConfig(f"option {option} is earliest, and a read that ends at the log's start has no records")
     ends = "latest" if side == "ending" else "earliest, latest"
     raise wrong(option, value, f"{ends}, JSON such as {OFFSETS_SHAPE}, -100 (offsets) or -10 minutes")
 
@@ -128,12 +129,12 @@ def _parse_ago(option: str, value: str) -> int | None:
         return None
     span_ms = parse_span_ms(match[1])
     if span_ms is None:
-        raise wrong(option, value, "a time span after its minus, such as -10 minutes or -2h")
+        raise wrong(option, value, "a minus and a time span, such as -10 minutes or -2h")
     return span_ms
 
 
 def _offset(name: str, offset: object, side: Side) -> int:
-    """Return an offset, or one of the marks, as it is."""
+    """Check an offset or a mark."""
     minimum = EARLIEST_MARK if side == "starting" else LATEST_MARK
     if not isinstance(offset, int) or isinstance(offset, bool) or not minimum <= offset <= INT64_MAX:
         marks = "-2 (earliest) or -1 (latest)" if side == "starting" else "-1 (latest)"
@@ -142,35 +143,35 @@ def _offset(name: str, offset: object, side: Side) -> int:
 
 
 def _by_partition(option: str, value: object, *, shape: str) -> dict[TopicPartition, object]:
-    """Return {partition: value} of Kafka's nested JSON."""
-    found: dict[TopicPartition, object] = {}
+    """Return the values of Kafka's nested JSON by partition."""
+    values: dict[TopicPartition, object] = {}
     if not isinstance(value, dict):
         raise wrong(option, value, f"JSON such as {shape}")
     for topic, inner in value.items():
         if not isinstance(inner, dict) or not is_topic_name(topic):
-            raise wrong(f"{option}, topic {topic}", inner, f"partitions with a value each, as in {shape}")
-        found |= {TopicPartition(topic, _partition(option, topic, number)): each for number, each in inner.items()}
-    return found
+            raise wrong(f"{option}, topic {topic}", inner, f"a value for each partition, as in {shape}")
+        values |= {TopicPartition(topic, _partition(option, topic, number)): inner[number] for number in inner}
+    return values
 
 
 def parse_assign(options: OptionMap) -> tuple[TopicPartition, ...] | None:
-    """Return the partitions that `assign` names, in order, or None if it was not given."""
+    """Return the partitions in `assign`, in order, or None if it is not set."""
     value = options.json("assign", shape=ASSIGN_SHAPE)
     if value is None:
         return None
-    found: list[TopicPartition] = []
+    assigned: list[TopicPartition] = []
     for topic, numbers in value.items() if isinstance(value, dict) else ():
         if not isinstance(numbers, list) or not is_topic_name(topic):
             raise wrong(f"assign, topic {topic}", numbers, f"a list of partitions, as in {ASSIGN_SHAPE}")
-        found.extend(TopicPartition(topic, _partition("assign", topic, number)) for number in numbers)
-    if not found:
-        raise wrong("assign", value, f"JSON such as {ASSIGN_SHAPE}, with one partition at least")
-    if len(set(found)) != len(found):
-        raise wrong("assign", value, "each partition once")
-    return tuple(sorted(found))
+        assigned.extend(TopicPartition(topic, _partition("assign", topic, number)) for number in numbers)
+    if not assigned:
+        raise wrong("assign", value, f"JSON such as {ASSIGN_SHAPE}, with at least one partition")
+    if len(set(assigned)) != len(assigned):
+        raise wrong("assign", value, "a list with each partition once")
+    return tuple(sorted(assigned))
 
 
 def _partition(option: str, topic: str, number: object) -> int:
     if isinstance(number, bool) or not _PARTITION.match(str(number)) or int(str(number)) >= 2**31:
-        raise wrong(f"{option}, topic {topic}", number, "a partition's number")
+        raise wrong(f"{option}, topic {topic}", number, "a partition number")
     return int(str(number))

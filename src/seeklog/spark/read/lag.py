@@ -1,6 +1,6 @@
-"""How far queries are behind what there is to read: the metrics of Spark's Kafka source.
+"""The lag of streaming queries: the metrics of Spark's Kafka source.
 
-A Python source cannot add metrics to a query's progress. The progress has the offsets, though, and a listener sees it:
+A Python source cannot add metrics to a query's progress. The progress has the offsets, so a listener computes the lag:
 
     listener = LagListener(lambda lag: print(lag.name, lag.metrics))
     spark.streams.addListener(listener)
@@ -30,18 +30,18 @@ from seeklog.spark.read.position import IDS, Position
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueryLag:
-    """How far a query was behind when it had finished a batch, in all of its seeklog sources."""
+    """The lag of a query after a batch, over all of its seeklog sources."""
 
     query_id: str
     run_id: str
     name: str | None
     batch_id: int
     offsets_behind: Mapping[TopicPartition, int]
-    """How many offsets came after the batch in each partition; compaction may have left fewer records."""
+    """The number of offsets after the batch in each partition. Compaction may have left fewer records."""
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The three numbers under the names that Spark's Kafka source has for them."""
+        """The metrics of Spark's Kafka source, under the same names."""
         behind = self.offsets_behind.values()
         return {
             "minOffsetsBehindLatest": min(behind, default=0),
@@ -51,15 +51,15 @@ class QueryLag:
 
 
 class LagListener(StreamingQueryListener):
-    """Calls `callback` with the lag after each batch of each query that reads from seeklog; `last` has the newest.
+    """Calls `callback` with the lag after each batch of each query that reads from seeklog.
 
-    Spark calls a listener in a thread of its own, some time after the batch.
+    Spark calls a listener in a separate thread, some time after the batch.
     """
 
     def __init__(self, callback: Callable[[QueryLag], object] | None = None) -> None:
         self._callback = callback
         self.last: dict[str, QueryLag] = {}
-        """The newest lag of each query, by its id. It stays when the query has ended."""
+        """The latest lag of each query by query id, kept after the query ends."""
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802
         pass
@@ -76,21 +76,21 @@ class LagListener(StreamingQueryListener):
 
 
 def lag_of(progress: StreamingQueryProgress) -> QueryLag | None:
-    """Return how far a query is behind by its progress, or None if it reads nothing from seeklog."""
+    """Return the lag in a query's progress, or None if the query does not read from seeklog."""
     behind: dict[TopicPartition, int] = {}
-    is_ours = False
-    # The text of the whole, and not its fields: there the offsets are JSON in every version, and with Connect.
+    is_seeklog = False
+    # In the JSON text the offsets are JSON too, in every version of Spark and in Connect. The fields differ.
     for source in json.loads(progress.json)["sources"]:
         end, latest = source.get("endOffset"), source.get("latestOffset")
-        # Positions of other sources have no topics' ids.
-        if not all(isinstance(each, dict) and IDS in each for each in (end, latest)):
+        # Only our positions have topic ids.
+        if not all(isinstance(position, dict) and IDS in position for position in (end, latest)):
             continue
-        is_ours = True
+        is_seeklog = True
         read = Position.decode(end).offsets
         for at, offset in Position.decode(latest).offsets.items():
-            # Of two sources that read one partition the slower one counts.
+            # If two sources read one partition, the slower one counts.
             behind[at] = max(behind.get(at, 0), offset - read.get(at, 0))
-    if not is_ours:
+    if not is_seeklog:
         return None
     return QueryLag(
         query_id=str(progress.id),

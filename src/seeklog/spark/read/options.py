@@ -1,7 +1,7 @@
-"""The options of a read, checked: those of a batch, of a stream, and of a metadata table.
+"""The options of a read: of a batch, of a stream, and of a metadata table.
 
-Names and defaults are those of Spark's Kafka source. An option that only a stream can use is refused for a batch by
-name, and so is everything that contradicts something else.
+Names and defaults are those of Spark's Kafka source. Options that do not apply and options that contradict each other
+are refused by name.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from typing import Any, Final, Literal
 from seeklog.errors import InvalidConfig
 from seeklog.names import TopicPartition, check_topic_name, is_url
 from seeklog.spark.option_map import OptionMap, shown, storage_options, store_path, wrong
-from seeklog.spark.read.bounds import LATEST_MARK, AtOffsets, Earliest, Latest, Place, parse_assign, parse_place
+from seeklog.spark.read.bounds import LATEST_MARK, AtOffsets, Earliest, Latest, Point, parse_assign, parse_point
 from seeklog.store import Store, open_store
 
-# Kafka's columns in Kafka's order; headers come with includeHeaders.
+# The columns of Spark's Kafka source in its order; headers needs includeHeaders.
 COLUMNS: Final = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
 TABLE_NAMES: Final = ("records", "segments", "batches", "offsets", "groups")
 MAX_TRIGGER_DELAY_MS: Final = 15 * 60 * 1000
-KEYS_SHAPE: Final = 'a JSON list of keys: ["anna", "bob"], or {"base64": "AP8="} for a key that is not text'
+KEYS_SHAPE: Final = 'a JSON list of keys: ["anna", "bob"], or {"base64": "AP8="} for a binary key'
 
 Strategy = Literal["error", "latest"]
 
@@ -54,24 +54,24 @@ _STREAM_ONLY: Final = (
     "maxBytesPerTrigger",
 )
 OPTIONS: Final = (*_SHARED, *_STREAM_ONLY, *_BATCH_ONLY)
-_REFUSED: Final = {"topic": "it says where rows are written to; use subscribe to read"}
+_REFUSED: Final = {"topic": "it selects the topic of a write; use subscribe to read"}
 _REFUSED_IN_BATCH: Final = {
     **_REFUSED,
-    **dict.fromkeys(_STREAM_ONLY, "it is for streams: a batch reads from its start to its end"),
+    **dict.fromkeys(_STREAM_ONLY, "it applies to streams only; remove it, or use readStream"),
 }
 _REFUSED_IN_STREAM: Final = {
     **_REFUSED,
-    **dict.fromkeys(_BATCH_ONLY, "it is for spark.read: the latest record of a key is found once, not followed"),
+    **dict.fromkeys(_BATCH_ONLY, "it applies to spark.read only: a stream cannot follow the latest record of a key"),
 }
 _REFUSED_IN_TABLE: Final = {
-    **dict.fromkeys(OPTIONS, "a metadata table has no records; leave out the option table to read those"),
+    **dict.fromkeys(OPTIONS, "a metadata table has no records; remove option table to read records"),
     **_REFUSED,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """Which partitions are read, in one of the three ways; all topics if none is given."""
+    """The partitions to read, given in one of three ways; all topics if none is set."""
 
     partitions: tuple[TopicPartition, ...] = ()
     topics: tuple[str, ...] = ()
@@ -80,14 +80,14 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Which partitions of which store are read."""
+    """The store and the partitions to read."""
 
     path: str
     storage_options: Mapping[str, Any] = field(repr=False)
     choice: Choice
 
     def open(self) -> Store:
-        """Open the store to read."""
+        """Open the store for reading."""
         return open_store(self.path, read_only=True, background=False, storage_options=self.storage_options)
 
 
@@ -102,22 +102,22 @@ class TableOptions(Source):
 class ReadOptions(Source):
     """The options of `spark.read` and `spark.readStream`."""
 
-    start: Place
-    end: Place | None
+    start: Point
+    end: Point | None
     """None for a stream without an end."""
-    unnamed_start: Place
-    """Where partitions begin that `start` does not name."""
+    unnamed_start: Point
+    """The start of partitions that `start` does not name."""
     time_strategy: Strategy | None
-    """What to do where no record is as late as the start asks, if an option says so."""
+    """What to do if no record is as late as `start`; None for the default."""
     columns: tuple[str, ...]
     min_partitions: int | None
     max_records_per_partition: int | None
     split_bytes: int | None
     fail_on_data_loss: bool
-    # Of a batch alone.
+    # Batches only.
     keys: tuple[bytes, ...] = ()
-    """Read only the latest record of each of these; if there are none, read all records."""
-    # Of a stream alone.
+    """Read only the latest record of each of these keys; all records if empty."""
+    # Streams only.
     group_id: str | None = None
     max_offsets_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
@@ -126,7 +126,7 @@ class ReadOptions(Source):
 
     @property
     def split_limits(self) -> dict[str, Any]:
-        """How the read is shared out among tasks, as `plan_splits` takes it."""
+        """The arguments of `plan_splits`."""
         return {
             "split_bytes": self.split_bytes,
             "min_partitions": self.min_partitions,
@@ -136,32 +136,32 @@ class ReadOptions(Source):
 
 
 def parse_columns(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of the records that are read, whether by a batch or by a stream."""
+    """Return the columns of the records, for a batch or a stream."""
     return _columns(OptionMap(given, known=OPTIONS, refused=_REFUSED))
 
 
 def parse_read_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return a batch's options, checked."""
+    """Return the checked options of a batch."""
     options = OptionMap(given, known=(*_SHARED, *_BATCH_ONLY), refused=_REFUSED_IN_BATCH)
-    start = parse_place(options, "starting") or Earliest()
+    start = parse_point(options, "starting") or Earliest()
     if isinstance(start, Latest):
-        raise InvalidConfig(f"option {start.option} is latest, and a batch that begins at the end has no record")
+        raise InvalidConfig(f"option {start.option} is latest, and a batch that starts at the end has no records")
     for at, offset in start.offsets.items() if isinstance(start, AtOffsets) else ():
         if offset == LATEST_MARK:
-            raise wrong(f"{start.option} of {at}", offset, "an offset or -2 (earliest): a batch cannot begin at -1")
+            raise wrong(f"{start.option} of {at}", offset, "an offset or -2 (earliest): a batch cannot start at -1")
     return ReadOptions(
         **_shared(options),
         start=start,
-        end=parse_place(options, "ending") or Latest(),
+        end=parse_point(options, "ending") or Latest(),
         unnamed_start=Earliest(),
         keys=_keys(options),
     )
 
 
 def parse_stream_options(given: Mapping[str, str]) -> ReadOptions:
-    """Return a stream's options, checked."""
+    """Return the checked options of a stream."""
     if wants_table(given):
-        raise InvalidConfig("option table is for spark.read: a metadata table is no stream")
+        raise InvalidConfig("option table applies to spark.read only: a metadata table cannot be streamed")
     options = OptionMap(given, known=(*_SHARED, *_STREAM_ONLY), refused=_REFUSED_IN_STREAM)
     minimum, maximum = options.number("minOffsetsPerTrigger"), options.number("maxOffsetsPerTrigger")
     if minimum is not None and maximum is not None and minimum > maximum:
@@ -171,17 +171,17 @@ def parse_stream_options(given: Mapping[str, str]) -> ReadOptions:
     group, kafka_group = options.text("groupId"), options.text("kafka.group.id")
     if group and kafka_group and group != kafka_group:
         named = f"{shown(group)} and {shown(kafka_group)}"
-        raise InvalidConfig(f"options groupId and kafka.group.id name two groups: {named}")
+        raise InvalidConfig(f"options groupId and kafka.group.id name two groups, {named}; set one of them")
     shared = _shared(options)
     if (group or kafka_group) and is_url(shared["path"]):
-        raise InvalidConfig("option groupId commits offsets, and a store at a URL is read-only; leave it out")
+        raise InvalidConfig("option groupId commits offsets, and a store at a URL is read-only; remove it")
     delay_ms = options.duration_ms("maxTriggerDelay")
     if delay_ms is not None and minimum is None:
-        raise InvalidConfig("option maxTriggerDelay says how long minOffsetsPerTrigger may wait; give that one, too")
+        raise InvalidConfig("option maxTriggerDelay limits how long minOffsetsPerTrigger may wait; set that too")
     return ReadOptions(
         **shared,
-        start=parse_place(options, "starting") or Latest(),
-        end=parse_place(options, "ending"),
+        start=parse_point(options, "starting") or Latest(),
+        end=parse_point(options, "ending"),
         unnamed_start=Latest(),
         group_id=group or kafka_group,
         max_offsets_per_trigger=maximum,
@@ -192,13 +192,13 @@ def parse_stream_options(given: Mapping[str, str]) -> ReadOptions:
 
 
 def wants_table(given: Mapping[str, str]) -> bool:
-    """Tell whether options ask for a metadata table, and not for records."""
+    """Return whether the options select a metadata table instead of records."""
     values = {name.lower(): value for name, value in given.items()}
     return values.get("table", "records").strip().lower() != "records"
 
 
 def parse_table_options(given: Mapping[str, str]) -> TableOptions:
-    """Return the options of a metadata table, checked."""
+    """Return the checked options of a metadata table."""
     options = OptionMap(given, known=_TABLE_OPTIONS, refused=_REFUSED_IN_TABLE)
     return TableOptions(**_source(options), table=options.choice("table", TABLE_NAMES, default=""))
 
@@ -209,10 +209,12 @@ def _source(options: OptionMap) -> dict[str, Any]:
 
 
 def _shared(options: OptionMap) -> dict[str, Any]:
-    """Return what a batch and a stream have in common."""
+    """Return the options common to batches and streams."""
     source = _source(options)
     if source["choice"] == Choice():
-        raise InvalidConfig("say what to read: one of the options assign, subscribe and subscribePattern is needed")
+        raise InvalidConfig(
+            "nothing is selected to read: set one of the options assign, subscribe and subscribePattern"
+        )
     strategy = options.choice("startingOffsetsByTimestampStrategy", ("error", "latest"), default="")
     return {
         **source,
@@ -228,7 +230,7 @@ def _shared(options: OptionMap) -> dict[str, Any]:
 def _choice(options: OptionMap) -> Choice:
     given = [name for name in ("assign", "subscribe", "subscribePattern") if name in options]
     if len(given) > 1:
-        raise InvalidConfig(f"options {' and '.join(given)} both say what to read; give one of them")
+        raise InvalidConfig(f"options {' and '.join(given)} both select what to read; set one of them")
     topics = options.names("subscribe") or ()
     for topic in topics:
         check_topic_name(topic)
@@ -236,7 +238,7 @@ def _choice(options: OptionMap) -> Choice:
     try:
         re.compile(pattern)
     except re.error as error:
-        raise InvalidConfig(f"option subscribePattern is {shown(pattern)}, no regular expression: {error}") from None
+        raise InvalidConfig(f"option subscribePattern is {shown(pattern)}, not a regular expression: {error}") from None
     return Choice(partitions=parse_assign(options) or (), topics=tuple(sorted(topics)), pattern=pattern)
 
 
@@ -248,7 +250,7 @@ def _columns(options: OptionMap) -> tuple[str, ...]:
     spelt = {name.lower(): name for name in COLUMNS}
     for name in chosen:
         if name.lower() not in spelt:
-            raise wrong("columns", ",".join(chosen), f"names out of {', '.join(COLUMNS)}; {name} is none of them")
+            raise wrong("columns", ",".join(chosen), f"names out of {', '.join(COLUMNS)}; {name} is not one of them")
     columns = tuple(spelt[name.lower()] for name in chosen)
     if len(set(columns)) != len(columns):
         raise wrong("columns", ",".join(chosen), "each name once")
@@ -262,7 +264,7 @@ def _columns(options: OptionMap) -> tuple[str, ...]:
 def _keys(options: OptionMap) -> tuple[bytes, ...]:
     key, several = options.text("key"), options.json("keys", shape=KEYS_SHAPE)
     if key is not None and several is not None:
-        raise InvalidConfig("options key and keys both say what is looked for; give one of them")
+        raise InvalidConfig("options key and keys both select keys; set one of them")
     if key is not None:
         return (key.encode(),)
     if several is None:

@@ -1,8 +1,8 @@
-"""From ranges of offsets to splits: what one task reads.
+"""Plans splits, which tasks read, from ranges of offsets.
 
-A split carries about `SPLIT_BYTES` of log. A large partition is cut, at batch boundaries that the index knows, and
-many small ones are packed together: a task costs Spark some 70 ms, whatever it reads. Planning opens indexes only
-where a cut falls inside a segment; a task gets the segments with their sizes, and lists and opens nothing else.
+A split has about `SPLIT_BYTES` of log. A large partition is cut at batch boundaries found in its index, and small ones
+are packed together, because a task costs some 70 ms whatever it reads. Planning opens an index only if a cut is inside
+its segment. A task gets the paths and sizes of its segments and lists no directory.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from seeklog.topics.layout import parse_topic_id
 
 Item = TypeVar("Item")
 
-# About a second's work of one task in two: below this Spark's cost of a task shows, above it a retry costs more.
+# About half a second of work. The overhead of a task shows in smaller splits, and a retry costs more in larger ones.
 SPLIT_BYTES: Final = 128 << 20
-# A log that is small for the machine is shared among its cores, in splits that are still worth a task.
+# A small log is divided among the cores, into splits of at least this size.
 MIN_SPLIT_BYTES: Final = 32 << 20
-# What a partition costs a task beside its bytes: files are opened, and its Arrow batches are its own.
+# The cost of a partition besides its bytes, for opening files and for incomplete Arrow batches.
 OPEN_COST: Final = 256 << 10
-# Spark's driver keeps a task's description in memory for each; a larger log gets larger splits.
+# Spark's driver keeps every split in memory; a larger log gets larger splits.
 MAX_SPLITS: Final = 20_000
 
 
 class Piece(NamedTuple):
-    """What a task reads of one partition."""
+    """The part of one partition that a task reads."""
 
     topic: str
     partition: int
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
     identity: bytes
     """The partition's metadata file, which differs in a recreated topic."""
     limit: int
-    """The largest that a batch may become when it is decompressed."""
+    """The maximum size of a decompressed batch."""
 
     @property
     def at(self) -> TopicPartition:
@@ -61,7 +61,7 @@ class Piece(NamedTuple):
 
     @property
     def segment_bytes(self) -> int:
-        """The size of all segments that the piece touches."""
+        """The size of all segments of the piece."""
         return sum(segment.size for segment in self.pin.segments)
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Piece(NamedTuple):
 
 
 class Split(InputPartition):
-    """What one task reads: pieces of one or of many partitions. Small, and complete."""
+    """The pieces that one task reads, of one or more partitions."""
 
     def __init__(self, origin: Origin, pieces: Sequence[Piece], *, fail_on_data_loss: bool) -> None:
         self.origin = origin
@@ -82,35 +82,35 @@ class Split(InputPartition):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where the offsets of a log lie in its segments, as far as indexes tell."""
+    """The byte positions of a log's offsets, as exact as its indexes."""
 
     view: View
     starts: list[int]
-    """How many bytes lie before each segment."""
+    """The number of bytes before each segment."""
     limit: int
-    """The largest that a batch of this log may become when it is decompressed."""
+    """The maximum size of a decompressed batch."""
 
     @classmethod
     def of(cls, store: Store, at: TopicPartition) -> Layout:
-        """Look at the segments of a partition once."""
+        """Return the layout of a partition's current segments."""
         log = store.log(at.topic, at.partition)
         view = take_snapshot(log).view
         starts = [0, *accumulate(segment.size for segment in view.segments)]
         return cls(view, starts, log.config.max_decompressed_bytes)
 
     def size(self, wanted: Range) -> int:
-        """Return about how many bytes of log a range takes."""
+        """Return the approximate size of a range in bytes."""
         return max(0, self._position(wanted.stop) - self._position(wanted.start))
 
     def stop_after(self, wanted: Range, maximum: int) -> int:
-        """Return where a range of about `maximum` bytes ends: at a batch boundary, after one batch at least."""
+        """Return the end of a range of about `maximum` bytes: a batch boundary, after at least one batch."""
         if self.size(wanted) <= maximum:
             return wanted.stop
         stop = self._boundary(self._position(wanted.start) + maximum, slack=0)
         return min(stop if stop > wanted.start else self._boundary_after(wanted.start), wanted.stop)
 
     def cut(self, wanted: Range, *, target: int, max_records: int | None) -> list[_Part]:
-        """Cut a range into parts of even size, of about `target` bytes and at most `max_records` offsets."""
+        """Cut a range into parts of equal size, of about `target` bytes and at most `max_records` offsets."""
         size, begin = self.size(wanted), self._position(wanted.start)
         count = max(1, round(size / target))
         cuts = (self._boundary(begin + size * number // count, slack=target // 8) for number in range(1, count))
@@ -124,42 +124,42 @@ class Layout:
         ]
 
     def _position(self, offset: int) -> int:
-        """Return how many bytes of the log lie before an offset; less by an index interval at most."""
-        place = self.view.find(offset)
-        segment = self.view.segments[place]
+        """Return the number of bytes before an offset, too low by at most an index interval."""
+        number = self.view.find(offset)
+        segment = self.view.segments[number]
         if offset <= segment.base_offset:
-            return self.starts[place]
+            return self.starts[number]
         if offset >= segment.next_offset:
-            return self.starts[place] + segment.size
-        return self.starts[place] + min(segment.size, offset_index(segment).lookup(offset).position)
+            return self.starts[number] + segment.size
+        return self.starts[number] + min(segment.size, offset_index(segment).lookup(offset).position)
 
     def _boundary(self, position: int, *, slack: int) -> int:
-        """Return an offset at which a batch begins, near a position; a segment's ends are taken if within `slack`."""
-        place = min(bisect_right(self.starts, position), len(self.view.segments)) - 1
-        segment = self.view.segments[place]
-        inside = position - self.starts[place]
+        """Return the base offset of a batch near a position; prefer an end of the segment within `slack` bytes."""
+        number = min(bisect_right(self.starts, position), len(self.view.segments)) - 1
+        segment = self.view.segments[number]
+        inside = position - self.starts[number]
         if inside <= min(slack, segment.size // 2):
             return segment.base_offset
         if segment.size - inside <= slack:
             return segment.next_offset
-        # The batch after the last indexed one that begins before the position.
+        # The batch after the last indexed batch before the position.
         offsets = offset_index(segment)
-        number = bisect_left(range(len(offsets)), inside, key=lambda each: offsets[each].position)
-        if number == 0:
+        entry = bisect_left(range(len(offsets)), inside, key=lambda entry: offsets[entry].position)
+        if entry == 0:
             return segment.base_offset if 2 * inside <= segment.size else segment.next_offset
-        return min(max(offsets[number - 1].offset + 1, segment.base_offset), segment.next_offset)
+        return min(max(offsets[entry - 1].offset + 1, segment.base_offset), segment.next_offset)
 
     def _boundary_after(self, offset: int) -> int:
-        """Return the next offset above this one at which a batch begins, as far as the index knows them."""
+        """Return the next batch boundary above an offset that the index has."""
         segment = self.view.segments[self.view.find(offset)]
         offsets = offset_index(segment)
-        number = offsets.floor(offset - 1) + 1
-        after = offsets[number].offset + 1 if number < len(offsets) else segment.next_offset
+        entry = offsets.floor(offset - 1) + 1
+        after = offsets[entry].offset + 1 if entry < len(offsets) else segment.next_offset
         return max(after, offset + 1)
 
 
 class _Part(NamedTuple):
-    """A part of a range, before it is pinned."""
+    """A part of a range and its cost in bytes."""
 
     range: Range
     cost: int
@@ -174,31 +174,33 @@ def plan_splits(
     max_records: int | None = None,
     fail_on_data_loss: bool = True,
 ) -> list[Split]:
-    """Return splits that have every offset of the ranges once, in order.
+    """Return splits with every offset of the ranges once, in order.
 
-    What was deleted since the ranges were found raises `DataLoss`, or is left out with a warning. A topic that was
-    recreated since raises `TopicNotFound`.
+    Offsets deleted since the ranges were found raise `DataLoss`, or are skipped with a warning. Raises `TopicNotFound`
+    if a topic was recreated meanwhile.
     """
-    ranges = [each for each in ranges if each.length > 0]
-    layouts = {each.partition: Layout.of(store, each.partition) for each in ranges}
+    ranges = [wanted for wanted in ranges if wanted.length > 0]
+    layouts = {wanted.partition: Layout.of(store, wanted.partition) for wanted in ranges}
     report = partial(report_loss, fail=fail_on_data_loss)
     kept = [
-        kept_range(each, Bounds(layouts[each.partition].view.segments[0].base_offset, INT64_MAX, ""), report=report)
-        for each in ranges
+        kept_range(wanted, Bounds(layouts[wanted.partition].view.segments[0].base_offset, INT64_MAX, ""), report=report)
+        for wanted in ranges
     ]
-    ranges = [each for each in kept if each.length > 0]
-    total = sum(layouts[each.partition].size(each) + OPEN_COST for each in ranges)
+    ranges = [wanted for wanted in kept if wanted.length > 0]
+    total = sum(layouts[wanted.partition].size(wanted) + OPEN_COST for wanted in ranges)
     target = _target(total, split_bytes, min_partitions, _usable_cores())
     parts = [
-        part for each in ranges for part in layouts[each.partition].cut(each, target=target, max_records=max_records)
+        part
+        for wanted in ranges
+        for part in layouts[wanted.partition].cut(wanted, target=target, max_records=max_records)
     ]
     packed = list(_packed(parts, target=target, max_records=max_records))
     if min_partitions is not None:
         packed = _at_least(min_partitions, packed)
-    # Read after the segments were looked at: if the directory is this topic's now, it was so then.
+    # Read after the segments were listed: a directory that has the right topic id now had it then too.
     origin = origin_of(store)
     files = origin.files()
-    identities = {each.partition: _identity_of(files, store.location, each) for each in ranges}
+    identities = {wanted.partition: _identity_of(files, store.location, wanted) for wanted in ranges}
 
     def piece(wanted: Range) -> Piece:
         at, layout = wanted.partition, layouts[wanted.partition]
@@ -218,7 +220,7 @@ def _identity_of(files: Files, root: str, wanted: Range) -> bytes:
 
 
 def pack(items: Iterable[Item], cost_of: Callable[[Item], int], limit: int) -> list[list[Item]]:
-    """Put items together, in order, while their costs stay within a limit."""
+    """Group items in order; the costs of a group stay within a limit."""
     packs: list[list[Item]] = []
     room = 0
     for item in items:
@@ -232,7 +234,7 @@ def pack(items: Iterable[Item], cost_of: Callable[[Item], int], limit: int) -> l
 
 
 def read_identity(files: Files, directory: str) -> bytes:
-    """Return the metadata of a partition, which differs from that of a later one of the same name, or nothing."""
+    """Return a partition's metadata file, or nothing. A recreated topic has different bytes."""
     try:
         return files.read_file(f"{directory}/{names.PARTITION_METADATA}")
     except FileNotFoundError:
@@ -244,7 +246,7 @@ def _usable_cores() -> int:
 
 
 def _target(total: int, split_bytes: int | None, min_partitions: int | None, cores: int) -> int:
-    """Return how many bytes a split should have."""
+    """Return the size of a split in bytes."""
     target = split_bytes or min(SPLIT_BYTES, max(MIN_SPLIT_BYTES, -(-total // cores)))
     if min_partitions is not None:
         target = min(target, -(-total // min_partitions))
@@ -252,14 +254,14 @@ def _target(total: int, split_bytes: int | None, min_partitions: int | None, cor
 
 
 def _even_starts(edges: Sequence[int], max_records: int) -> Iterator[int]:
-    """Yield the starts of parts of even length, of at most `max_records` offsets."""
+    """Yield the starts of parts of equal length, of at most `max_records` offsets."""
     for start, stop in pairwise(edges):
         count = -(-(stop - start) // max_records)
         yield from (start + (stop - start) * number // count for number in range(count))
 
 
 def _packed(parts: Iterable[_Part], *, target: int, max_records: int | None) -> Iterator[list[_Part]]:
-    """Put parts together, in order, while they stay within a split's size."""
+    """Group parts in order; a group stays within the size of a split."""
     group: list[_Part] = []
     cost = records = 0
     for part in parts:

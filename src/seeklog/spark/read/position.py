@@ -1,14 +1,14 @@
-"""Where a stream stands: an offset for each partition, its JSON in Spark's checkpoint, and what lies between two.
+"""The position of a stream: an offset for each partition, its JSON in Spark's checkpoint, and the ranges between two.
 
-The JSON is that of Spark's Kafka source, with two more keys that no topic can have as its name:
+The JSON is that of Spark's Kafka source plus two keys, which are not valid topic names:
 
     {"#ids": {"orders": "q7YJ…"}, "#began": {"orders": {"0": 40}}, "orders": {"0": 55}}
 
-`#ids`     the topics' ids, which tell a recreated topic from the one before it, however long it has grown since.
-`#began`   where a query's first batch began; in the end of that batch alone. When a crash makes Spark repeat the batch,
-           it asks for the start again, and by then `latest` or `-10 minutes` are another place.
+`#ids`     the topic ids, by which a recreated topic is recognised however long it is.
+`#began`   the start of a query's first batch, only in the end position of that batch. When Spark repeats the batch
+           after a crash, it asks for the start again, and `latest` or `-10 minutes` would then be another offset.
 
-Both may be missing: a checkpoint of a Kafka query can be continued.
+Both are optional, so a query can continue from the checkpoint of a Kafka query.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MAX_NAMED: Final = 5
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:
-    """Return Kafka's shape, `{"topic": {"0": 5}}`, its keys in order: Spark compares offsets as text."""
+    """Return Kafka's JSON value, `{"topic": {"0": 5}}`, with sorted keys because Spark compares offsets as text."""
     encoded: dict[str, dict[str, int]] = {}
     for at in sorted(offsets):
         encoded.setdefault(at.topic, {})[str(at.partition)] = offsets[at]
@@ -47,7 +47,7 @@ def decode_offsets(encoded: Mapping[str, Mapping[str, Any]]) -> dict[TopicPartit
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """An offset for each partition, with the ids of their topics."""
+    """An offset for each partition, and the ids of the topics."""
 
     offsets: Mapping[TopicPartition, int]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
@@ -55,22 +55,22 @@ class Position:
 
     @classmethod
     def of(cls, offsets: Mapping[TopicPartition, int], bounds: Mapping[TopicPartition, Bounds]) -> Position:
-        """Return a position in partitions that are there."""
+        """Return the position with the topic ids of existing partitions."""
         ids = {at.topic: bounds[at].topic_id for at in offsets}
-        return cls(offsets, {topic: found for topic, found in ids.items() if found != NO_TOPIC_ID})
+        return cls(offsets, {topic: topic_id for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID})
 
     def is_other_topic(self, at: TopicPartition, topic_id: str | None) -> bool:
-        """Tell whether the partition's topic is known not to be that of `topic_id`."""
+        """Return whether the partition's topic is known to have another id than `topic_id`."""
         return are_different(self.topic_ids.get(at.topic), topic_id)
 
     def encode(self) -> dict[str, Any]:
-        """Return the JSON's value, its keys in order: Spark compares positions as text."""
+        """Return the JSON value, with sorted keys."""
         began = {} if self.began is None else {BEGAN: encode_offsets(self.began)}
         return {**began, IDS: dict(sorted(self.topic_ids.items())), **encode_offsets(self.offsets)}
 
     @classmethod
     def decode(cls, encoded: Mapping[str, Any]) -> Position:
-        """Return the position that a checkpoint has; one that is not a position in topics is refused."""
+        """Return the position in a checkpoint; refuse that of another kind of source."""
         offsets = {topic: inner for topic, inner in encoded.items() if topic not in (IDS, BEGAN)}
         try:
             if not all(map(is_topic_name, offsets)):
@@ -78,23 +78,23 @@ class Position:
             began = encoded.get(BEGAN)
             return cls(
                 decode_offsets(offsets),
-                {str(topic): str(found) for topic, found in encoded.get(IDS, {}).items()},
+                {str(topic): str(topic_id) for topic, topic_id in encoded.get(IDS, {}).items()},
                 None if began is None else decode_offsets(began),
             )
         except (ValueError, TypeError, AttributeError, LookupError):
             raise InvalidConfig(
-                f"the checkpoint's offset {shown(str(dict(encoded)))} is not of a seeklog or Kafka source; give the "
-                "query a checkpointLocation of its own"
+                f"the checkpoint's offset {shown(str(dict(encoded)))} is not of a seeklog or Kafka source; give this "
+                "query its own checkpointLocation"
             ) from None
 
 
 def ranges_between(
     start: Position, end: Position, bounds: Mapping[TopicPartition, Bounds], *, report: Report
 ) -> list[Range]:
-    """Return what can be read between two positions, one range for each partition that has any, in order.
+    """Return the readable ranges between two positions, in order, without empty ones.
 
-    A partition that `start` does not have is new, and begins where its log does. A partition that `end` does not have,
-    or whose topic was recreated since, is gone. `report` gets what is lost, by the conditions of Spark's Kafka source.
+    A partition that is only in `end` is new and starts at its log start offset. A partition that is only in `start`,
+    or whose topic was recreated, was deleted. `report` gets each loss, with the conditions of Spark's Kafka source.
     """
     ranges: list[Range] = []
     deleted: dict[str, list[TopicPartition]] = {}
@@ -109,7 +109,7 @@ def ranges_between(
             if first > 0:
                 report(
                     "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-                    f"{at} is new to the stream, but its records begin at offset {first}",
+                    f"{at} is new to the stream, but its log starts at offset {first}",
                     first,
                 )
         elif start.is_other_topic(at, end.topic_ids.get(at.topic)):
@@ -118,22 +118,22 @@ def ranges_between(
         elif first > stop:
             report(
                 "PARTITION_OFFSET_CHANGED",
-                f"{at} was read up to offset {first}, but its records end at {stop}",
+                f"{at} was read up to offset {first}, but its log ends at {stop}",
                 first - stop,
             )
         ranges.append(kept_range(Range(at, first, stop, here.topic_id), here, report=report))
     _report_deleted(deleted, "deleted, or are no longer read", start, report)
     _report_deleted(recreated, "deleted and recreated", start, report)
-    return [each for each in ranges if each.length > 0]
+    return [part for part in ranges if part.length > 0]
 
 
-def _report_deleted(by_topic: Mapping[str, list[TopicPartition]], what: str, start: Position, report: Report) -> None:
+def _report_deleted(by_topic: Mapping[str, list[TopicPartition]], fate: str, start: Position, report: Report) -> None:
     for topic, partitions in by_topic.items():
         count = len(partitions)
         named = ", ".join(f"{at} (read up to offset {start.offsets.get(at, 0)})" for at in partitions[:_MAX_NAMED])
         others = f" and {count - _MAX_NAMED} more" if count > _MAX_NAMED else ""
         report(
             "PARTITIONS_DELETED",
-            f"partitions of topic {topic} were {what}: {named}{others}",
-            f"what came after in {count} partition{'s is' if count != 1 else ' is'}",
+            f"partitions of topic {topic} were {fate}: {named}{others}",
+            f"later records of {count} partition{'s' if count != 1 else ''} are",
         )

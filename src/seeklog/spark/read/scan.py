@@ -1,4 +1,4 @@
-"""What a task does: a split in, Arrow batches out, decoded by the kernel straight from the bytes of segments."""
+"""The task of a read: yields the records of a split as Arrow batches, decoded by the kernel from segment bytes."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from seeklog.spark.read.plan import Piece, Split, read_identity
 if TYPE_CHECKING:
     import pyarrow
 
-# On the flat part of Spark's curve; `columns.BYTES_PER_ROW` ends a batch of large records at 2 MB.
+# Larger batches make Spark no faster. `columns.BYTES_PER_ROW` ends a batch of large records at 2 MB.
 BATCH_ROWS: Final = 16384
 MICROSECONDS_PER_MS: Final = 1000
 
 
 def scan_split(split: Split, schema: pyarrow.Schema) -> Iterator[pyarrow.RecordBatch]:
-    """Yield the records of a split as batches of just the columns of `schema`.
+    """Yield the records of a split as batches with the columns of `schema`.
 
-    A segment that was deleted since the split was planned raises `DataLoss`, or is left out with a warning if the
-    split says so. Damage raises `CorruptionError` with file and byte.
+    A segment deleted since planning raises `DataLoss`, or is skipped with a warning if the split allows it. A damaged
+    batch raises `CorruptionError` with its file and byte.
     """
     files = split.origin.files()
     for piece in split.pieces:
@@ -64,18 +64,19 @@ def _scan_piece(
                     reached = batch.column("offset")[-1].as_py() + 1
                 yield finish(batch)
         except FileNotFoundError as error:
-            place = next((place for place, each in enumerate(view.segments) if each.path == error.filename), None)
-            if place is None:
+            paths = [segment.path for segment in view.segments]
+            if error.filename not in paths:
                 raise translate(error, f"{error.filename} cannot be read") from error
-            missing = view.segments[place]
+            number = paths.index(error.filename)
+            missing = view.segments[number]
             report(
                 "COULD_NOT_READ_OFFSET_RANGE",
                 f"{piece}: the segment of offsets {missing.base_offset} to {missing.next_offset - 1} was deleted "
                 "before it was read",
                 min(stop, missing.next_offset) - max(start, missing.base_offset),
             )
-            # Rows of the segments before it that were not yielded yet went with the error: they are read again.
-            before, after = view.segments[:place], view.segments[place + 1 :]
+            # The error discarded decoded rows of earlier segments that were not yielded: read them again.
+            before, after = view.segments[:number], view.segments[number + 1 :]
             if after and missing.next_offset < stop:
                 pending.append((View(after), missing.next_offset, stop))
             if before and reached < min(stop, missing.base_offset):
@@ -83,28 +84,28 @@ def _scan_piece(
 
 
 class _Finish:
-    """Puts the columns that are the same for a whole piece beside those that were decoded."""
+    """Adds the columns that are constant for a piece to the decoded columns."""
 
     def __init__(self, piece: Piece, schema: pyarrow.Schema, *, counts: bool) -> None:
-        """With `counts`, offsets are decoded even if `schema` does not have them."""
+        """Choose the columns to decode; with `counts` that includes offsets even if `schema` lacks them."""
         self._pa = pa = import_pyarrow()
         self._schema = schema
         fields = [field for field in schema if field.name in ALL_COLUMNS]
         if "offset" not in schema.names and (counts or not fields):
-            # A scan also needs some column to count rows by.
+            # A scan needs at least one column to count rows.
             fields.append(pa.field("offset", pa.int64()))
         self.decoded = pa.schema(fields)
         constants = {"topic": pa.scalar(piece.topic, pa.string()), "partition": pa.scalar(piece.partition, pa.int32())}
-        self._constants: dict[str, Any] = {name: each for name, each in constants.items() if name in schema.names}
+        self._constants: dict[str, Any] = {name: value for name, value in constants.items() if name in schema.names}
         self._repeated: dict[str, Any] = {}
         self._rows = 0
 
     def __call__(self, batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
         rows = batch.num_rows
         if rows > self._rows:
-            # Batches that are not longer have slices of these.
+            # Shorter batches use slices of these.
             self._rows = rows
-            self._repeated = {name: self._pa.repeat(each, rows) for name, each in self._constants.items()}
+            self._repeated = {name: self._pa.repeat(value, rows) for name, value in self._constants.items()}
         columns = [
             self._repeated[name].slice(0, rows) if name in self._repeated else batch.column(name)
             for name in self._schema.names
@@ -113,9 +114,9 @@ class _Finish:
 
 
 def floor_divided(numbers: pyarrow.Array, by: int) -> pyarrow.Array:
-    """Return whole numbers divided and rounded down. Arrow's own division cuts towards zero: before 1970 that is up."""
+    """Return integers divided and rounded down. Arrow rounds towards zero, which is up for times before 1970."""
     import pyarrow.compute as pc
 
-    cut = pc.divide(numbers, by)
-    is_above = pc.less(numbers, pc.multiply(cut, by))
-    return pc.subtract(cut, is_above.cast("int64"))
+    quotients = pc.divide(numbers, by)
+    is_above = pc.less(numbers, pc.multiply(quotients, by))
+    return pc.subtract(quotients, is_above.cast("int64"))

@@ -1,4 +1,4 @@
-"""Columns as Spark and Arrow know them, and a user's own schema checked against them."""
+"""The schemas of records and tables for Spark and Arrow, and the check of a user's schema."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _TYPES: Final[dict[str, DataType]] = {
         TimestampType(),
     )
 }
-# Commas that are not inside of a struct.
+# Commas outside of structs.
 _BETWEEN_COLUMNS: Final = re.compile(r",\s+(?![^<]*>)")
 
 
 def parse_schema(columns: str) -> StructType:
-    """Return the schema of `name type, name type, …`. Spark's own parser would need a session."""
+    """Return the schema of `name type, name type, …`. Spark's parser would need a session."""
     pairs = (column.split(maxsplit=1) for column in _BETWEEN_COLUMNS.split(columns.strip()))
     return StructType([StructField(name, _parse_type(kind)) for name, kind in pairs])
 
@@ -61,19 +61,19 @@ RECORD_SCHEMA: Final = parse_schema(
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int, "
     "headers array<struct<key: string, value: binary>>"
 )
-# No record lacks them. Every other column may have nulls, and Spark believes a schema that says there are none.
+# Set in every record. Any other column may have nulls, and Spark does not check a schema that denies them.
 NEVER_NULL: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 
 def pick(known: StructType, columns: Sequence[str]) -> StructType:
-    """Return the schema of some of the known columns, in the order asked for."""
+    """Return the schema of some columns, in the given order."""
     return StructType([known[name] for name in columns])
 
 
 def check_schema(
     given: StructType, known: StructType, *, what: str, never_null: Collection[str] = ()
 ) -> tuple[str, ...]:
-    """Return the columns that a user's schema asks for; refuse one that is not there, or is of another type."""
+    """Return the columns of a user's schema; refuse an unknown column and a wrong type."""
     columns = tuple(given.fieldNames())
     if not columns:
         raise UsageError(f"the schema names no column; {what} has {', '.join(known.fieldNames())}")
@@ -84,17 +84,17 @@ def check_schema(
         if field.dataType.simpleString() != wanted.simpleString():
             raise UsageError(
                 f"column {field.name} of {what} is {wanted.simpleString()}, not {field.dataType.simpleString()}; "
-                "read it as it is and cast it afterwards"
+                "read it with its type and cast it afterwards"
             )
         if field.dataType != wanted or not (field.nullable or field.name in never_null):
-            raise UsageError(f"column {field.name} of {what} may have nulls; leave out NOT NULL (nullable=False)")
+            raise UsageError(f"column {field.name} of {what} may have nulls; remove NOT NULL (nullable=False)")
         if columns.count(field.name) > 1:
-            raise UsageError(f"the schema names column {field.name} {columns.count(field.name)} times; once is enough")
+            raise UsageError(f"the schema names column {field.name} {columns.count(field.name)} times; name it once")
     return columns
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
-    """Return the Arrow schema that Spark demands of batches with these columns, nullability included."""
+    """Return the Arrow schema that Spark requires for these columns, nullability included."""
     pa = import_pyarrow()
     return pa.schema([pa.field(field.name, _arrow_type(pa, field.dataType), field.nullable) for field in schema.fields])
 

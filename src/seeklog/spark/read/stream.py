@@ -1,11 +1,11 @@
 """`spark.readStream`: the reader of a stream.
 
-Spark makes one reader in a process of its own, which lives as long as the query and is never told of its end, and
-asks it before each batch how far that may go (`latestOffset`) and what its tasks read (`partitions`). It makes
-another one to copy `read` into the tasks, so these know nothing but their split.
+Spark creates one reader in a separate process, which lives as long as the query and gets no notice of its end. Before
+each batch Spark asks it for the end of the batch (`latestOffset`) and for the splits (`partitions`). Spark pickles
+another reader into the tasks, so `read` may use only its split.
 
-A stream goes up to the high watermark that the writers have published, and never past it. Its place is in the
-checkpoint (`position`), which also says what is lost if the log no longer has what lies between two positions.
+A stream never reads past the high watermark. Its position is in Spark's checkpoint (`position`), and offsets between
+two positions that the log no longer has are reported as lost.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("seeklog")
 
-# A topic that is deleted between two looks at it is seen to be gone at the second; it cannot go on for ever.
-_MAX_LOOKS: Final = 3
-_Found = TypeVar("_Found")
+# A retry sees that a topic is gone. More deletions and creations could follow, but not for ever.
+_MAX_ATTEMPTS: Final = 3
+_Result = TypeVar("_Result")
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads records as they come. Nothing is opened or checked until Spark first asks: an error of the constructor
-    would reach the user inside one of Spark's own."""
+    """Reads records as they are appended. Options are checked on first use, because Spark wraps an error raised by
+    the constructor in one of its own."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType, *, clock: Clock | None = None) -> None:
         self._given = dict(options)
@@ -69,13 +69,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._clock = clock or SystemClock()
         self._pace = Pace(self._clock)
         self._initial: dict[str, Any] | None = None
-        """Where a query without a checkpoint begins."""
+        """The start of a query without a checkpoint."""
         self._latest: dict[str, Any] | None = None
-        """The high watermarks at the last look."""
+        """The high watermarks at the last poll."""
         self._pinned: dict[TopicPartition, Bounds] | None = None
-        """All that a query with the trigger AvailableNow reads."""
+        """The bounds that a query with the trigger AvailableNow reads."""
         self._ends: _Ends | None = None
-        """Where the stream stops; None before the first look."""
+        """The end of the stream; None before the first poll."""
 
     @cached_property
     def _options(self) -> ReadOptions:
@@ -97,10 +97,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         return Patience(options.min_offsets_per_trigger or 0, delay_ms=options.max_trigger_delay_ms, clock=self._clock)
 
-    # ------------------------------------------------------------ what Spark asks
+    # ------------------------------------------------------------ called by Spark
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        """Return where a query without a checkpoint begins: the same whenever Spark asks, which it does twice."""
+        """Return the start of a query without a checkpoint. Spark asks twice and must get the same answer."""
         if self._initial is None:
             bounds = find_bounds(self._store, self._options.choice)
             starts = start_offsets(self._store, bounds, self._options, clock=self._clock)
@@ -108,9 +108,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._initial
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return one of the limits that the options set: Spark cannot express several, and hands it back as it is."""
+        """Return one of the limits in the options: Spark cannot express several, and passes it back unchanged."""
         options = self._options
-        # The first thing that every query asks: what is wrong with its group shows before anything is read.
+        # Every query calls this first, so an error of its group is raised before anything is read.
         _ = self._group
         if options.max_offsets_per_trigger is not None:
             return ReadMaxRows(options.max_offsets_per_trigger)
@@ -121,22 +121,22 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Remember what there is: a query with this trigger reads that and ends."""
+        """Remember the current bounds, up to which a query with this trigger reads."""
         self._pinned = self._present()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends. What lies before `start` has been processed."""
+        """Return the end of the next batch. Everything before `start` is processed."""
         self._pace.begin()
         end = self._next_end(start, limit)
         self._pace.end(is_idle=end == start)
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return the high watermarks at the last look, whatever limits and ends there are: lag is counted from them."""
+        """Return the high watermarks at the last poll, regardless of limits, to compute the lag."""
         return self._latest
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """Return what tasks read between two positions. What of it is gone is reported here, once for each batch."""
+        """Return the splits between two positions. Losses are reported here, once per batch."""
         if start == end:
             return []
         first, last = Position.decode(start), Position.decode(end)
@@ -145,19 +145,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         options = self._options
         report = partial(report_loss, fail=options.fail_on_data_loss)
 
-        def planned() -> list[Split]:
+        def plan() -> list[Split]:
             ranges = ranges_between(first, last, self._present(), report=report)
             return plan_splits(self._store, ranges, **options.split_limits)
 
-        return _while_topics_vanish(planned)
+        return _retry_if_recreated(plan)
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         return scan_split(partition, arrow_schema(self._schema)) if isinstance(partition, Split) else iter(())
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Do nothing: Spark says so one batch late, and never for the last; `latestOffset` has committed it before."""
+        """Do nothing: Spark calls this a batch late, and never for the last batch. `latestOffset` commits earlier."""
 
-    # ------------------------------------------------------------ how it is found
+    # ------------------------------------------------------------ the end of a batch
 
     def _next_end(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         options = self._options
@@ -168,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._ends = _Ends(self._store, bounds, options)
         self._latest = Position.of({at: here.high_watermark for at, here in bounds.items()}, bounds).encode()
         targets = self._targets(self._ends, position, bounds)
-        # What is gone without failOnDataLoss is reported by `partitions`.
+        # Without failOnDataLoss `partitions` reports losses.
         report = partial(report_loss, fail=True) if options.fail_on_data_loss else lambda *_: None
         backlog = ranges_between(position, Position.of(targets, bounds), bounds, report=report)
         self._commit_to_group(position, bounds)
@@ -176,27 +176,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if self._must_wait(backlog):
                 return start
             backlog = self._limited(backlog)
-        end = Position.of(targets | {each.partition: each.stop for each in backlog}, bounds)
+        end = Position.of(targets | {part.partition: part.stop for part in backlog}, bounds)
         if start == self._initial:
             return Position(end.offsets, end.topic_ids, position.offsets).encode()
         is_same = end.offsets == position.offsets and end.topic_ids == position.topic_ids
         return start if is_same else end.encode()
 
     def _present(self) -> dict[TopicPartition, Bounds]:
-        """Return the chosen partitions that are there; a named one that is not may have been deleted."""
+        """Return the bounds of the chosen partitions that exist; a named one may have been deleted."""
         choice = self._options.choice
         named = {*choice.topics, *(at.topic for at in choice.partitions)}
 
-        def found() -> dict[TopicPartition, Bounds]:
+        def find() -> dict[TopicPartition, Bounds]:
             if choice.pattern:
                 return find_bounds(self._store, choice)
             return bounds_of(self._store, sorted(named.intersection(self._store.topics(internal=True))))
 
-        present = _while_topics_vanish(found)
+        present = _retry_if_recreated(find)
         return {at: here for at, here in present.items() if not choice.partitions or at in choice.partitions}
 
     def _check_named(self, start: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
-        """Refuse a name that the options have, but neither the store nor the checkpoint."""
+        """Refuse a topic or partition in the options that is neither in the store nor in the checkpoint."""
         choice, known = self._options.choice, {*start.offsets, *bounds}
         is_known = known.issuperset(choice.partitions) and {at.topic for at in known}.issuperset(choice.topics)
         if self._options.fail_on_data_loss and not is_known:
@@ -205,7 +205,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _targets(
         self, ends: _Ends, start: Position, bounds: Mapping[TopicPartition, Bounds]
     ) -> dict[TopicPartition, int]:
-        """Return where the stream would stand if it had no limit. Partitions that came after its end are left out."""
+        """Return where the batch would end without limits. Partitions created after the stream's end are skipped."""
         targets: dict[TopicPartition, int] = {}
         for at, here in bounds.items():
             stop = ends.stop(at, here)
@@ -215,31 +215,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 stop = min(stop, pinned.high_watermark) if pinned is not None and is_same else None
             first = start.offsets.get(at)
             if first is not None and not start.is_other_topic(at, here.topic_id):
-                # It never goes back, unless the log itself did.
+                # A stream never goes back, unless its log was truncated.
                 targets[at] = min(first if stop is None else max(first, stop), here.high_watermark)
             elif stop is not None:
                 targets[at] = max(stop, here.log_start_offset)
         return targets
 
     def _must_wait(self, backlog: Sequence[Range]) -> bool:
-        # A query that ends with what there is would end before a small rest was worth a batch.
+        # A query with the trigger AvailableNow would end before a small backlog was read.
         if self._options.min_offsets_per_trigger is None or self._pinned is not None:
             return False
-        return not self._patience.is_over(sum(each.length for each in backlog))
+        return not self._patience.is_over(sum(part.length for part in backlog))
 
     def _limited(self, backlog: list[Range]) -> list[Range]:
         max_offsets, max_bytes = self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger
         limited = backlog if max_offsets is None else within(backlog, max_offsets)
         if max_bytes is None:
             return limited
-        layouts = {each.partition: Layout.of(self._store, each.partition) for each in backlog}
-        few = within(
+        layouts = {part.partition: Layout.of(self._store, part.partition) for part in backlog}
+        within_bytes = within(
             backlog,
             max_bytes,
-            size_of=lambda each: layouts[each.partition].size(each),
-            cut=lambda each, share: layouts[each.partition].stop_after(each, share),
+            size_of=lambda part: layouts[part.partition].size(part),
+            cut=lambda part, share: layouts[part.partition].stop_after(part, share),
         )
-        return shorter(limited, few)
+        return shorter(limited, within_bytes)
 
     def _commit_to_group(self, processed: Position, bounds: Mapping[TopicPartition, Bounds]) -> None:
         if self._group is not None:
@@ -254,52 +254,52 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
 
 
-def _while_topics_vanish(look: Callable[[], _Found]) -> _Found:
-    """Look again if a topic was deleted or recreated while the look went on."""
-    for _ in range(_MAX_LOOKS - 1):
+def _retry_if_recreated(attempt: Callable[[], _Result]) -> _Result:
+    """Return the result of `attempt`; retry if a topic was deleted or recreated meanwhile."""
+    for _ in range(_MAX_ATTEMPTS - 1):
         with contextlib.suppress(TopicNotFound, NotALog):
-            return look()
-    return look()
+            return attempt()
+    return attempt()
 
 
 class _Ends:
-    """Where a stream stops: the places that `endingOffsets` and its like name, as offsets that it never goes past.
+    """The end of a stream, as set by `endingOffsets` and similar options.
 
-    Offsets, `latest` and what is counted back from it are found when the query starts, and stay: what comes later is
-    not read. The record that a time names may come later; until it has, the stream goes on. A restart finds all again.
+    Offsets, `latest`, and `-100` are resolved when the query starts, and a restart resolves them again. A timestamp is
+    resolved once a record with it or a later one exists; until then the stream continues.
     """
 
     def __init__(self, store: Store, bounds: Mapping[TopicPartition, Bounds], options: ReadOptions) -> None:
         self._store = store
-        self._place = options.end
-        self._settled = {
+        self._end = options.end
+        self._resolved = {
             at: end
             for at, end in end_offsets(store, bounds, options).items()
-            if time_of(self._place, at) is None or end < bounds[at].high_watermark
+            if time_of(self._end, at) is None or end < bounds[at].high_watermark
         }
 
     def stop(self, at: TopicPartition, here: Bounds) -> int | None:
-        """Return how far a partition may be read now, or None if it came after the end of everything."""
-        if self._place is None:
+        """Return the offset up to which a partition may be read now, or None if it was created after the end."""
+        if self._end is None:
             return here.high_watermark
-        timestamp_ms = time_of(self._place, at)
-        if timestamp_ms is not None and at not in self._settled:
-            found = offset_at_time(self._store, at, here, timestamp_ms)
-            if found is None:
+        timestamp_ms = time_of(self._end, at)
+        if timestamp_ms is not None and at not in self._resolved:
+            offset = offset_at_time(self._store, at, here, timestamp_ms)
+            if offset is None:
                 return here.high_watermark
-            self._settled[at] = found
-        return min(self._settled[at], here.high_watermark) if at in self._settled else None
+            self._resolved[at] = offset
+        return min(self._resolved[at], here.high_watermark) if at in self._resolved else None
 
 
 class _ProgressGroup:
-    """A consumer group that a query commits its progress to, so that tools which watch lags see the query's.
+    """The consumer group to which a query commits its progress, for tools that show lag.
 
-    Where the query continues is in its checkpoint alone.
+    A restarted query continues from its checkpoint, never from the group.
     """
 
     def __init__(self, path: str, group: str) -> None:
-        """Open the store to write. A group with members, and a store that cannot be written, are refused."""
-        # Opening a store that is not there to write would create it.
+        """Open the store for writing. Refuse a group with members, and a store that cannot be written."""
+        # Raises if the store does not exist: opening it for writing would create it.
         open_store(path, read_only=True, background=False).close()
         self._group = group
         self._store = open_store(path, background=False)
@@ -307,13 +307,13 @@ class _ProgressGroup:
         if members:
             self._store.close()
             raise GroupInUse(
-                f"group {group!r} has {len(members)} members that consume; give the query a groupId of its own"
+                f"group {group!r} has {len(members)} members that consume; set a groupId of its own for this query"
             )
         self._committed: dict[TopicPartition, int] = {}
         self._is_failing = False
 
     def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit what has changed. A query that runs does not fail with this: there is one warning instead."""
+        """Commit changed offsets. A failure does not stop the query; it is logged once."""
         changed = {at: offset for at, offset in offsets.items() if self._committed.get(at) != offset}
         if not changed:
             return
@@ -321,7 +321,7 @@ class _ProgressGroup:
             self._store.commit_offsets(self._group, changed)
         except SeeklogError as error:
             if not self._is_failing:
-                logger.warning("group %r does not show how far the query is: %s", self._group, error)
+                logger.warning("group %r does not show the query's progress: %s", self._group, error)
             self._is_failing = True
         else:
             self._committed |= changed

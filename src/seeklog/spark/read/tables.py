@@ -1,16 +1,15 @@
-"""Metadata tables: `option("table", ...)`. They come from headers, seals and indexes; records are not read.
+"""Metadata tables: `option("table", ...)`, read from headers, seals, and indexes without decoding records.
 
-segments   a row for each segment: what its file holds. `record_count` is how many records stand in its batches.
-batches    a row for each batch that can be read, as its header has it.
-offsets    a row for each partition. `record_count` is how many rows a read from earliest to latest has.
-groups     a row for each partition that a consumer group has committed or has assigned to a member.
+segments   a row per segment. `record_count` is the number of records in its file.
+batches    a row per readable batch, with the fields of its header.
+offsets    a row per partition. `record_count` is the number of rows of a read from earliest to latest.
+groups     a row per partition that a consumer group has committed or has assigned to a member.
 
-Markers of transactions (control batches) are not records and count nowhere, except where a batch's own header is shown.
-Offsets that compaction has left out do not count either, so `record_count` is not a difference of offsets. The seal's
-count is taken for a segment that seeklog began itself; only raw batches appended by hand could have brought markers
-into one.
+Control batches are not records and are not counted, except in the header fields of `batches`. Neither are offsets that
+compaction removed, so `record_count` is not a difference of offsets. The count in a seal is used for segments that
+seeklog started; these contain control batches only if raw batches were appended.
 
-The driver plans what tasks count: each table has a function that plans its splits, and one that yields a split's rows.
+Each table has a function that plans its splits in the driver, and a function that yields the rows of a split in a task.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 ROWS_PER_BATCH: Final = 8192
-# Headers of a gigabyte are walked in a fraction of a second, so splits of tables are larger than those of records.
+# The headers of 1 GB are read in a fraction of a second, so the splits of tables are larger than those of records.
 WALK_BYTES: Final = 1 << 30
 OPEN_COST: Final = 1 << 20
 US_PER_MS: Final = 1000
@@ -62,7 +61,7 @@ class TableReader(DataSourceReader):
     def __init__(self, options: TableOptions, schema: StructType) -> None:
         known = TABLES[options.table].schema
         columns = check_schema(schema, known, what=f"the table {options.table}")
-        self._places = [known.fieldNames().index(name) for name in columns]
+        self._indexes = [known.fieldNames().index(name) for name in columns]
         self._schema = arrow_schema(schema)
         self._options = options
 
@@ -73,23 +72,23 @@ class TableReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         if not isinstance(partition, TableSplit):
-            return  # Spark makes a partition of its own where there is none
+            return  # Spark passes a partition of its own if there is nothing to read
         pa = import_pyarrow()
         rows = TABLES[self._options.table].rows(partition)
         try:
             while chunk := list(islice(rows, ROWS_PER_BATCH)):
                 columns = list(zip(*chunk, strict=True))
-                chosen = zip(self._places, self._schema, strict=True)
-                arrays = [pa.array(columns[place], field.type) for place, field in chosen]
+                chosen = zip(self._indexes, self._schema, strict=True)
+                arrays = [pa.array(columns[index], field.type) for index, field in chosen]
                 yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         except OSError as error:
-            advice = "it was deleted meanwhile, read the table again" if isinstance(error, FileNotFoundError) else ""
+            advice = "it was deleted meanwhile; read the table again" if isinstance(error, FileNotFoundError) else ""
             fact = f"a file of the store at {partition.origin.root} cannot be read"
             raise translate(error, fact, advice=advice) from error
 
 
 class TableSplit(InputPartition):
-    """What one task makes rows of."""
+    """The parts of a table that one task reads."""
 
     def __init__(self, origin: Origin, parts: Sequence[Any]) -> None:
         self.origin = origin
@@ -97,27 +96,27 @@ class TableSplit(InputPartition):
 
 
 class SegmentPlan(NamedTuple):
-    """One segment to be counted, and where; a seal that may be believed saves the walk."""
+    """A segment to count, and the offsets to count in it. A trusted seal saves reading the headers."""
 
     at: TopicPartition
     start: int
     stop: int
     pin: Pin
     seal: Seal | None
-    is_believed: bool
+    is_seal_trusted: bool
     limit: int
 
     @property
     def walk_cost(self) -> int:
-        return OPEN_COST + (0 if self.is_believed else self.pin.segments[0].size)
+        return OPEN_COST + (0 if self.is_seal_trusted else self.pin.segments[0].size)
 
     def open(self, files: Files, root: str) -> Segment:
         return pinned_view(files, f"{root}/{self.at}", self.pin).segments[0]
 
     def census(self, segment: Segment, *, start: int, stop: int) -> Census:
-        """Return what the segment's records in [start, stop) add up to."""
+        """Return the census of the segment's records in [start, stop)."""
         seal = self.seal
-        if self.is_believed and seal is not None and start <= segment.base_offset and segment.next_offset <= stop:
+        if self.is_seal_trusted and seal is not None and start <= segment.base_offset and segment.next_offset <= stop:
             first = next(scan_headers(segment, segment.base_offset, stop), None)
             first_ms = -1 if first is None else first_timestamp_ms(first[1])
             return Census(seal.batch_count, seal.record_count, first_ms, seal.max_timestamp_ms)
@@ -125,7 +124,7 @@ class SegmentPlan(NamedTuple):
 
 
 class PartitionPlan(NamedTuple):
-    """One partition to be counted."""
+    """A partition to count."""
 
     at: TopicPartition
     bounds: Bounds
@@ -143,14 +142,14 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
         seen = take_snapshot(log)
         segments = []
         for segment in seen.view.segments:
-            segment.fetch_seal()  # dearer than a listing where files lie at a URL, cheaper than a walk
+            segment.fetch_seal()  # costs a request for a file at a URL, but less than reading headers
             plan = SegmentPlan(
                 at=at,
                 start=max(segment.base_offset, bounds.log_start_offset),
                 stop=max(segment.base_offset, min(segment.next_offset, bounds.high_watermark)),
                 pin=make_pin(seen.view, segment.base_offset, max(segment.next_offset, segment.base_offset + 1)),
                 seal=segment.seal,
-                is_believed=segment.seal is not None and segment.base_offset >= seen.contiguous_from,
+                is_seal_trusted=segment.seal is not None and segment.base_offset >= seen.contiguous_from,
                 limit=log.config.max_decompressed_bytes,
             )
             segments.append(plan)
@@ -163,7 +162,7 @@ def _plan_partitions(store: Store, choice: Choice) -> Iterator[PartitionPlan]:
 def _plan_segments(store: Store, choice: Choice) -> list[TableSplit]:
     segments = (segment for plan in _plan_partitions(store, choice) for segment in plan.segments)
     return [
-        TableSplit(origin_of(store), each) for each in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)
+        TableSplit(origin_of(store), group) for group in pack(segments, lambda segment: segment.walk_cost, WALK_BYTES)
     ]
 
 
@@ -204,28 +203,28 @@ def _file_size(segment: Segment, suffix: str) -> int | None:
 def _plan_offsets(store: Store, choice: Choice) -> list[TableSplit]:
     origin = origin_of(store)
     plans = _plan_partitions(store, choice)
-    return [TableSplit(origin, each) for each in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
+    return [TableSplit(origin, group) for group in pack(plans, lambda plan: plan.walk_cost, WALK_BYTES)]
 
 
 def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
     files, root = split.origin.files(), split.origin.root
     for plan in split.parts:
-        found = [
-            each.census(each.open(files, root), start=each.start, stop=each.stop)
-            for each in plan.segments
-            if each.start < each.stop
+        censuses = [
+            segment.census(segment.open(files, root), start=segment.start, stop=segment.stop)
+            for segment in plan.segments
+            if segment.start < segment.stop
         ]
         yield (
             *plan.at,
             plan.bounds.log_start_offset,
             plan.bounds.high_watermark,
             plan.log_end_offset,
-            sum(each.record_count for each in found),
-            sum(each.batch_count for each in found),
-            sum(each.pin.segments[0].size for each in plan.segments),
+            sum(census.record_count for census in censuses),
+            sum(census.batch_count for census in censuses),
+            sum(segment.pin.segments[0].size for segment in plan.segments),
             len(plan.segments),
-            _us(next((each.first_timestamp_ms for each in found if each.record_count), -1)),
-            _us(max((each.max_timestamp_ms for each in found), default=-1)),
+            _us(next((census.first_timestamp_ms for census in censuses if census.record_count), -1)),
+            _us(max((census.max_timestamp_ms for census in censuses), default=-1)),
             plan.bounds.topic_id,
             f"{root}/{plan.at}",
         )
@@ -235,7 +234,7 @@ def _offset_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
 
 
 def _plan_batches(store: Store, choice: Choice) -> list[TableSplit]:
-    """Share the log out as records are. A batch belongs to the piece it begins in, or else to the first."""
+    """Plan splits as for records. A batch belongs to the piece with its base offset, else to the partition's first."""
     bounds = find_bounds(store, choice)
     return [
         TableSplit(split.origin, [(piece, piece.start == bounds[piece.at].log_start_offset) for piece in split.pieces])
@@ -276,7 +275,7 @@ def _batch_rows(split: TableSplit) -> Iterator[tuple[Any, ...]]:
 
 
 def _plan_groups(store: Store, choice: Choice) -> list[TableSplit]:
-    """Let one task read all of the groups."""
+    """Return one split for all groups."""
     return [TableSplit(origin_of(store), [choice])]
 
 
@@ -317,7 +316,7 @@ def _bounds_of(store: Store, at: TopicPartition) -> tuple[int | None, int | None
         log = store.log(at.topic, at.partition)
         return log.log_start_offset, log.high_watermark
     except SeeklogError:
-        return None, None  # a group may know a topic that is gone, or partitions that lie elsewhere
+        return None, None  # a group may have committed offsets of a deleted topic or of another store
 
 
 def _us(timestamp_ms: int) -> int | None:
@@ -325,7 +324,7 @@ def _us(timestamp_ms: int) -> int | None:
 
 
 class Table(NamedTuple):
-    """A metadata table: its columns, how it is shared out among tasks, and the rows of one task."""
+    """A metadata table: its columns, its splits, and the rows of a split."""
 
     schema: StructType
     plan: Callable[[Store, Choice], Sequence[InputPartition]]

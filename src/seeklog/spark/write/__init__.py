@@ -1,1 +1,1 @@
-"""Writing with Spark: rows staged by tasks, committed by the driver."""
+"""Writing from Spark: tasks stage rows, the driver commits them."""

@@ -1,4 +1,4 @@
-"""The options of a write, checked. Names are those of Spark's Kafka sink where it has them."""
+"""The options of a write, named as in Spark's Kafka sink."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeklog.names import check_topic_name
 from seeklog.record.codec import CODEC_IDS
 from seeklog.spark.option_map import OptionMap, store_path
 
-# A reader decodes whole batches, and an index entry names one: larger ones compress better and seek worse.
+# Larger batches compress better, but a reader must decode a whole batch to reach one record.
 BATCH_BYTES: Final = 64 << 10
 LOCK_TIMEOUT_MS: Final = 30_000
 _SHARED: Final = (
@@ -25,33 +25,33 @@ _SHARED: Final = (
 )
 _BATCH_ONLY: Final = ("txnAppId", "txnVersion")
 OPTIONS: Final = (*_SHARED, *_BATCH_ONLY)
-# What Spark itself puts into the map of a stream.
+# Spark adds these to the options of a stream.
 _FROM_SPARK: Final = ("checkpointLocation", "queryName")
 _REFUSED_ALL: Final[Mapping[str, str]] = {
-    "subscribe": "it says what is read; use topic to write",
-    "assign": "it says what is read; use topic to write",
-    "includeHeaders": "a column called headers is written whenever there is one; leave it out",
+    "subscribe": "it selects what to read; use topic to write",
+    "assign": "it selects what to read; use topic to write",
+    "includeHeaders": "a column named headers is always written; remove it",
 }
 _REFUSED_IN_STREAM: Final = {
     **_REFUSED_ALL,
-    **dict.fromkeys(_BATCH_ONLY, "a stream's batches are written once as it is, by query and batch; leave it out"),
+    **dict.fromkeys(_BATCH_ONLY, "a stream writes each batch once anyway, by query id and batch id; remove it"),
 }
 _REFUSED_IN_BATCH: Final = {
     **_REFUSED_ALL,
     "checkpointLocation": "only a stream has one; use txnAppId and txnVersion to write a batch once",
-    "queryName": "only a stream has one",
+    "queryName": "only a stream has one; remove it",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """Where rows go, and how."""
+    """The options of one write."""
 
     path: str
     topic: str | None
-    """The topic of all rows; if None, each row has its own."""
+    """The topic of all rows; None if the column topic gives it."""
     compression: str | None
-    """None: as the topic's configuration has it."""
+    """None for the topic's compression.type."""
     batch_bytes: int
     lock_timeout_s: float
     txn_app_id: str | None = None
@@ -59,12 +59,12 @@ class WriteOptions:
 
 
 def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOptions:
-    """Return the options of a write, checked."""
+    """Return the checked options of a write."""
     if not given:
         raise InvalidConfig(
-            "options path and topic are missing. Spark hands on none of a table's with writeTo, insertInto and CREATE "
-            "TABLE ... AS SELECT: use writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO a table "
-            "that is there"
+            "options path and topic are missing. Spark does not pass a table's options to writeTo, insertInto and "
+            "CREATE TABLE ... AS SELECT: use writeTo(...).option('path', ...).option('topic', ...), or INSERT INTO an "
+            "existing table"
         )
     known = (*_SHARED, *(_FROM_SPARK if streaming else _BATCH_ONLY))
     options = OptionMap(given, known=known, refused=_REFUSED_IN_STREAM if streaming else _REFUSED_IN_BATCH)
@@ -75,7 +75,7 @@ def parse_write_options(given: Mapping[str, str], *, streaming: bool) -> WriteOp
     app, version = options.text("txnAppId"), options.number("txnVersion", minimum=0)
     if (app is None) != (version is None):
         missing, named = ("txnAppId", "txnVersion") if app is None else ("txnVersion", "txnAppId")
-        raise InvalidConfig(f"option {named} needs {missing}: together they name a write that is to happen once")
+        raise InvalidConfig(f"option {named} needs {missing}: together they identify a write that must happen once")
     compression = options.either("compression", "kafka.compression.type")
     batch_bytes = options.either("batchBytes", "kafka.batch.size")
     return WriteOptions(

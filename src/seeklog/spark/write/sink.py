@@ -1,9 +1,9 @@
-"""Writing rows to topics, exactly once.
+"""Writes rows to topics exactly once.
 
-A task encodes its rows into finished record batches and stages them in the directories of their partitions
-(`stage`). The driver's commit appends all that the tasks of one job staged as one transaction of the store, which is
-named after the streaming query and its batch, or after `txnAppId` and `txnVersion`: a transaction that was committed
-before adds nothing. A batch without these options is a transaction, too, but under a name that is never used again.
+A task encodes its rows into record batches and stages them in the directories of their partitions (`stage`). The
+driver's commit appends everything that the tasks of a job staged, in one transaction of the store. The transaction is
+identified by the streaming query and its batch, or by `txnAppId` and `txnVersion`; a repeated commit adds nothing. A
+batch write without these options gets a unique identifier.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ QUERY_ID = "sql.streaming.queryId"
 
 @dataclass
 class StagedRows(WriterCommitMessage):
-    """What one task has staged, and for which application."""
+    """The batches that one task has staged, and the application of their transaction."""
 
     app: str
     staged: list[Staged]
 
 
 def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Return the writer of a batch."""
+    """Return the writer of a batch write."""
     if overwrite:
-        raise UsageError('rows are only ever appended to a topic: use mode("append"), or delete and create the topic')
+        raise UsageError('rows can only be appended to a topic: use mode("append"), or delete and create the topic')
     parsed = parse_write_options(options, streaming=False)
     writer = BatchWriter(parsed, schema)
-    # What would stop every task is raised once, before there are any.
+    # A missing store or topic is reported once, before any task starts.
     with open_store(parsed.path, read_only=True, background=False) as store:
         if parsed.topic is not None:
             store.transactions.target(parsed.topic)
@@ -54,7 +54,7 @@ def batch_writer(options: Mapping[str, str], schema: StructType, overwrite: bool
 
 
 class _Writer:
-    """What tasks and driver do for a batch and for a stream."""
+    """The common part of the writers of a batch and of a stream."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         self._options = options
@@ -69,31 +69,31 @@ class _Writer:
             )
 
     def _commit(self, app: str, version: int, messages: Sequence[WriterCommitMessage | None], *, keep: bool) -> None:
-        # In the order of the tasks, so that the same rows give the same log.
-        staged = [each for message in messages if isinstance(message, StagedRows) for each in message.staged]
+        # In the order of the tasks, so that the same rows always give the same log.
+        staged = [part for message in messages if isinstance(message, StagedRows) for part in message.staged]
         path = self._options.path
-        # Opening a store that is not there to write would create it.
+        # Raises if the store does not exist: opening it for writing would create it.
         open_store(path, read_only=True, background=False).close()
         with open_store(path, background=False) as store:
             is_new = store.transactions.commit(app, version, staged, keep=keep, wait_s=self._options.lock_timeout_s)
         if not is_new:
-            logger.info("version %d of %s is in the topics already: nothing was written", version, app)
+            logger.info("%s: version %d of %s is already committed, and nothing was written", path, version, app)
 
     def _discard(self, app: str) -> None:
-        """Remove what a job has staged. An error here must not hide from the user why the job failed."""
+        """Remove everything that a job has staged. An error here must not hide the cause of the job's failure."""
         try:
             with open_store(self._options.path, read_only=True, background=False) as store:
                 store.transactions.discard(app)
         except SeeklogError as error:
-            logger.warning("what %s has staged stays for a day: %s", app, error)
+            logger.warning("%s: batches staged by %s remain for a day: %s", self._options.path, app, error)
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """Writes one DataFrame."""
+    """Writes a DataFrame."""
 
     def __init__(self, options: WriteOptions, schema: StructType) -> None:
         super().__init__(options, schema)
-        # Spark makes one writer for a job and copies it to the tasks.
+        # Spark creates one writer per job and copies it to the tasks.
         self._app = app_name(options)
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> StagedRows:
@@ -108,7 +108,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """Writes the batches of a query. Spark makes one for each batch, and another one to commit it."""
+    """Writes the batches of a streaming query. Spark creates one for each batch, and another to commit it."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         super().__init__(parse_write_options(options, streaming=True), schema)
@@ -117,7 +117,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         context = TaskContext.get()
         query_id = context.getLocalProperty(QUERY_ID) if context is not None else None
         if query_id is None:
-            raise UsageError("Spark does not say which query writes; seeklog needs PySpark 4.2 or newer")
+            raise UsageError("Spark does not pass the id of the query; seeklog needs PySpark 4.2 or newer")
         return self._stage(f"spark-query-{query_id}", iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
@@ -132,13 +132,13 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 def app_name(options: WriteOptions) -> str:
-    """Return what the transactions of a batch are named after.
+    """Return the application that identifies the transaction of a batch write.
 
-    The topic is part of it: a job that writes one batch to two topics does so under one `txnAppId`, and means both.
+    It includes the topic, because a job may write one batch to two topics under one `txnAppId`.
     """
     if options.txn_app_id is None:
         return f"spark-job-{uuid.uuid4()}"
-    # No topic has a blank in its name, so no two of these are the same.
+    # Topic names have no blank, so two applications never get the same name.
     return f"{options.txn_app_id} to {options.topic or 'many topics'}"
 
 

@@ -1,8 +1,8 @@
-"""Rows as a task writes them: which topic and partition each goes to, and its way into a staged file.
+"""The task of a write: assigns rows to topics and partitions, encodes them, and stages the batches.
 
-A row goes to the partition of its `partition` column, else to that of its key by Kafka's murmur2. Rows without a
-key stay together in one partition, which changes from one Arrow batch to the next: as Kafka's producer does, but by
-count instead of by chance, so that the same rows in the same tasks land in the same places.
+A row goes to the partition in its `partition` column, else to that of its key by Kafka's murmur2. All rows of an Arrow
+batch without a key go to one partition, and those of the next batch to the next one. Kafka's producer picks partitions
+at random; here the order is fixed, so that the same rows in the same tasks get the same partitions.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _TYPES: Final = {
 
 
 def record_columns(schema: StructType, options: WriteOptions) -> tuple[str, ...]:
-    """Return the columns of a DataFrame that make a record, or refuse a schema that lacks one or has a wrong type.
+    """Return the columns of a DataFrame that are written; refuse a missing column and a wrong type.
 
-    Other columns are left out, as Spark's Kafka sink does.
+    Other columns are ignored, as by Spark's Kafka sink.
     """
-    found = [field for field in schema.fields if field.name in _TYPES]
-    names = [field.name for field in found]
-    for field in found:
+    fields = [field for field in schema.fields if field.name in _TYPES]
+    names = [field.name for field in fields]
+    for field in fields:
         if names.count(field.name) > 1:
-            raise UsageError(f"the DataFrame has column {field.name} twice; name each once")
+            raise UsageError(f"the DataFrame has column {field.name} twice; rename or drop one")
         _check_type(field.name, field.dataType)
     if "value" not in names:
         raise UsageError(
             f"the DataFrame has no column value (binary or string); it has {', '.join(schema.fieldNames())}"
         )
     if "topic" not in names and options.topic is None:
-        raise UsageError("nothing says which topic rows go to: give option topic, or a string column topic")
+        raise UsageError("the topic of the rows is missing: set option topic, or add a string column topic")
     return tuple(name for name in names if name != "topic" or options.topic is None)
 
 
@@ -80,7 +80,7 @@ def stage_rows(
     app: str,
     task: int,
 ) -> list[Staged]:
-    """Stage all rows of a task and return where they lie. After an error nothing is left of it."""
+    """Stage all rows of a task and return the staged files. After an error none is left."""
     staging = _Staging(store, columns, options, app, task)
     try:
         with translated(f"rows cannot be staged in {store.path}"):
@@ -123,7 +123,7 @@ class _Staging:
         largest = min(target.config.max_message_bytes, target.config.segment_bytes)
         try:
             if target.config.compacts and ("key" not in columns or columns["key"].null_count):
-                raise InvalidRecord("it is compacted, and a row has no key; nothing was written")
+                raise InvalidRecord("the topic is compacted, and a row has no key; nothing was written")
             partitions = self._partitions(target, columns, batch.num_rows)
             records = rows.record_rows(**{name: column for name, column in columns.items() if name != "partition"})
             for partition, selected in rows.group_rows(partitions, count=target.partition_count):
@@ -158,8 +158,8 @@ class _Staging:
             lowest, highest = pc.min_max(given).as_py().values()
             if lowest is not None and not 0 <= lowest <= highest < target.partition_count:
                 raise InvalidRecord(
-                    f"column partition has {highest if lowest >= 0 else lowest}, and the topic's partitions are 0 to "
-                    f"{target.partition_count - 1}; leave the column out to let keys decide"
+                    f"column partition has {highest if lowest >= 0 else lowest}, but the topic has partitions 0 to "
+                    f"{target.partition_count - 1}; drop the column to choose partitions by key"
                 )
             chosen = pc.coalesce(given, chosen)
         return chosen
@@ -169,16 +169,16 @@ class _Staging:
             self._targets[topic] = self._store.transactions.target(topic)
         return self._targets[topic]
 
-    def _stager(self, place: TopicPartition) -> Stager:
-        if place not in self._stagers:
-            self._stagers[place] = self._store.transactions.stager(self._app, place)
-        return self._stagers[place]
+    def _stager(self, partition: TopicPartition) -> Stager:
+        if partition not in self._stagers:
+            self._stagers[partition] = self._store.transactions.stager(self._app, partition)
+        return self._stagers[partition]
 
     def finish(self) -> list[Staged]:
-        """Make everything durable and return it."""
+        """Make the staged files durable and return them."""
         return [
-            Staged(place.topic, self._targets[place.topic].topic_id, place.partition, stager.finish())
-            for place, stager in sorted(self._stagers.items())
+            Staged(at.topic, self._targets[at.topic].topic_id, at.partition, stager.finish())
+            for at, stager in sorted(self._stagers.items())
         ]
 
     def discard(self) -> None:
@@ -187,15 +187,15 @@ class _Staging:
 
 
 def _by_topic(batch: pyarrow.RecordBatch) -> Iterator[tuple[str, pyarrow.RecordBatch]]:
-    """Yield the rows of each topic, in their order."""
+    """Yield the rows of each topic, in order."""
     import pyarrow.compute as pc
 
     topics = batch.column("topic")
     if topics.null_count:
         row = pc.index(pc.is_null(topics), True).as_py()
         raise InvalidRecord(
-            f"[NULL_TOPIC_IN_DATA] row {row} of an Arrow batch has no topic: fill the column, or give option topic"
+            f"[NULL_TOPIC_IN_DATA] row {row} of an Arrow batch has no topic: fill the column, or set option topic"
         )
-    found = pc.unique(topics).to_pylist()
-    for topic in found:
-        yield topic, batch if len(found) == 1 else batch.filter(pc.equal(topics, topic))
+    distinct = pc.unique(topics).to_pylist()
+    for topic in distinct:
+        yield topic, batch if len(distinct) == 1 else batch.filter(pc.equal(topics, topic))
