@@ -1,7 +1,7 @@
-"""A tour of the engine: a day of card payments goes into a log, is found again, and survives a kill.
+"""A tour of the engine: append a day of card payments to a log, find some of them again, and survive a kill.
 
-Run it with `python examples/engine_tour.py`. It leaves its files in ./tour-data, where you can look at them; those of
-an earlier run are removed first. Merchants and amounts are made up, from a fixed seed: each run writes the same.
+Run it with `python examples/engine_tour.py`. It writes its files to ./tour-data and removes those of an earlier run.
+Merchants and amounts are generated from a fixed seed, so each run writes the same payments.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ MERCHANT_COUNT = 6
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
 HOUR_MS = 3600 * 1000
 PAYMENT_COUNT = 1_000_000
-MORNING_END, NOON_END = 100_000, 550_000  # up to here one by one, up to there by the thousand
-# Small segments, so that a short tour sees them roll.
+MORNING_END, NOON_END = 100_000, 550_000  # appended one by one up to the first, in thousands up to the second
+# Small segments, so that a short tour rolls several.
 CONFIG = LogConfig(segment_bytes=16 << 20, retention_ms=-1)
-# Other processes start afresh, as they would in life, and do not inherit an open log.
+# Spawned processes do not inherit the open log.
 SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -76,7 +76,7 @@ def write_a_day_of_payments() -> None:
                 future = writer.append(payment.value, key=payment.key, timestamp_ms=payment.timestamp_ms)
             last_offset = future.result()
         say_rate("writer(), which makes the batches", PAYMENT_COUNT - NOON_END, began)
-        say(f"The last payment got offset {last_offset:,}; the next one will get {log.log_end_offset:,}.")
+        say(f"The last payment has offset {last_offset:,}; the next one will get {log.log_end_offset:,}.")
     say()
     say("On disk, in Kafka's own format. A segment is named after its first offset:")
     for path in sorted(PAYMENTS.glob("*.log")):
@@ -85,11 +85,11 @@ def write_a_day_of_payments() -> None:
 
 
 def find_by_offset() -> None:
-    chapter("2. Find one payment among them, by offset")
-    say("A small index says where to start reading, and every entry is proved before it is used:")
+    chapter("2. Find a payment by offset")
+    say("A small index gives the byte to start at, and every entry is checked before it is used:")
     with LogReader(PAYMENTS) as log:
         for offset in (27_182, 84_300, 314_159, 776_655):
-            next(log.read(offset, max_records=1))  # warms the page cache, so that the next line measures us
+            next(log.read(offset, max_records=1))  # warms the page cache, so that the next read measures seeklog
             began = time.perf_counter()
             record = next(log.read(offset, max_records=1))
             took = time.perf_counter() - began
@@ -101,7 +101,7 @@ def find_by_offset() -> None:
 
 
 def find_by_time() -> None:
-    chapter("3. Find one by time")
+    chapter("3. Find a payment by time")
     with LogReader(PAYMENTS) as log:
         for hour in (9, 12, 21):
             log.offset_at_time(MORNING_MS + hour * HOUR_MS)
@@ -114,14 +114,14 @@ def find_by_time() -> None:
 
 
 def read_the_last_five() -> None:
-    chapter("4. The last five, newest first")
+    chapter("4. Read the last five, newest first")
     with LogReader(PAYMENTS) as log:
         for record in islice(log.scan_reverse(), 5):
             say(f"offset {record.offset:>7,}   {describe(record)}")
 
 
 def add_up_in_columns() -> None:
-    chapter("5. Add them all up, in columns (Arrow)")
+    chapter("5. Sum them all in columns (Arrow)")
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -145,19 +145,19 @@ def follow_from_another_process() -> None:
     with Log(PAYMENTS, config=CONFIG) as log:
         follower = SPAWN.Process(target=follow, args=(log.log_end_offset, 5, there))
         follower.start()
-        here.recv()  # it has opened the log and waits at its end
+        here.recv()  # the other process has opened the log and waits at its end
         for payment in make_payments(5, seed=6):
             sent_ns = time.time_ns()
             offset = log.append(payment.value, key=payment.key)
             seen_offset, seen_ns = here.recv()
             assert seen_offset == offset
-            say(f"offset {offset:,} was seen there {(seen_ns - sent_ns) / 1e6:.1f} ms after it was sent here")
+            say(f"offset {offset:,} was read there {(seen_ns - sent_ns) / 1e6:.1f} ms after it was appended here")
         follower.join()
-    say("Readers take no lock and need no server; only one process at a time writes.")
+    say("Readers take no lock and need no server. One process at a time writes.")
 
 
 def kill_a_writer_in_mid_append() -> None:
-    chapter("7. Kill a writer in mid-append")
+    chapter("7. Kill a writer during an append")
     here, there = SPAWN.Pipe()
     writer = SPAWN.Process(target=append_for_ever, args=(there,))
     writer.start()
@@ -168,7 +168,7 @@ def kill_a_writer_in_mid_append() -> None:
         acknowledged = here.recv()
     writer.kill()
     try:
-        while True:  # what it said before it died counts as well
+        while True:  # offsets it sent before it died
             acknowledged = here.recv()
     except EOFError:
         writer.join()
@@ -179,12 +179,12 @@ def kill_a_writer_in_mid_append() -> None:
     with Log(PAYMENTS, config=CONFIG) as log:
         took = time.perf_counter() - began
         say(f"Opened again in {took * 1e3:.0f} ms. log.recovery says: {explain(log.recovery)}.")
-        assert log.log_end_offset > acknowledged, "a payment is missing whose append had returned"
-        say(f"The log goes up to offset {log.log_end_offset - 1:,}: every append that returned is there.")
+        assert log.log_end_offset > acknowledged, "a payment is missing although its append returned"
+        say(f"The last offset is {log.log_end_offset - 1:,}: every append that returned is in the log.")
 
 
 def tear_the_last_batch() -> None:
-    chapter("8. Tear the last batch, as a power loss may")
+    chapter("8. Tear the last batch, as a power loss can")
     with Log(PAYMENTS, config=CONFIG) as log:
         end = log.log_end_offset
         batch = next(log.read_batches(end - 1)).raw
@@ -197,25 +197,24 @@ def tear_the_last_batch() -> None:
         assert log.log_end_offset == end
         assert log.append(b'{"tx":"after","amount_paise":100}', key=b"merchant_0") == end
     for path in PAYMENTS.glob("*.torn"):
-        say(f"{path.name} keeps the {path.stat().st_size} bytes that were cut; the log goes on at {end:,}.")
+        say(f"{path.name} keeps the {path.stat().st_size} bytes that were cut; the log continues at {end:,}.")
 
 
 def summarise(took: float) -> None:
-    chapter("What you saw")
+    chapter("Summary")
     size = sum(path.stat().st_size for path in PAYMENTS.iterdir())
     with LogReader(PAYMENTS) as log:
         say(f"{log.log_end_offset:,} payments, {size / 1e6:.1f} MB in {PAYMENTS}, {took:.0f} seconds.")
-    say("An ordered log that lives in a directory: append at its end, find anything in it by offset or by")
-    say("time, read it as records or as columns, follow it from other processes, and pull the plug.")
-    say("The files are Kafka's own, so Kafka reads them too. docs/format shows every byte, docs/promises.md")
-    say("what survives what, README.md how to use it.")
+    say("An ordered log in a directory: append records, find them by offset or by time, read them as records")
+    say("or as columns, and follow the log from other processes. Kafka reads the same files.")
+    say("docs/format describes every byte, docs/promises.md what survives a crash, README.md how to use it.")
 
 
-# ---------------------------------------------------------------- what runs in other processes
+# ---------------------------------------------------------------- the other processes
 
 
 def follow(offset: int, count: int, parent: Connection) -> None:
-    """Tell the parent which records appear, and when."""
+    """Send the parent the offset of each new record and the time it was read."""
     with LogReader(PAYMENTS) as log:
         parent.send("ready")
         for record in islice(log.follow(offset), count):
@@ -223,7 +222,7 @@ def follow(offset: int, count: int, parent: Connection) -> None:
 
 
 def append_for_ever(parent: Connection) -> None:
-    """Append, and tell the parent each offset once `append` has returned it."""
+    """Append, and send the parent each offset that `append` returns."""
     with Log(PAYMENTS, config=CONFIG) as log:
         for payment in make_payments(10**9, seed=7):
             parent.send(log.append(payment.value, key=payment.key))

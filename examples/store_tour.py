@@ -1,6 +1,6 @@
-"""A tour of the store: payments go to a topic by merchant, two consumers of one group share it, one of them is killed.
+"""A tour of the store: a topic of payments keyed by merchant, shared by two consumers, one of which is killed.
 
-Run it with `python examples/store_tour.py`. It leaves its files in ./tour-data; an earlier run's are removed.
+Run it with `python examples/store_tour.py`. It writes its files to ./tour-data and removes those of an earlier run.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ MERCHANT_COUNT = 40
 MORNING_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
 NOON_MS = MORNING_MS + 12 * 3600 * 1000
 STEP_MS = 24 * 3600 * 1000 // PAYMENT_COUNT
-# Payments of the tour are from a fixed day: none is to be deleted for its age.
+# The payments are from a fixed day in the past, so retention must not delete them.
 CONFIG = LogConfig(retention_ms=-1)
-# Other processes start afresh, as they would in life.
+# Spawned processes do not inherit the open store.
 SPAWN = multiprocessing.get_context("spawn")
 PATIENCE_S = 60
 
@@ -40,29 +40,29 @@ def main() -> None:
     logging.basicConfig(stream=sys.stdout, format="  (logged by %(name)s: %(message)s)")
     shutil.rmtree(DATA, ignore_errors=True)
     with seeklog.open(DATA, config=CONFIG) as store:
-        make_a_topic(store)
-        share_the_reading(store)
-        look_at_lag_and_go_back(store)
-        look_at_the_files(store)
+        create_a_topic(store)
+        share_the_topic(store)
+        reset_offsets_to_noon(store)
+        list_the_files(store)
 
 
 # ---------------------------------------------------------------- the chapters
 
 
-def make_a_topic(store: seeklog.Store) -> None:
+def create_a_topic(store: seeklog.Store) -> None:
     chapter(f"1. A topic of four partitions, and {PAYMENT_COUNT:,} payments by merchant")
     store.create_topic(TOPIC, partitions=4, config={"segment.bytes": 512 << 10, "compression.type": "zstd"})
     source = random.Random(7)
     with store.producer() as producer:
         began = time.perf_counter()
         for number in range(PAYMENT_COUNT):
-            # Few merchants have most of the payments.
+            # A few merchants have most of the payments.
             merchant = f"merchant_{int(MERCHANT_COUNT * source.random() ** 2)}"
             payment = json.dumps({"merchant": merchant, "paise": source.randrange(100, 500_000)})
             producer.send(TOPIC, payment.encode(), key=merchant.encode(), timestamp_ms=MORNING_MS + number * STEP_MS)
         producer.flush()
         took = time.perf_counter() - began
-    say(f"{PAYMENT_COUNT / took:,.0f} payments a second, JSON made on the way. Where the keys put them:")
+    say(f"{PAYMENT_COUNT / took:,.0f} payments a second, including the encoding to JSON. By partition:")
     for partition in store.describe_topic(TOPIC).partitions:
         say(
             f"  {TOPIC}-{partition.partition}: {partition.high_watermark:>9,} records, "
@@ -70,8 +70,8 @@ def make_a_topic(store: seeklog.Store) -> None:
         )
 
 
-def share_the_reading(store: seeklog.Store) -> None:
-    chapter(f"2. Two processes read it as the group {GROUP!r}; one is killed in the middle")
+def share_the_topic(store: seeklog.Store) -> None:
+    chapter(f"2. Two processes consume it as group {GROUP!r}; one is killed halfway")
     workers = [start_consumer() for _ in range(2)]
     deadline = time.monotonic() + PATIENCE_S
     while min(worker.seen() for worker in workers) < PAYMENT_COUNT // 20 and time.monotonic() < deadline:
@@ -87,17 +87,17 @@ def share_the_reading(store: seeklog.Store) -> None:
         time.sleep(0.01)
     members = store.describe_group(GROUP).members
     say(
-        f"  process {heir.process.pid} has taken over: it reads {len(members[0].assignment)} partitions, and the group "
-        f"is {sum(lag.lag for lag in store.lag(GROUP)):,} records behind"
+        f"  process {heir.process.pid} has taken over and reads {len(members[0].assignment)} partitions; the group's "
+        f"lag is {sum(lag.lag for lag in store.lag(GROUP)):,} records"
     )
     heir.process.terminate()
     heir.process.join()
 
 
-def look_at_lag_and_go_back(store: seeklog.Store) -> None:
-    chapter("3. Back to noon")
+def reset_offsets_to_noon(store: seeklog.Store) -> None:
+    chapter("3. Reset the group to noon")
     store.reset_offsets(GROUP, TOPIC, to_time_ms=NOON_MS)
-    say("Partition, committed offset, and how far that is behind:")
+    say("Partition, committed offset, and lag:")
     for lag in store.lag(GROUP):
         say(f"  {lag.topic}-{lag.partition}  {lag.committed:>8,}  {lag.lag:>8,}")
     with store.consumer([TOPIC], group=GROUP, consumer_timeout_ms=0) as consumer:
@@ -108,31 +108,31 @@ def look_at_lag_and_go_back(store: seeklog.Store) -> None:
             total += json.loads(record.value)["paise"]
             count += 1
         took = time.perf_counter() - began
-    say(f"The afternoon: {count:,} payments, {total / 100:,.2f} rupees, in {took:.1f} s, JSON parsed on the way.")
+    say(f"The afternoon: {count:,} payments, {total / 100:,.2f} rupees, in {took:.1f} s with JSON parsing.")
 
 
-def look_at_the_files(store: seeklog.Store) -> None:
-    chapter("4. What is on the disk: what a Kafka broker has")
+def list_the_files(store: seeklog.Store) -> None:
+    chapter("4. The files, as in a Kafka broker's data directory")
     say("  " + "  ".join(sorted(path.name for path in store.path.iterdir())))
     say(f"  {TOPIC}-0: " + "  ".join(sorted(path.name for path in (store.path / f"{TOPIC}-0").iterdir())[:8]) + "  ...")
-    say(f"The groups' offsets are records too: {sum_of_offsets(store)} of them in __consumer_offsets.")
+    say(f"Committed offsets are records too: {count_commits(store)} of them in __consumer_offsets.")
 
 
 # ---------------------------------------------------------------- the other processes
 
 
 class Worker:
-    """A consumer in a process of its own, which says how much it has read."""
+    """A consumer in another process, which reports how many records it has read."""
 
-    def __init__(self, process: multiprocessing.process.BaseProcess, news: Connection) -> None:
+    def __init__(self, process: multiprocessing.process.BaseProcess, counts: Connection) -> None:
         self.process = process
-        self._news = news
+        self._counts = counts
         self._seen = 0
 
     def seen(self) -> int:
-        while self._news.poll():
+        while self._counts.poll():
             try:
-                self._seen = self._news.recv()
+                self._seen = self._counts.recv()
             except EOFError:
                 break
         return self._seen
@@ -155,14 +155,14 @@ def consume_for_ever(parent: Connection) -> None:
             records = consumer.poll(timeout_ms=100)
             seen += len(records)
             parent.send(seen)
-            time.sleep(0.002)  # as long as a look at 500 payments may take
+            time.sleep(0.002)  # the time to process 500 payments
 
 
-def sum_of_offsets(store: seeklog.Store) -> int:
+def count_commits(store: seeklog.Store) -> int:
     return sum(partition.high_watermark for partition in store.describe_topic("__consumer_offsets").partitions)
 
 
-# ---------------------------------------------------------------- what is printed
+# ---------------------------------------------------------------- printing
 
 
 def chapter(title: str) -> None:

@@ -1,1 +1,1 @@
-"""Data pipelines on Spark over a seeklog store: examples to run and to copy, beside the package, not in it."""
+"""Spark pipelines over a seeklog store: examples to run and to copy. They are not part of the package."""

@@ -1,5 +1,5 @@
-"""The payments pipeline: from a topic of payments to clean tables, merchant windows, alerts and dead letters.
+"""The payments pipeline: reads a topic of payments and writes tables, merchant windows, alerts, and dead letters.
 
-`rules` says what a good payment is and when to alert, `transformations` are the steps as functions of DataFrames,
-`run` starts them as streams, `summary` and `plots` show the result, `generate` makes payments to try it on.
+`rules` has the limits of a good payment and of alerts, `transformations` the steps as functions of DataFrames. `run`
+starts the steps as streams, `summary` and `plots` show the result, and `generate` writes test payments.
 """

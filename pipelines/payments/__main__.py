@@ -21,43 +21,45 @@ if TYPE_CHECKING:
 def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     try:
-        options.verb(options)
+        options.command(options)
     except SeeklogError as error:
         print(f"payments: {error}", file=sys.stderr)
         return 1
     return 0
 
 
-def _in_short(error: Exception) -> str:
-    """Return the line that says what went wrong, out of what a query says when it fails."""
+def _cause(error: Exception) -> str:
+    """Return the line with seeklog's error from the message of a failed query."""
     lines = str(error).splitlines()
     return next((line.partition(": ")[2] for line in lines if line.startswith("seeklog.errors.")), lines[0])
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pipelines.payments", description=__doc__)
-    verbs = parser.add_subparsers(required=True, metavar="VERB")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    make = verbs.add_parser("generate", help="append made-up payments to a topic of a store")
-    make.set_defaults(verb=_generate)
-    make.add_argument("store", type=Path)
-    make.add_argument("--count", type=int, default=100_000)
-    make.add_argument("--seed", type=int, default=generate.SEED)
-    make.add_argument("--per-second", type=float, default=generate.PER_SECOND, help="how dense they are in time")
+    generated = commands.add_parser("generate", help="append test payments to a topic of a store")
+    generated.set_defaults(command=_generate)
+    generated.add_argument("store", type=Path)
+    generated.add_argument("--count", type=int, default=100_000)
+    generated.add_argument("--seed", type=int, default=generate.SEED)
+    generated.add_argument("--per-second", type=float, default=generate.PER_SECOND, help="payments per second of time")
 
-    go = verbs.add_parser("run", help="process what is new, then print the summary and draw the plots")
-    go.set_defaults(verb=_run)
-    show = verbs.add_parser("summary", help="print the summary and draw the plots again")
-    show.set_defaults(verb=_summary)
-    for verb in (go, show):
-        verb.add_argument("store", type=Path)
-        verb.add_argument("output", type=Path, help="a directory for tables, checkpoints and plots")
-        verb.add_argument("--many-payments", type=int, default=Rules.many_payments, help="a window worth an alert")
-    go.add_argument("--max-offsets-per-trigger", type=int, default=25_000)
-    go.add_argument("--no-summary", action="store_true")
+    run = commands.add_parser("run", help="process new payments, then print the summary and draw the plots")
+    run.set_defaults(command=_run)
+    summary = commands.add_parser("summary", help="print the summary and draw the plots again")
+    summary.set_defaults(command=_summary)
+    for command in (run, summary):
+        command.add_argument("store", type=Path)
+        command.add_argument("output", type=Path, help="the directory for tables, checkpoints and plots")
+        command.add_argument(
+            "--many-payments", type=int, default=Rules.many_payments, help="alert on a window with this many payments"
+        )
+    run.add_argument("--max-offsets-per-trigger", type=int, default=25_000)
+    run.add_argument("--no-summary", action="store_true")
 
-    for verb in (make, go, show):
-        verb.add_argument("--topic", default=Topics.payments)
+    for command in (generated, run, summary):
+        command.add_argument("--topic", default=Topics.payments)
     return parser
 
 
@@ -85,7 +87,7 @@ def _run(options: argparse.Namespace) -> None:
                 topics=_topics(options),
             )
         except StreamingQueryException as error:
-            raise SystemExit(f"payments: {_in_short(error)}") from None
+            raise SystemExit(f"payments: {_cause(error)}") from None
         print(f"done in {time.perf_counter() - began:.1f} s")
         if not options.no_summary:
             _show(spark, options)

@@ -1,4 +1,4 @@
-"""Payments to try the pipeline on: those of `seeklog demo`."""
+"""Test payments for the pipeline, those of `seeklog demo`."""
 
 from __future__ import annotations
 

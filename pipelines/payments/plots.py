@@ -1,4 +1,4 @@
-"""The summary as three pictures: payments over time, amounts by merchant, bad records by reason."""
+"""The summary as three plots: payments over time, amounts by merchant, bad records by reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TOP_MERCHANTS = 15
 
 
 def write_plots(summary: Summary, directory: str | Path) -> list[Path]:
-    """Draw the plots as PNG files into a directory and return their paths."""
+    """Write the plots as PNG files to a directory and return their paths."""
     directory = Path(directory)
     directory.mkdir(parents=True, exist_ok=True)
     figures = {
@@ -33,13 +33,13 @@ def write_plots(summary: Summary, directory: str | Path) -> list[Path]:
 
 
 def over_time(summary: Summary) -> Figure:
-    """Draw how many payments each window has, which are late or in open windows, and where alerts are."""
+    """Draw the payments of each window, those that are late or in open windows, and the alerts."""
     figure, axes = _figure("Payments over time", height=4.2, subtitle="times are UTC")
     if not summary.intervals:
         return figure
     starts = [_days(interval.start) for interval in summary.intervals]
     width = min((later - start for start, later in pairwise(starts)), default=1 / 288)
-    last_closed = max((each.start for each in summary.intervals if each.counted), default=None)
+    last_closed = max((interval.start for interval in summary.intervals if interval.counted), default=None)
     counted, late, still_open = [], [], []
     for interval in summary.intervals:
         is_closed = last_closed is not None and interval.start <= last_closed
@@ -66,12 +66,12 @@ def over_time(summary: Summary) -> Figure:
 
 
 def _days(at: datetime) -> float:
-    """Return a time as matplotlib counts it: in days."""
+    """Return a time as matplotlib represents it, in days."""
     return at.timestamp() / 86_400
 
 
 def _mark_alerts(axes: Axes, summary: Summary, *, tops: dict[float, int], width: float) -> None:
-    """Put a mark over each window with an alert: a large one, with the name, where a merchant had many payments."""
+    """Mark each window with an alert; marks for many payments are large and have the merchant's name."""
     highest = max(tops.values())
     for rule, marker, size, colour in (("large-payment", "d", 22, QUIET), ("many-payments", "v", 60, RED)):
         marked = {_days(alert.window_start): alert for alert in summary.alerts if alert.rule == rule}
@@ -90,15 +90,15 @@ def _mark_alerts(axes: Axes, summary: Summary, *, tops: dict[float, int], width:
 
 
 def by_merchant(summary: Summary, *, top: int = TOP_MERCHANTS) -> Figure:
-    """Draw the amounts of the largest merchants, with the number of payments."""
+    """Draw the amounts and numbers of payments of the largest merchants."""
     shown = summary.merchants[:top]
     figure, axes = _figure(
         "Amounts by merchant", height=1.1 + 0.32 * max(3, len(shown)), subtitle=f"the {len(shown)} largest"
     )
     _bars(
         axes,
-        {each.merchant: each.amount_paise for each in shown},
-        notes=[f"{rupees(each.amount_paise)} in {each.payments:,} payments" for each in shown],
+        {total.merchant: total.amount_paise for total in shown},
+        notes=[f"{rupees(total.amount_paise)} in {total.payments:,} payments" for total in shown],
         room=1.45,
         colour=BLUE,
     )
@@ -106,11 +106,11 @@ def by_merchant(summary: Summary, *, top: int = TOP_MERCHANTS) -> Figure:
 
 
 def by_reason(summary: Summary) -> Figure:
-    """Draw how many records are bad, by reason."""
+    """Draw the number of bad records by reason."""
     count = sum(summary.bad.values())
     share = f"{count:,} of {summary.records:,}, {count / max(1, summary.records):.1%}"
     figure, axes = _figure("Bad records by reason", height=1.1 + 0.32 * max(3, len(summary.bad)), subtitle=share)
-    _bars(axes, summary.bad, notes=[f"{each:,}" for each in summary.bad.values()], room=1.1, colour=RED)
+    _bars(axes, summary.bad, notes=[f"{bad:,}" for bad in summary.bad.values()], room=1.1, colour=RED)
     return figure
 
 
@@ -130,7 +130,7 @@ def _bars(axes: Axes, amounts: dict[str, int], *, notes: list[str], room: float,
 
 
 def _figure(title: str, *, height: float, subtitle: str = "") -> tuple[Figure, Axes]:
-    # Made without pyplot: nothing is kept, and no window can open.
+    # pyplot would keep the figure and could open a window.
     figure = Figure(figsize=(9, height), layout=ConstrainedLayoutEngine(w_pad=0.15, h_pad=0.15))
     axes = figure.add_subplot()
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold", color=INK, pad=12)

@@ -1,4 +1,4 @@
-"""The names and the limits that the pipeline goes by. Who adapts it begins here."""
+"""The names and limits of the pipeline. Start here to adapt it."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Topics:
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """What counts as a payment, how long the pipeline waits for late ones, and what is worth an alert."""
+    """The limits of a valid payment, the wait for late payments, and the thresholds of alerts."""
 
     currencies: tuple[str, ...] = ("INR",)
-    # One hostile amount must not make the sum of a window overflow: the bound leaves room for nine million such.
+    # So that hostile amounts do not overflow the sum of a window: nine million such payments fit.
     max_amount_paise: int = 1_000_000_000_000
-    # A single clock that runs ahead would push the watermark past everybody else's payments.
+    # A single clock that runs ahead would move the watermark past all other payments.
     max_ahead_s: int = 60
-    # Older ones are dead letters. A duplicate cannot be told from them once its first copy is forgotten.
+    # Older payments are dead letters, because a duplicate is not recognised after its first copy is forgotten.
     max_age_s: int = 3600
-    # How long a payment's id is remembered. Twice the age: partitions are not read at exactly the same pace.
+    # How long a payment's id is remembered: twice max_age_s, as partitions are not read at exactly the same pace.
     remember_s: int = 7200
     window_s: int = 300
-    # How long a window waits for payments that are late.
+    # How long a window waits for late payments.
     lateness_s: int = 600
-    # Alerts: a merchant with this many payments in one window, or one payment as large as this.
+    # Alert on this many payments of a merchant in one window, and on a payment of this size.
     many_payments: int = 2000
     large_payment_paise: int = 30_000_000

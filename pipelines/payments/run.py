@@ -1,13 +1,13 @@
-"""The pipeline as three streaming queries that process what is there and stop.
+"""The pipeline as three streaming queries that process all new records and stop.
 
-Each reads the payments on its own and keeps its own checkpoint, so that none waits for another:
+Each query reads the topic and keeps its own checkpoint, so that none waits for another:
 
     dead letters   bad records -> a topic
-    payments       good ones, without copies -> Parquet
-    windows        good ones, without copies, by merchant and window -> Parquet, and alerts -> a topic
+    payments       good payments without duplicates -> Parquet
+    windows        good payments without duplicates, by merchant and window -> Parquet, and alerts -> a topic
 
-A killed run is simply run again: Spark repeats the batch that was under way with the same records and the same
-watermark, and everything below is written so that a repeated batch changes nothing.
+To continue after a kill, run it again: Spark repeats the interrupted batch with the same records and the same
+watermark, and a repeated batch changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pipelines.payments import transformations
 from pipelines.payments.rules import Rules, Topics
 
 MAX_OFFSETS_PER_TRIGGER = 25_000
-# How many pieces the state is cut into. A checkpoint keeps the number that it began with.
+# The number of state partitions. A checkpoint keeps the number it was created with.
 STATE_PARTITIONS = 2
 
 
@@ -35,13 +35,13 @@ def run(
     rules: Rules | None = None,
     topics: Topics | None = None,
 ) -> None:
-    """Process the payments that the store holds and that no earlier run has, and return when all are done.
+    """Process the payments in the store that no earlier run has processed, and return when all are done.
 
-    The tables and the checkpoints are kept in `output`. They belong together: remove all of it to begin anew, and the
-    topics that were written, too, or they will hold everything twice.
+    `output` has the tables and the checkpoints. To start over, remove all of it, and the topics that were written, or
+    they will have every record twice.
     """
     rules, topics = rules or Rules(), topics or Topics()
-    make_topics(store, topics)
+    create_topics(store, topics)
     session = pipeline_session(spark)
 
     def records() -> DataFrame:
@@ -64,24 +64,24 @@ def run(
                 query.stop()
 
 
-def make_topics(store: str | Path, topics: Topics) -> None:
-    """Make the topics that are written, if they are missing: small ones, each in one order from end to end."""
+def create_topics(store: str | Path, topics: Topics) -> None:
+    """Create the output topics if they are missing, with one partition each to keep a total order."""
     with seeklog.open(store, read_only=True) as opened:
-        opened.describe_topic(topics.payments)  # a wrong store is to be told before anything is made in it
+        opened.describe_topic(topics.payments)  # refuse a wrong store before creating anything in it
     with seeklog.open(store) as opened:
         for name in {topics.dead_letters, topics.alerts}.difference(opened.topics()):
-            # Their records have the times of payments, and are not to be deleted for the age of those.
+            # Records have the timestamps of payments, which may be old: never delete them by age.
             opened.create_topic(name, partitions=1, config={"retention.ms": -1})
 
 
 def pipeline_session(spark: SparkSession) -> SparkSession:
-    """Return a session beside the caller's with what these queries need; the caller's is left as it is."""
+    """Return a new session with the settings of these queries; the caller's session is not changed."""
     session = spark.newSession()
-    # A batch without records, made only to close windows, is not made again after a kill in front of it: with them,
-    # the tables would depend on when the kill came. Without, a window is closed by the first batch after its time.
+    # After a kill Spark does not repeat a batch without records, which only closes windows. With such batches the
+    # tables would depend on the moment of a kill; without them the first batch after its end closes a window.
     session.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     session.conf.set("spark.sql.shuffle.partitions", str(STATE_PARTITIONS))
-    # Spark's own default is a type that other readers of Parquet have given up.
+    # Spark's default, INT96, is deprecated in Parquet.
     session.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     return session
 
@@ -89,7 +89,7 @@ def pipeline_session(spark: SparkSession) -> SparkSession:
 def read_records(
     session: SparkSession, *, store: str | Path, topic: str, max_offsets_per_trigger: int | None = None
 ) -> DataFrame:
-    """Return the topic's records from the beginning as a stream."""
+    """Return all records of the topic as a stream."""
     reader = session.readStream.format("seeklog").option("path", str(store)).option("subscribe", topic)
     if max_offsets_per_trigger is not None:
         reader = reader.option("maxOffsetsPerTrigger", max_offsets_per_trigger)
@@ -99,7 +99,7 @@ def read_records(
 def start_dead_letters(
     records: DataFrame, *, store: str | Path, output: Path, rules: Rules, topic: str
 ) -> StreamingQuery:
-    """Write bad records to a topic. Nothing reorders them on the way, so the sink alone makes it exactly once."""
+    """Write bad records to a topic. There is no shuffle, so the sink alone makes the topic the same after a kill."""
     letters = transformations.dead_letters(transformations.parse(records, rules=rules))
     return (
         letters.writeStream.format("seeklog")
@@ -113,7 +113,7 @@ def start_dead_letters(
 
 
 def start_payments(records: DataFrame, *, output: Path, rules: Rules) -> StreamingQuery:
-    """Write good payments, each once, to the table `payments`."""
+    """Write good payments without duplicates to the table `payments`."""
     payments = transformations.good_payments(transformations.parse(records, rules=rules))
     unique = transformations.deduplicate(payments, within_s=rules.remember_s)
 
@@ -130,23 +130,23 @@ def start_payments(records: DataFrame, *, output: Path, rules: Rules) -> Streami
 
 
 def start_windows(records: DataFrame, *, store: str | Path, output: Path, rules: Rules, topic: str) -> StreamingQuery:
-    """Write closed windows to the table `merchant_windows`, and what is wrong with them to a topic of alerts."""
+    """Write closed windows to the table `merchant_windows`, and their alerts to a topic."""
     payments = transformations.good_payments(transformations.parse(records, rules=rules))
     unique = transformations.deduplicate(payments, within_s=rules.lateness_s)
     windows = transformations.merchant_windows(unique, window_s=rules.window_s)
 
     def write(batch: DataFrame, batch_id: int) -> None:
-        batch.persist()  # computed once for both
+        batch.persist()  # written twice
         try:
             write_part(batch.repartition(1), table=output / "merchant_windows", batch_id=batch_id)
             alerts = transformations.alerts(batch, rules=rules)
-            # A shuffle promises no order, and a topic is nothing but one: it is made here.
+            # A shuffle has no order, and a repeated batch must write the same topic.
             ordered = alerts.repartition(1).sortWithinPartitions("timestamp", "key", "value")
             (
                 ordered.write.format("seeklog")
                 .option("path", str(store))
                 .option("topic", topic)
-                # The query's id is the checkpoint's: one that begins anew is not mistaken for a repetition.
+                # The id of the query changes with its checkpoint, so a query that starts over writes its batches.
                 .option("txnAppId", f"{topic}-{query_id(batch)}")
                 .option("txnVersion", batch_id)
                 .mode("append")
@@ -169,23 +169,23 @@ def checkpoint(output: Path, query: str) -> str:
 
 
 def query_id(batch: DataFrame) -> str:
-    """Return the id of the query that a batch given to `foreachBatch` belongs to."""
-    found = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
-    assert found is not None, "Spark sets it for the thread that runs a query"
-    return found
+    """Return the id of the query of a batch in `foreachBatch`."""
+    identifier = batch.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+    assert identifier is not None, "Spark sets it in the thread of a query"
+    return identifier
 
 
 def write_part(batch: DataFrame, *, table: Path, batch_id: int) -> None:
-    """Write a batch as a part of a Parquet table; when it is repeated, the part is replaced.
+    """Write a batch as one directory of a Parquet table, which a repeated batch replaces.
 
-    Spark's own file sink is exactly once for readers that know its log of files, and leaves what a kill cut short
-    lying there for all others. Parts that are replaced whole are right for every reader of Parquet.
+    Spark's file sink is exactly-once only for readers of its file log; others also read the files of a killed task.
+    Directories that are replaced as a whole are correct for every reader of Parquet.
     """
     batch.write.mode("overwrite").parquet(str(table / f"batch={batch_id}"))
 
 
 def await_all(queries: list[StreamingQuery]) -> None:
-    """Wait for all queries, and raise what one fails with, though others still run."""
+    """Wait for all queries; raise the error of the first that fails, even if others still run."""
     running = queries
     while running:
         running = [query for query in running if not query.awaitTermination(1)]

@@ -1,7 +1,7 @@
-"""What became of every record: counted from the topics and the tables, not from what the queries said on the way.
+"""The summary of a run, counted from the topics and tables it wrote.
 
-A record is bad, a copy, or a payment in the table. A payment is in a closed window, in one that is still open, or too
-late for its own. The sums must come out; the summary says so if they do not.
+A record is bad, a duplicate, or a payment in the table. A payment is in a closed window, in an open window, or too late
+for its window. The sums must match the number of records; otherwise the summary says so.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pipelines.payments.rules import Rules, Topics
 
 @dataclass(frozen=True, slots=True)
 class MerchantTotal:
-    """What one merchant was paid."""
+    """The payments of one merchant."""
 
     merchant: str
     payments: int
@@ -33,17 +33,17 @@ class MerchantTotal:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The payments made in one window of time, by all merchants."""
+    """The payments of all merchants in one window."""
 
     start: datetime
     payments: int
     counted: int
-    """How many of them are in closed windows; zero if it is still open."""
+    """The number of payments counted in a closed window; zero if it is still open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """One record of the topic of alerts."""
+    """A record of the topic of alerts."""
 
     rule: str
     merchant: str
@@ -62,22 +62,22 @@ class Summary:
     bad: dict[str, int]
     """By reason, the most frequent first."""
     payments: int
-    copies: int
+    duplicates: int
     dropped: int
-    """Good ones that are in no table, because the watermark had passed them by."""
+    """Good payments that are in no table because they were older than the watermark."""
     counted: int
     late: int
     open: int
     windows: int
     merchants: list[MerchantTotal]
-    """The one with the largest amount first."""
+    """The merchant with the largest amount first."""
     intervals: list[Interval]
     alerts: list[Alert]
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether every record is accounted for."""
-        return self.dropped == 0 and self.late >= 0 and self.copies >= 0
+        return self.dropped == 0 and self.late >= 0 and self.duplicates >= 0
 
 
 def summarise(
@@ -110,7 +110,7 @@ def summarise(
         records=records,
         bad=dict(bad.most_common()),
         payments=payment_count,
-        copies=records - bad.total() - distinct,
+        duplicates=records - bad.total() - distinct,
         dropped=distinct - payment_count,
         counted=counted,
         late=in_closed - counted,
@@ -123,7 +123,7 @@ def summarise(
 
 
 def read_table(spark: SparkSession, path: Path, *, schema: str) -> DataFrame:
-    """Return one of the tables. Its schema is given, so that a table of empty parts has columns, too."""
+    """Return a table. The schema is given, so that a table without rows has columns too."""
     return spark.read.schema(schema).parquet(str(path.absolute()))
 
 
@@ -131,7 +131,7 @@ def _intervals(payments: DataFrame, windows: DataFrame, *, window_s: int) -> Ite
     start = F.window("paid_at", f"{window_s} seconds")["start"].alias("window_start")
     made = payments.groupBy(start).count()
     closed = windows.groupBy("window_start").agg(F.sum("payments").alias("counted"))
-    # As numbers: a timestamp would come to Python in the zone of the machine.
+    # As numbers, because Python would get timestamps in the machine's time zone.
     seconds = F.unix_seconds("window_start").alias("seconds")
     joined = made.join(closed, "window_start", "left").orderBy("window_start")
     for row in joined.select(seconds, "count", F.coalesce("counted", F.lit(0)).alias("counted")).collect():
@@ -139,7 +139,7 @@ def _intervals(payments: DataFrame, windows: DataFrame, *, window_s: int) -> Ite
 
 
 def _distinct_payments(spark: SparkSession, *, store: str | Path, topic: str, rules: Rules) -> int:
-    """Count the payments of the topic as a batch: what the stream should have come to."""
+    """Count the payments of the topic in a batch, to compare with the streams."""
     records = (
         spark.read.format("seeklog")
         .option("path", str(store))
@@ -167,23 +167,17 @@ def read_topic(store: seeklog.Store, topic: str) -> Iterator[seeklog.Record]:
         yield from store.log(topic, partition.partition).scan()
 
 
-def _alert(told: dict[str, Any]) -> Alert:
-    return Alert(
-        rule=told["rule"],
-        merchant=told["merchant"],
-        window_start=datetime.fromtimestamp(told["window_start_ms"] / 1000, UTC),
-        window_end=datetime.fromtimestamp(told["window_end_ms"] / 1000, UTC),
-        payments=told["payments"],
-        amount_paise=told["amount_paise"],
-        largest_paise=told["largest_paise"],
-    )
+def _alert(fields: dict[str, Any]) -> Alert:
+    for name in ("window_start", "window_end"):
+        fields[name] = datetime.fromtimestamp(fields.pop(f"{name}_ms") / 1000, UTC)
+    return Alert(**fields)
 
 
 # ---------------------------------------------------------------- as text
 
 
 def rupees(paise: int) -> str:
-    """Return an amount as it is written in India: ₹12,34,567."""
+    """Return an amount in Indian notation: ₹12,34,567."""
     whole = str(round(paise / 100))
     head, tail = whole[:-3], whole[-3:]
     pairs = [head[max(0, end - 2) : end] for end in range(len(head), 0, -2)][::-1]
@@ -191,7 +185,7 @@ def rupees(paise: int) -> str:
 
 
 def describe(summary: Summary, *, top: int = 5) -> str:
-    """Return the summary as lines for a terminal."""
+    """Return the summary as text for a terminal."""
     return "\n".join(_lines(summary, top=top))
 
 
@@ -200,16 +194,16 @@ def _lines(summary: Summary, *, top: int) -> Iterator[str]:
     yield f"{sum(summary.bad.values()):>9,}  bad, kept as dead letters"
     for reason, count in summary.bad.items():
         yield f"{count:>13,}  {reason}"
-    yield f"{summary.copies:>9,}  copies of payments that came before"
+    yield f"{summary.duplicates:>9,}  duplicates of earlier payments"
     if summary.dropped:
-        yield f"{summary.dropped:>9,}  dropped: they came after the watermark of the table"
+        yield f"{summary.dropped:>9,}  dropped: older than the watermark of the table"
     yield f"{summary.payments:>9,}  payments of {len(summary.merchants)} merchants in the table"
     yield f"{summary.counted:>13,}  in {summary.windows:,} closed windows of merchants"
-    yield f"{summary.late:>13,}  too late for theirs"
-    yield f"{summary.open:>13,}  in windows that are still open"
+    yield f"{summary.late:>13,}  too late for their windows"
+    yield f"{summary.open:>13,}  in open windows"
     yield ""
     total = sum(merchant.amount_paise for merchant in summary.merchants)
-    yield f"Largest merchants, of {rupees(total)} in all"
+    yield f"Largest merchants, of {rupees(total)} in total"
     for merchant in summary.merchants[:top]:
         share = merchant.amount_paise / total
         amount = rupees(merchant.amount_paise)
@@ -218,13 +212,13 @@ def _lines(summary: Summary, *, top: int) -> Iterator[str]:
     yield f"{len(summary.alerts)} alerts" + (", the first:" if len(summary.alerts) > top else "")
     for alert in summary.alerts[:top]:
         span = f"{alert.window_start:%H:%M}-{alert.window_end:%H:%M}"
-        yield f"  {span}  {alert.merchant:<14}{_told(alert)}"
-    if not summary.is_whole:
+        yield f"  {span}  {alert.merchant:<14}{_alert_text(alert)}"
+    if not summary.is_complete:
         yield ""
-        yield "The sums do not come out: some records are in no place, or in two."
+        yield "The sums do not match: some records are missing or counted twice."
 
 
-def _told(alert: Alert) -> str:
+def _alert_text(alert: Alert) -> str:
     if alert.rule == "large-payment":
-        return f"large-payment: one of {rupees(alert.largest_paise)}"
-    return f"{alert.rule}: {alert.payments:,} of {rupees(alert.amount_paise)} in all"
+        return f"large-payment: {rupees(alert.largest_paise)}"
+    return f"{alert.rule}: {alert.payments:,}, {rupees(alert.amount_paise)} in total"

@@ -1,17 +1,17 @@
-"""The steps of the pipeline as functions from DataFrame to DataFrame, for streams and (but for deduplication) batches.
+"""The steps of the pipeline as functions of DataFrames, for streams and, except for deduplication, for batches.
 
-Each takes the columns that `format("seeklog")` reads or that another step returns. None looks at the clock or draws a
-number: the same records give the same rows, which is what lets a batch be repeated after a crash.
+A step takes the columns of `format("seeklog")` or those that another step returns. No step uses a clock or random
+numbers: the same records give the same rows, so that a batch can be repeated after a crash.
 """
 
 from __future__ import annotations
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  (the name that everybody knows it by)
+from pyspark.sql import functions as F  # noqa: N812  (the usual name)
 
 from pipelines.payments.rules import Rules
 
-# The fields of a payment, and what Spark calls the type that each has in JSON.
+# The fields of a payment, with Spark's names for their JSON types.
 FIELDS = {
     "payment_id": "STRING",
     "merchant": "STRING",
@@ -33,9 +33,9 @@ WINDOWS_SCHEMA = (
 
 
 def parse(records: DataFrame, *, rules: Rules) -> DataFrame:
-    """Add the fields of the payment, and what is wrong with it: `reason` is null for a good one, `detail` explains."""
+    """Add the fields of the payment, and the `reason` and `detail` of a bad record, null for a good payment."""
     text = F.col("value").cast("string")
-    # Spark's parser stops after the first JSON value. As an item of an array it must be the only one.
+    # Spark's parser ignores text after the first JSON value; in an array, a second item reveals it.
     items = F.try_parse_json(F.concat(F.lit("["), F.when(F.is_valid_utf8(text), text), F.lit("]")))
     values = {name: F.try_variant_get("json", f"$.{name}", kind.lower()) for name, kind in FIELDS.items()}
     return (
@@ -44,7 +44,7 @@ def parse(records: DataFrame, *, rules: Rules) -> DataFrame:
         .withColumns({"shape": F.schema_of_variant("json"), **values})
         .withColumn("flaw", F.coalesce(_flaw_of_shape(), _flaw_of_content(rules)))
         .withColumns({"reason": F.col("flaw.reason"), "detail": F.col("flaw.detail")})
-        # A time out of range cannot be converted: only that of a good payment is.
+        # Only times of good payments are converted, because one out of range would fail.
         .withColumn("paid_at", F.when(F.col("reason").isNull(), F.timestamp_millis("paid_at_ms")))
         .drop("items", "json", "shape", "paid_at_ms", "flaw")
     )
@@ -54,12 +54,12 @@ def _variant(column: str, path: str) -> Column:
     return F.try_variant_get(column, path, "variant")
 
 
-# A condition, the reason that it is for a record to be bad, and what to tell about it.
+# A condition, and the reason and the detail of a record for which it holds.
 Check = tuple[Column, str, Column]
 
 
 def _flaw_of_shape() -> Column:
-    """Return what keeps a record from being a payment at all, or null: no JSON, no such field, another type."""
+    """Return why a record is not a payment, or null: not JSON, a field is missing, or has another type."""
     fields = [
         F.struct(F.lit(name).alias("name"), F.lit(kind).alias("kind"), _type_of(name).alias("found"))
         for name, kind in FIELDS.items()
@@ -80,25 +80,25 @@ def _flaw_of_shape() -> Column:
             F.concat(name, F.lit(" should be "), kind, F.lit(" and is "), F.substring(found, 1, 40)),
         ),
     ]
-    # Nearly all records have exactly the fields that they should: one comparison settles those.
+    # Nearly all records have exactly these fields, and one comparison accepts them.
     exact = ", ".join(f"{name}: {kind}" for name, kind in sorted(FIELDS.items()))
     return F.when(~F.col("shape").eqNullSafe(f"OBJECT<{exact}>"), _first(checks))
 
 
 def _type_of(name: str) -> Column:
-    """Return the type of a field. JSON's null has the type VOID; here a field that is not there has it, too."""
+    """Return the type of a field: VOID for JSON's null and for a missing field."""
     return F.coalesce(F.schema_of_variant(_variant("json", f"$.{name}")), F.lit("VOID"))
 
 
 def _flaw_of_content(rules: Rules) -> Column:
-    """Return what is wrong with a payment whose fields are all there, or null."""
+    """Return why a payment with all fields is bad, or null."""
     amount, currency, paid_at_ms = F.col("amount_paise"), F.col("currency"), F.col("paid_at_ms")
     arrived_ms = F.unix_millis("timestamp")
     checks: list[Check] = [
         (F.col(name) == "", "missing-field", F.lit(f"{name} is empty")) for name in ("payment_id", "merchant")
     ]
     checks += [
-        # The order of a merchant's payments, and which of two copies is the first, hold within a partition only.
+        # Order exists only within a partition: that of a merchant's payments, and which of two duplicates is first.
         (
             ~F.col("key").eqNullSafe(F.col("merchant").cast("binary")),
             "wrong-key",
@@ -115,7 +115,7 @@ def _flaw_of_content(rules: Rules) -> Column:
             F.concat(F.lit("currency is "), F.substring(currency, 1, 40)),
         ),
         (
-            # Written so that a record without a timestamp fails too: nothing bounds its time then.
+            # Also true for a record without a timestamp, which cannot be compared.
             ~F.coalesce(paid_at_ms <= arrived_ms + rules.max_ahead_s * 1000, F.lit(False)),
             "from-the-future",
             F.concat(F.lit("paid_at_ms is "), paid_at_ms.cast("string")),
@@ -142,15 +142,15 @@ def _first(checks: list[Check]) -> Column:
 
 
 def dead_letters(parsed: DataFrame) -> DataFrame:
-    """Return the bad records as they came, with headers that say what is wrong and where each was."""
-    told = {
+    """Return the bad records unchanged, plus headers with the reason and the origin of each."""
+    added = {
         "dead-letter.reason": F.col("reason"),
         "dead-letter.detail": F.col("detail"),
         "dead-letter.topic": F.col("topic"),
         "dead-letter.partition": F.col("partition").cast("string"),
         "dead-letter.offset": F.col("offset").cast("string"),
     }
-    headers = [F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in told.items()]
+    headers = [F.struct(F.lit(key).alias("key"), value.cast("binary").alias("value")) for key, value in added.items()]
     own = F.coalesce("headers", F.array().cast("array<struct<key: string, value: binary>>"))
     return parsed.where("reason IS NOT NULL").select(
         "key", "value", F.concat(own, F.array(*headers)).alias("headers"), "timestamp"
@@ -158,7 +158,7 @@ def dead_letters(parsed: DataFrame) -> DataFrame:
 
 
 def good_payments(parsed: DataFrame) -> DataFrame:
-    """Return the good ones with the columns of the table `payments`; copies are still among them."""
+    """Return the good payments with the columns of the table `payments`, duplicates included."""
     return parsed.where("reason IS NULL").select(
         "payment_id",
         "merchant",
@@ -173,9 +173,9 @@ def good_payments(parsed: DataFrame) -> DataFrame:
 
 
 def deduplicate(payments: DataFrame, *, within_s: int) -> DataFrame:
-    """Return a stream of payments without copies; what is older than the newest by more than `within_s` is dropped.
+    """Return a stream of payments without duplicates. Drop payments more than `within_s` older than the newest.
 
-    Copies share merchant and id, so they share a key, a partition and a task: the first in the log is the one kept.
+    Duplicates share merchant and id, and so a key, a partition, and a task; the first in the log is kept.
     """
     return payments.withWatermark("paid_at", f"{within_s} seconds").dropDuplicatesWithinWatermark(
         ["merchant", "payment_id"]
@@ -183,7 +183,7 @@ def deduplicate(payments: DataFrame, *, within_s: int) -> DataFrame:
 
 
 def merchant_windows(payments: DataFrame, *, window_s: int) -> DataFrame:
-    """Return a row for each merchant and window. On a stream it comes when the watermark has passed the window."""
+    """Return a row for each merchant and window. A stream emits it when the watermark has passed the window."""
     window = F.window("paid_at", f"{window_s} seconds")
     return (
         payments.groupBy("merchant", window)
@@ -204,7 +204,7 @@ def merchant_windows(payments: DataFrame, *, window_s: int) -> DataFrame:
 
 
 def alerts(windows: DataFrame, *, rules: Rules) -> DataFrame:
-    """Return a record for each rule that a window breaks, stamped with the end of the window."""
+    """Return a record for each rule that a window breaks, with the end of the window as its timestamp."""
     broken = F.filter(
         F.array(
             F.when(F.col("payments") >= rules.many_payments, "many-payments"),
@@ -212,8 +212,8 @@ def alerts(windows: DataFrame, *, rules: Rules) -> DataFrame:
         ),
         lambda rule: rule.isNotNull(),
     )
-    # Times as numbers: as text they would depend on the session's time zone.
-    told = F.struct(
+    # Times are numbers, because text would depend on the session's time zone.
+    value = F.struct(
         "rule",
         "merchant",
         F.unix_millis("window_start").alias("window_start_ms"),
@@ -225,7 +225,7 @@ def alerts(windows: DataFrame, *, rules: Rules) -> DataFrame:
     header = F.struct(F.lit("rule").alias("key"), F.col("rule").cast("binary").alias("value"))
     return windows.withColumn("rule", F.explode(broken)).select(
         F.col("merchant").cast("binary").alias("key"),
-        F.to_json(told).cast("binary").alias("value"),
+        F.to_json(value).cast("binary").alias("value"),
         F.array(header).alias("headers"),
         F.col("window_end").alias("timestamp"),
     )

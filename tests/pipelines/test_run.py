@@ -70,7 +70,7 @@ def test_the_summary_accounts_for_every_record(expected: Result, summary: Summar
     assert summary.records == COUNT
     assert summary.bad == Counter(_reason(letter) for letter in expected.dead_letters)
     assert summary.payments == len(expected.payments)
-    assert summary.copies == COUNT - len(expected.payments) - len(expected.dead_letters)
+    assert summary.duplicates == COUNT - len(expected.payments) - len(expected.dead_letters)
     assert summary.dropped == 0
     assert summary.windows == len(expected.windows)
     assert summary.counted == sum(window[3] for window in expected.windows)
@@ -80,7 +80,7 @@ def test_the_summary_accounts_for_every_record(expected: Result, summary: Summar
     assert summary.counted + summary.late + summary.open == summary.payments
     assert sum(total.amount_paise for total in summary.merchants) == sum(payment[2] for payment in expected.payments)
     assert [alert.merchant.encode() for alert in summary.alerts] == [alert[0] for alert in expected.alerts]
-    assert summary.is_whole
+    assert summary.is_complete
 
 
 def test_the_summary_is_readable(summary: Summary) -> None:

@@ -400,14 +400,14 @@ def test_an_unknown_option_is_told_when_the_frame_is_made(spark: SparkSession, p
 @pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
-        ({}, InvalidConfig, "say what to read: one of the options assign, subscribe and subscribePattern is needed"),
+        ({}, InvalidConfig, "set one of the options assign, subscribe and subscribePattern"),
         (
             {"subscribe": "a", "startingOffsets": "latest"},
             InvalidConfig,
-            "a batch that begins at the end has no record",
+            "a batch that starts at the end has no records",
         ),
-        ({"subscribe": "a", "maxOffsetsPerTrigger": 5}, InvalidConfig, "it is for streams"),
-        ({"subscribe": "a", "kafka.bootstrap.servers": "h:9092"}, InvalidConfig, "give the store's directory as path"),
+        ({"subscribe": "a", "maxOffsetsPerTrigger": 5}, InvalidConfig, "it applies to streams only"),
+        ({"subscribe": "a", "kafka.bootstrap.servers": "h:9092"}, InvalidConfig, "set path to the store's directory"),
         ({"subscribe": "nothing"}, TopicNotFound, "there is no topic 'nothing' in"),
         (
             {"subscribe": "a", "startingOffsets": '{"a": {"0": 500}}'},
@@ -459,7 +459,7 @@ def test_columns_and_a_schema_that_contradict_each_other_are_refused(spark: Spar
 
     assert read.schema("offset long").load().count() == 20
     message = message_of(lambda: read.schema("value binary").load().count(), InvalidConfig)
-    assert message.startswith("option columns is offset, but the schema of this read is value; give one of the two")
+    assert message.startswith("option columns is offset, but the schema of this read is value; set one of the two")
 
 
 def test_damage_is_told_with_its_file_and_byte(spark: SparkSession, tmp_path: Path) -> None:

@@ -194,7 +194,8 @@ def test_an_absolute_time_that_no_record_has_reached_is_an_error_that_names_the_
 
     assert str(caught.value) == (
         f"option startingTimestamp: no record of a-1 has timestamp {START_MS + 70_000} (2023-11-14T22:14:30.000+00:00) "
-        "or later; set an earlier one, or startingOffsetsByTimestampStrategy=latest to start such a partition at its end"
+        "or later; set an earlier one, or startingOffsetsByTimestampStrategy=latest to start such a partition at its "
+        "end"
     )
 
 

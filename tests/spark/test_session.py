@@ -35,7 +35,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Java in the environment, on the path, or in the usual places."""
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", "")
-    monkeypatch.setattr(java, "_PLACES", ())
+    monkeypatch.setattr(java, "_INSTALLED", ())
     monkeypatch.setattr(java, "find_spec", lambda name: None)
 
 
@@ -56,7 +56,7 @@ class TestFindingJava:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setenv("JAVA_HOME", str(make_java(tmp_path / "old", version="11.0.2")))
-        monkeypatch.setattr(java, "_PLACES", (str(tmp_path / "places" / "*"),))
+        monkeypatch.setattr(java, "_INSTALLED", (str(tmp_path / "places" / "*"),))
         for version in ("8.0.1", "17.0.15", "21.0.2"):
             make_java(tmp_path / "places" / f"jdk-{version}", version=version)
         assert java.find_java().major >= 17
@@ -240,9 +240,9 @@ def test_a_thread_that_asks_for_the_session_may_write_at_once(spark: SparkSessio
 def test_what_somebody_else_has_decided_is_seen(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     for each in ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED", "MASTER", "PYSPARK_SUBMIT_ARGS"):
         monkeypatch.delenv(each, raising=False)
-    assert not local.is_given()
+    assert not local.has_master()
     monkeypatch.setenv(name, "x")
-    assert local.is_given()
+    assert local.has_master()
 
 
 def test_a_master_that_is_none_is_refused() -> None:

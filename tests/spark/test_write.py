@@ -182,7 +182,7 @@ def test_for_each_batch_of_a_stream_is_written_once_with_an_id(spark: SparkSessi
         (
             "select 'v' as value, 7 as partition",
             {"topic": "alerts"},
-            "InvalidRecord: topic alerts: column partition has 7, .* 0 to 2; leave",
+            "InvalidRecord: topic alerts: column partition has 7, .* 0 to 2; drop the column",
         ),
         (
             "select 'v' as value, -1 as partition",

@@ -12,7 +12,7 @@ from pathlib import Path
 import yaml  # type: ignore[import-untyped]
 
 from pipelines.payments.rules import Topics
-from pipelines.payments.run import MAX_OFFSETS_PER_TRIGGER, make_topics
+from pipelines.payments.run import MAX_OFFSETS_PER_TRIGGER, create_topics
 from seeklog.errors import SeeklogError
 from seeklog.spark.local.session import MEMORY, prepare
 
@@ -25,12 +25,12 @@ MASTER = "local[2]"
 def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pipelines.payments.sdp", description=__doc__)
     parser.add_argument("store", type=Path)
-    parser.add_argument("output", type=Path, help="a directory for the project, its tables, catalog and checkpoints")
+    parser.add_argument("output", type=Path, help="the directory for the project, its tables, catalog and checkpoints")
     parser.add_argument("--max-offsets-per-trigger", type=int, default=MAX_OFFSETS_PER_TRIGGER)
-    parser.add_argument("--dry-run", action="store_true", help="only check that the graph of tables and sinks is sound")
+    parser.add_argument("--dry-run", action="store_true", help="only check the graph of tables and sinks")
     options = parser.parse_args(arguments)
     try:
-        make_topics(options.store, Topics())
+        create_topics(options.store, Topics())
     except SeeklogError as error:
         print(f"payments: {error}", file=sys.stderr)
         return 1
@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def write_project(output: Path, *, store: Path, max_offsets_per_trigger: int) -> Path:
-    """Copy the project with its paths filled in, and return where its spec is."""
+    """Copy the project, fill in its paths, and return the path of its spec."""
     copy = output / "project"
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(PROJECT / "transformations", copy / "transformations", ignore=ignored, dirs_exist_ok=True)
@@ -50,9 +50,9 @@ def write_project(output: Path, *, store: Path, max_offsets_per_trigger: int) ->
     spec["configuration"]["spark.payments.store"] = str(store.absolute())
     spec["configuration"]["spark.payments.maxOffsetsPerTrigger"] = str(max_offsets_per_trigger)
     (copy / SPEC).write_text(yaml.safe_dump(spec, sort_keys=False))
-    # Settings of the whole of Spark are in a file, since of many `--conf` arguments Spark 4.3 hands on the last few.
+    # Settings are in a file, because Spark 4.3 passes on only the last few of many `--conf` arguments.
     settings = {
-        # Tables outlive a run only in a catalog that does; this one lies where Spark is started.
+        # The in-memory catalog would lose the tables after a run. This one is in the working directory of Spark.
         "spark.sql.catalogImplementation": "hive",
         "spark.sql.warehouse.dir": (output / "tables").as_uri(),
         "spark.driver.host": "127.0.0.1",
@@ -67,8 +67,8 @@ def write_project(output: Path, *, store: Path, max_offsets_per_trigger: int) ->
 
 
 def run_project(spec: Path, *, dry_run: bool) -> int:
-    """Run the project in a Spark of its own and return its exit code."""
-    prepare(MASTER, MEMORY)  # finds Java and Spark, and says so in the environment
+    """Run the project in a new Spark process and return its exit code."""
+    prepare(MASTER, MEMORY)  # sets JAVA_HOME and SPARK_HOME
     paths = [ROOT, *map(Path, filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep)))]
     environment = {
         "SPARK_LOCAL_IP": "127.0.0.1",
@@ -78,8 +78,8 @@ def run_project(spec: Path, *, dry_run: bool) -> int:
     }
     catalog = spec.parents[1] / "catalog"
     catalog.mkdir(exist_ok=True)
-    verb = "dry-run" if dry_run else "run"
-    command = [f"{environment['SPARK_HOME']}/bin/spark-pipelines", verb, "--spec", str(spec), "--remote", MASTER]
+    mode = "dry-run" if dry_run else "run"
+    command = [f"{environment['SPARK_HOME']}/bin/spark-pipelines", mode, "--spec", str(spec), "--remote", MASTER]
     return subprocess.run(command, env=environment, cwd=catalog, check=False).returncode
 
 

@@ -1,7 +1,7 @@
-"""Tables and sinks of the payments pipeline; Spark finds out what depends on what, and runs it.
+"""The tables and sinks of the payments pipeline. Spark derives their dependencies.
 
-What it leaves out: alerts are written by a plain sink, since a declarative pipeline has no `foreachBatch` to sort them
-in. Each is there once, but those of one batch come in any order.
+A declarative pipeline has no `foreachBatch` to sort alerts in, so a plain sink writes them. Each alert is written once,
+but the alerts of a batch are in no particular order.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STORE = str(spark.conf.get("spark.payments.store"))
 
 
 def parsed() -> DataFrame:
-    """Return the records of the topic, parsed. No view: Spark deduplicates only what it can resolve at once."""
+    """Return the parsed records of the topic. Not a view, because Spark cannot deduplicate an unresolved view."""
     records = (
         spark.readStream.format("seeklog")
         .option("path", STORE)
