@@ -21,6 +21,7 @@ from seeklog.record.segment_state import SegmentState
 # ---------------------------------------------------------------- what stays
 
 
+@pytest.mark.id("compaction-keeps-latest")
 @pytest.mark.parametrize("codec", MORE)
 def test_the_latest_record_of_each_key_stays_where_it_was(tmp_path: Path, codec: str) -> None:
     with open_compacted(tmp_path, compression_type=codec) as log:
