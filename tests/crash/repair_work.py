@@ -95,7 +95,7 @@ def cut_by_recovery(disk: Disk) -> Disk:
     path = log_paths(disk)[-1]
     files = SimFiles(disk.with_file(path, flipped(disk.files[path], 70)))
     with Log(PATH, config=CONFIG, files=files, clock=FakeClock(), background=False) as log:
-        assert log.recovery.records_behind_cut
+        assert log.recovery.cut_records
     return files.disk()
 
 

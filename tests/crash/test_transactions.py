@@ -318,7 +318,7 @@ def never_syncs_what_it_appends() -> Mutation:
 
 
 def finishes_nothing_when_it_opens_a_log() -> Mutation:
-    return replaced(storage_transaction, "settle", lambda _: lambda partition, listing: None)
+    return replaced(storage_transaction, "finish_interrupted", lambda _: lambda partition, listing: None)
 
 
 def names_one_partition_only() -> Mutation:
@@ -338,7 +338,7 @@ def appends_a_part_without_looking_what_is_there() -> Mutation:
 
 def looks_at_offsets_alone() -> Mutation:
     """Takes a part for appended whose offsets are taken, though power loss left only some of it."""
-    return replaced(storage_transaction, "_is_among", lambda _: lambda found, staged: True)
+    return replaced(storage_transaction, "_take_match", lambda _: lambda found, staged: True)
 
 
 def forgets_versions() -> Mutation:
@@ -374,7 +374,7 @@ def appends_for_a_transaction_that_is_not_durable() -> Mutation:
 
         return settle_without
 
-    return replaced(storage_transaction, "settle", without_root)
+    return replaced(storage_transaction, "finish_interrupted", without_root)
 
 
 def discards_what_was_committed() -> Mutation:
@@ -418,5 +418,5 @@ def test_a_commit_that_went_its_steps_otherwise_would_be_caught(
 
 def test_a_mutation_that_changes_nothing_is_not_caught() -> None:
     """Goal: what catches the others is not the replacing itself."""
-    with replaced(storage_transaction, "settle", lambda settle: lambda *given: settle(*given)):
+    with replaced(storage_transaction, "finish_interrupted", lambda settle: lambda *given: settle(*given)):
         assert not is_caught("a transaction after a kill, finished by a log")

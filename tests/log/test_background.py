@@ -40,7 +40,7 @@ class TwoRounds:
         self.rounds = 0
         self.is_stopped = False
 
-    def tend(self) -> None:
+    def do_background_work(self) -> None:
         if self.is_stopped:
             return  # nothing is appended any more that would wake the thread again
         self.rounds += 1
@@ -112,7 +112,7 @@ class Ended:
         self.error = error
         self.rounds = 0
 
-    def tend(self) -> None:
+    def do_background_work(self) -> None:
         self.rounds += 1
         raise self.error
 

@@ -325,7 +325,7 @@ def test_a_disk_that_fails_while_borrowing_leaves_the_lock_to_others(
     def fail(size: int) -> bytes:
         raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(first._partition.unsealed.active, "take_in", fail)
+    monkeypatch.setattr(first._partition.unsealed.active, "read_appended", fail)
     assert not first.borrow()
     with open_log(first.path) as log:
         assert offsets(log.scan()) == [0, 1]

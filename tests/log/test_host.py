@@ -29,7 +29,7 @@ from seeklog import Log, LogConfig, LogReader, TopicPartition, names
 from seeklog.clock import SystemClock
 from seeklog.config import INT64_MAX
 from seeklog.errors import LostRecords, NotALog, UnsupportedMagic
-from seeklog.log.background import Maintenance, Tended, Watch
+from seeklog.log.background import Maintenance, Watch, WatchedLog
 from seeklog.log.host import MAX_INDEX_BYTES, Host, OpenSegments
 from seeklog.log.side.checkpoint import Checkpoint, read_checkpoint
 
@@ -222,7 +222,7 @@ def test_a_hosted_log_notifies_its_host_of_appends_and_rolls(tmp_path: Path) -> 
             noted.append("stop")
 
     class Notes(Maintenance):
-        def watch(self, log: Tended, config: LogConfig) -> Watch:
+        def watch(self, log: WatchedLog, config: LogConfig) -> Watch:
             assert log.directory == str(tmp_path)
             return Noted(self, log, config)
 

@@ -295,7 +295,7 @@ def test_damage_above_the_recovery_point_is_cut_and_what_is_whole_behind_it_is_c
     with caplog.at_level(logging.WARNING, "seeklog"), open_log(crashed, **SEGMENT) as log:
         report = log.recovery
         assert offsets(log.scan()) == list(range(record))
-    assert (report.batches_behind_cut, report.records_behind_cut) == (24 - record, 24 - record)
+    assert (report.cut_batches, report.cut_records) == (24 - record, 24 - record)
     assert report.cut_bytes == len(tail)
     assert "CRC" in report.cut_reason
     assert [(crashed / name).read_bytes() for name in report.torn_files] == [bytes(tail)]
@@ -313,7 +313,7 @@ def test_segments_behind_the_damage_are_set_aside_whole(tmp_path: Path) -> None:
     with open_log(copy, **SEGMENT) as log:
         assert offsets(log.scan()) == list(range(15))
         # The rest of the damaged segment but its first batch, and both segments behind it.
-        assert log.recovery.batches_behind_cut == log.recovery.records_behind_cut == 4 + 10 + 5
+        assert log.recovery.cut_batches == log.recovery.cut_records == 4 + 10 + 5
         assert len(log.recovery.torn_files) == 3
     assert segment_bases(copy) == [0, 10]
     for base in (20, 30):
@@ -330,7 +330,7 @@ def test_a_segment_that_does_not_follow_is_set_aside(tmp_path: Path) -> None:
 
     with open_log(copy, **SEGMENT) as log:
         assert offsets(log.scan()) == list(range(15))
-        assert log.recovery.records_behind_cut == 5
+        assert log.recovery.cut_records == 5
 
 
 def test_evidence_is_never_overwritten(crashed: Path) -> None:

@@ -107,8 +107,8 @@ BUGS: Final = (
         1,
         "one sync serves also those who have appended after it",
         (
-            Edit("_hand_on", "waiter.end <= durable", "True"),
-            Edit("_hand_on", "waiter.end > durable", "False"),
+            Edit("_pass_lead", "waiter.end <= durable", "True"),
+            Edit("_pass_lead", "waiter.end > durable", "False"),
         ),
         ("group-commit-shares-syncs",),
     ),
@@ -186,7 +186,7 @@ BUGS: Final = (
     Bug(
         2,
         "what recovery cuts off is thrown away",
-        (Edit("_keep_evidence", "report.torn_files.append(keep_aside(shared, ..., tail))"),),
+        (Edit("_keep_evidence", "report.torn_files.append(write_evidence(shared, ..., tail))"),),
         ("torn-tail-kept",),
         quick=True,
     ),
@@ -378,7 +378,7 @@ BUGS: Final = (
         "a borrower goes on whatever others have done but append",
         (
             Edit(
-                "_take_in",
+                "_read_appended",
                 "saved is None or saved.structure != own.structure",
                 "note.base_offset != active.base_offset",
             ),
@@ -529,7 +529,7 @@ BUGS: Final = (
     Bug(
         22,
         "what a live broker has replaced is called damage",
-        (Edit("look_again", "self._looks > MAX_LOOKS or ...", "True"),),
+        (Edit("resume_or_raise", "self._looks > MAX_LOOKS or ...", "True"),),
         ("broker-cuts-under-reader",),
     ),
 )

@@ -450,7 +450,7 @@ class FakeLog:
         self.is_held = threading.Event()
         self.is_held.set()
 
-    def tend(self) -> None:
+    def do_background_work(self) -> None:
         self.is_held.wait()
         self.syncs += 1
 

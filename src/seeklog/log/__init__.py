@@ -21,7 +21,7 @@ from seeklog.log.reading import FileRange, Seek
 from seeklog.log.recovery import RecoveryReport, list_beside_writer
 from seeklog.log.segment import ADVICE, Segment, Shared, scan_into
 from seeklog.log.staging import StagedFile, Stager, read_staged, remove_staged
-from seeklog.log.transaction import Part, Transaction, end_transaction, read_transaction, traces, write_transaction
+from seeklog.log.transaction import Part, Transaction, end_transaction, last_parts, read_transaction, write_transaction
 from seeklog.log.view import View
 from seeklog.log.writer import Log, append_part
 
@@ -57,6 +57,7 @@ __all__ = [
     "first_timestamp_ms",
     "is_same_topic",
     "known_checkpoint",
+    "last_parts",
     "list_beside_writer",
     "lock_directory",
     "lock_out_broker",
@@ -72,6 +73,5 @@ __all__ = [
     "scan_into",
     "take_census",
     "take_snapshot",
-    "traces",
     "write_transaction",
 ]

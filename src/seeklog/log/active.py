@@ -23,7 +23,7 @@ logger = logging.getLogger("seeklog")
 # The tables in memory are always complete. A process that only reads has to scan at most this much further.
 INDEX_WRITE_BYTES = 32 * OFFSET_ENTRY.size
 # What another writer has appended is read in one piece. Beyond this size, opening the log again is as quick.
-TAKEN_IN_BYTES = 16 << 20
+MAX_APPENDED_BYTES = 16 << 20
 
 
 class ActiveSegment(Segment):
@@ -34,11 +34,11 @@ class ActiveSegment(Segment):
         self._write = shared.files.write
         self.loaded.handle = handle
         self._number = handle.number
-        self._become(state)
+        self._use_state(state)
         self._written: list[int] | None = None
         """How much of each table is in its index file; None: the files do not match the tables and must be replaced."""
 
-    def _become(self, state: SegmentState) -> None:
+    def _use_state(self, state: SegmentState) -> None:
         self.state = state
         self.trust = Trust(contiguous=state.contiguous, is_exact=True)
         # The tables grow in place, so the indexes over them include every later entry.
@@ -112,14 +112,14 @@ class ActiveSegment(Segment):
             if len(state.offset_table) - written >= INDEX_WRITE_BYTES:
                 self.write_indexes()
 
-    def take_in(self, size: int) -> bytes | None:
+    def read_appended(self, size: int) -> bytes | None:
         """Read the batches that another writer appended, up to `size`, into the state; return them.
 
         None if they are incomplete or too large to read at once. The state is then unusable.
         """
         state, handle = self.state, self.handle()
         missing = size - state.size
-        if not 0 <= missing <= TAKEN_IN_BYTES or self.shared.files.size(handle.number) != size:
+        if not 0 <= missing <= MAX_APPENDED_BYTES or self.shared.files.size(handle.number) != size:
             return None
         data = self.shared.files.read(handle.number, missing, state.size)
         if state.scan(data, self.base_offset if self.contiguous else INT64_MAX) != missing:
@@ -224,7 +224,7 @@ class ActiveSegment(Segment):
     def truncate(self, state: SegmentState) -> None:
         """Cut everything after the batches that make up `state`. Durable on return."""
         # The new state first: readers with an older view then stop at its size.
-        self._become(state)
+        self._use_state(state)
         handle = self.handle()
         self.shared.files.truncate(handle.number, state.size)
         self.shared.files.sync(handle.number)

@@ -22,12 +22,12 @@ from seeklog.errors import LogClosed, SeeklogError
 logger = logging.getLogger("seeklog")
 
 
-class Tended(Protocol):
+class WatchedLog(Protocol):
     """A log, as the background thread sees it."""
 
     directory: str
 
-    def tend(self) -> None:
+    def do_background_work(self) -> None:
         """Sync appended records and seal rolled segments."""
         ...
 
@@ -49,9 +49,9 @@ class Watch:
 
     __slots__ = ("_interval", "_is_waiting", "_log", "maintenance")
 
-    def __init__(self, maintenance: Maintenance, log: Tended, config: LogConfig) -> None:
+    def __init__(self, maintenance: Maintenance, log: WatchedLog, config: LogConfig) -> None:
         self.maintenance = maintenance
-        self._log: weakref.ref[Tended] | None = weakref.ref(log)
+        self._log: weakref.ref[WatchedLog] | None = weakref.ref(log)
         self._interval = config.flush_interval_ms / 1000 if config.flush == "interval" else 0.0
         self._is_waiting = False
 
@@ -74,7 +74,7 @@ class Watch:
         self._is_waiting = False
         log = self._log() if self._log is not None else None
         if log is not None:
-            _run_guarded(log.tend, f"{log.directory}: the background sync failed")
+            _run_guarded(log.do_background_work, f"{log.directory}: the background sync failed")
 
 
 class Job:
@@ -101,7 +101,7 @@ class Maintenance:
         self._is_stopping = False
         self._thread: threading.Thread | None = None
 
-    def watch(self, log: Tended, config: LogConfig) -> Watch:
+    def watch(self, log: WatchedLog, config: LogConfig) -> Watch:
         """Return the `Watch` that the log notifies."""
         return Watch(self, log, config)
 

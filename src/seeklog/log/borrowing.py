@@ -73,10 +73,10 @@ class WriterLock:
 
 def note_in(text: str) -> Note | None:
     """Parse the text of a lock file; None if the last holder left no note."""
-    words = text.split()
-    if len(words) != 4 or not (words[2].isdecimal() and words[3].isdecimal()):
+    fields = text.split()
+    if len(fields) != 4 or not (fields[2].isdecimal() and fields[3].isdecimal()):
         return None
-    return Note(int(words[2]), int(words[3]))
+    return Note(int(fields[2]), int(fields[3]))
 
 
 def read_note(files: Files, directory: str) -> Note | None:

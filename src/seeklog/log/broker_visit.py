@@ -35,11 +35,11 @@ def known_checkpoint(files: Files, directory: str, *, inherited: Checkpoint | No
     own = read_checkpoint(files, directory)
     if own is None:
         return inherited
-    own, is_visited = look_for_visit(files, directory, own)
+    own, is_visited = check_for_visit(files, directory, own)
     return after_visit(files, directory, own, inherited) if is_visited else own
 
 
-def look_for_visit(files: Files, directory: str, own: Checkpoint) -> tuple[Checkpoint, bool]:
+def check_for_visit(files: Files, directory: str, own: Checkpoint) -> tuple[Checkpoint, bool]:
     """Return the current version of our own checkpoint, and whether a broker led the partition after it was written.
 
     Another seeklog process may replace the checkpoint and then Kafka's file while this reads one after the other.

@@ -67,7 +67,7 @@ def scan_arrow(
                 if not cursor.segment.contiguous:
                     cursor.segment.check_bound(cursor.next_offset, cursor.position)
             except CorruptionError as error:
-                cursor.look_again(first, error)
+                cursor.resume_or_raise(first, error)
                 columns, full = new_columns(), False
                 continue
             more = cursor.next_offset < stop and (full or cursor.fill())

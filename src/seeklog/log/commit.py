@@ -56,9 +56,9 @@ class GroupCommit:
         try:
             durable = self._sync()
         finally:
-            self._hand_on(durable, truncations)
+            self._pass_lead(durable, truncations)
 
-    def _hand_on(self, durable: int, truncations: int) -> None:
+    def _pass_lead(self, durable: int, truncations: int) -> None:
         """Wake the threads whose records are durable, and one other to lead the next sync."""
         with self._lock:
             if truncations != self._truncations:
@@ -66,13 +66,13 @@ class GroupCommit:
             self._durable = max(self._durable, durable)
             served = [waiter for waiter in self._waiters if waiter.end <= durable]
             self._waiters = [waiter for waiter in self._waiters if waiter.end > durable]
-            heir = self._waiters.pop(0) if self._waiters else None
-            self._is_syncing = heir is not None
+            leader = self._waiters.pop(0) if self._waiters else None
+            self._is_syncing = leader is not None
         for waiter in served:
             waiter.is_durable = True
             waiter.gate.release()
-        if heir is not None:
-            heir.gate.release()
+        if leader is not None:
+            leader.gate.release()
 
     def forget(self) -> None:
         """Start over after a truncation: its offsets go to new records."""

@@ -35,26 +35,26 @@ class Gate:
         if self.refusal is not None:
             raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
 
-    def fail(self, what: str, error: OSError) -> LogFailed:
+    def fail(self, action: str, error: OSError) -> LogFailed:
         """Refuse every append after an error that leaves the bytes on disk unknown. Return the error to raise."""
-        failure = LogFailed(f"{self._directory}: {what} failed ({error}); reopen the log to recover")
+        failure = LogFailed(f"{self._directory}: {action} failed ({error}); reopen the log to recover")
         failure.__cause__ = error
         self.refusal = failure
         self.wake()
         return failure
 
-    def refuse_change(self, what: str, error: OSError) -> SeeklogError:
+    def refuse_change(self, subject: str, error: OSError) -> SeeklogError:
         """Return the error for a file that could not be replaced. If the disk is full, the log can still be used."""
         if is_full(error):
-            return DiskFull(f"{self._directory}: no room for {what}; nothing was changed")
-        return self.fail(f"writing {what}", error)
+            return DiskFull(f"{self._directory}: no room for {subject}; nothing was changed")
+        return self.fail(f"writing {subject}", error)
 
-    def wait(self, has_come: Callable[[], bool], timeout: float | None) -> None:
-        """Wait until `has_come` returns true, the log is closed or fails, or `timeout` seconds have passed."""
+    def wait(self, condition: Callable[[], bool], timeout: float | None) -> None:
+        """Wait until `condition` returns true, the log is closed or fails, or `timeout` seconds have passed."""
         with self._arrived:
             self.waiting += 1
             try:
-                self._arrived.wait_for(lambda: has_come() or self.refusal is not None, timeout)
+                self._arrived.wait_for(lambda: condition() or self.refusal is not None, timeout)
             finally:
                 self.waiting -= 1
 

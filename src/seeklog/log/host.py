@@ -13,7 +13,7 @@ from seeklog.log.side.checkpoint import Checkpoint
 from seeklog.names import TopicPartition
 
 
-class Opened(Protocol):
+class OpenSegment(Protocol):
     """A segment that holds files or indexes open."""
 
     @property
@@ -40,15 +40,15 @@ class OpenSegments:
 
     def __init__(self, max_segments: int) -> None:
         self._max_segments = max_segments
-        self._open: OrderedDict[int, Opened] = OrderedDict()
+        self._open: OrderedDict[int, OpenSegment] = OrderedDict()
         self._lock = threading.Lock()
 
-    def opened(self, segment: Opened) -> None:
+    def opened(self, segment: OpenSegment) -> None:
         """Note that a segment opened a file or an index. Beyond the bound, the segment opened first is released."""
         with self._lock:
             self._open[id(segment)] = segment
             while len(self._open) > self._max_segments or (
-                len(self._open) > 1 and sum(each.index_bytes for each in self._open.values()) > MAX_INDEX_BYTES
+                len(self._open) > 1 and sum(held.index_bytes for held in self._open.values()) > MAX_INDEX_BYTES
             ):
                 self._open.popitem(last=False)[1].release()
 

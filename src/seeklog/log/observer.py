@@ -20,7 +20,7 @@ from seeklog.errors import LostRecords, NotALog, TopicNotFound
 from seeklog.files import Files, FileStatus, Handle, ReadOnlyFiles, read_if_exists
 from seeklog.files.remote import RemoteFiles
 from seeklog.log.borrowing import read_note
-from seeklog.log.broker_visit import after_visit, look_for_visit
+from seeklog.log.broker_visit import after_visit, check_for_visit
 from seeklog.log.directory import check_directory, has_broker
 from seeklog.log.host import Host
 from seeklog.log.keys.lookup import KeyLookup
@@ -38,7 +38,7 @@ from seeklog.record.saved_state import SavedState
 logger = logging.getLogger("seeklog")
 
 # How often a reader checks whether a broker has written the directory.
-VISIT_LOOK_S = 0.5
+VISIT_CHECK_S = 0.5
 # How long a follower sleeps between two checks: at first, and at most.
 MIN_POLL_S = 0.001
 MAX_POLL_S = 0.05
@@ -94,9 +94,9 @@ class TailSegment(Segment):
         handle = self.handle()  # keeps the file open: another thread may release it meanwhile
         return self.shared.files.size(handle.number)
 
-    def is_same_file(self, found: FileStatus | None) -> bool:
+    def is_same_file(self, status: FileStatus | None) -> bool:
         """Compare with a file that may have grown. If it is shorter than what was already walked, it was truncated."""
-        return super().is_same_file(found) and found is not None and found.size >= self._size
+        return super().is_same_file(status) and status is not None and status.size >= self._size
 
     def was_cut(self) -> bool:
         """Return whether the file is shorter, or another file has its name. Raises if there is no file."""
@@ -185,8 +185,8 @@ class Observer:
         self._inherited = inherited
         self._own: Checkpoint | None = None
         self._was_visited = False
-        """Whether a broker has written the partition since `_own`; checked again after `_next_look`."""
-        self._next_look = 0.0
+        """Whether a broker has written the partition since `_own`; checked again after `_next_visit_check`."""
+        self._next_visit_check = 0.0
         self.source = host.source if host is not None else None
         """The topic and partition in a store; None for a lone log."""
         self.has_topic = host.has_topic if host is not None else None
@@ -197,11 +197,11 @@ class Observer:
         _open_observers.add(self)
         self._load()
 
-    def _warn_once(self, what: str) -> None:
+    def _warn_once(self, message: str) -> None:
         """Log a damaged watermark once: it is read again and again."""
         if not self._has_warned:
             self._has_warned = True
-            logger.warning("%s", what)
+            logger.warning("%s", message)
 
     def _read_checkpoint(self) -> Checkpoint | None:
         """Return the checkpoint that applies now. A broker may start and stop on the directory at any time."""
@@ -210,9 +210,9 @@ class Observer:
         if own is None:
             return inherited
         now = self.clock.monotonic()
-        if own != self._own or now >= self._next_look:
-            self._next_look = now + VISIT_LOOK_S
-            own, self._was_visited = look_for_visit(self.files, self.directory, own)
+        if own != self._own or now >= self._next_visit_check:
+            self._next_visit_check = now + VISIT_CHECK_S
+            own, self._was_visited = check_for_visit(self.files, self.directory, own)
             self._own = own
         return after_visit(self.files, self.directory, own, inherited) if self._was_visited else own
 
@@ -245,7 +245,7 @@ class Observer:
 
     def _load_once(self, *, is_second_look: bool) -> None:
         self._check_same_topic()
-        self._next_look = 0.0
+        self._next_visit_check = 0.0
         self._checkpoint = self._read_checkpoint()
         self._shared.trusts_seals = self._checkpoint is None or not self._checkpoint.is_visited
         _, segments = list_beside_writer(self._shared)

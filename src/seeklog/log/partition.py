@@ -130,7 +130,7 @@ class Partition:
             raise
         try:
             # Before any other append.
-            transaction.settle(self, listing)
+            transaction.finish_interrupted(self, listing)
         except BaseException:
             self.gate.close()
             self._release()
@@ -154,7 +154,7 @@ class Partition:
         listing = files.list(directory)
         found = survey(shared, listing, checkpoint)
         if promises.saved is not None and checkpoint is not None and checkpoint.is_visited:
-            promises.set_stale_aside()
+            promises.keep_stale_checkpoint()
         own = promises.saved
         mended = mend(
             shared,
@@ -189,7 +189,7 @@ class Partition:
             self.view,
             end=end,
             none_at=own.recovery_point if own is not None and own.has_producers is False else None,
-            scanned={each.segment.base_offset: each.has_producers for each in found.scanned},
+            scanned={scanned.segment.base_offset: scanned.has_producers for scanned in found.scanned},
         ):
             files.sync_directory(directory)
         # If the log was not closed, a truncation may have crashed after its cut, and a reader may have looked before
@@ -242,23 +242,23 @@ class Partition:
                 return self.gate.refusal is None
             try:
                 note = self._writer_lock.retake()
-                goes_on = note == "own" or (isinstance(note, Note) and self._take_in(note))
+                is_current = note == "own" or (isinstance(note, Note) and self._read_appended(note))
             except (OSError, CorruptionError):
-                goes_on = False
+                is_current = False
             self._writer_lock.is_given_back = False
-            if goes_on:
+            if is_current:
                 self.gate.refusal = None
             else:
                 self.gate.close()
                 self._release()
-            return goes_on
+            return is_current
 
-    def _take_in(self, note: Note) -> bool:
+    def _read_appended(self, note: Note) -> bool:
         """Read the batches that others appended to the last segment. Return False if they did more than append."""
         active, own, saved = self.unsealed.active, self.checkpoint(), read_checkpoint(self.files, self.directory)
         if saved is None or saved.structure != own.structure:
             return False
-        appended = active.take_in(note.size) if note.base_offset == active.base_offset else None
+        appended = active.read_appended(note.size) if note.base_offset == active.base_offset else None
         if appended is None:
             return False
         if batch_header.has_producers(appended, len(appended)):
@@ -573,7 +573,7 @@ class Partition:
             self.gate.check()
             return self._sync()
 
-    def tend(self) -> None:
+    def do_background_work(self) -> None:
         """Do the background work of this log: sync, seal, and build key indexes."""
         self.flush()
         if self.makes_key_indexes:

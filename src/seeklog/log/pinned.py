@@ -84,7 +84,7 @@ def _entry_before(segment: Segment, offset: int) -> bytes:
     return bytes(offsets.table[number * OFFSET_ENTRY.size : (number + 1) * OFFSET_ENTRY.size]) if number >= 0 else b""
 
 
-class _GivenSegment(Segment):
+class _PinBackedSegment(Segment):
     """A segment as a pin describes it. Its index is the one entry in the pin."""
 
     def __init__(self, shared: Shared, pinned: PinnedSegment, entry: bytes) -> None:
@@ -102,9 +102,11 @@ class _GivenSegment(Segment):
             return not self.is_resealed()
         return self.shared.files.size(handle.number) == self.size
 
-    def is_same_file(self, found: FileStatus | None) -> bool:
+    def is_same_file(self, status: FileStatus | None) -> bool:
         """Compare sizes only: the pin may come from another machine, where inodes have other numbers."""
-        return found is not None and (found.size == self.size or (self._pinned.is_growing and found.size > self.size))
+        return status is not None and (
+            status.size == self.size or (self._pinned.is_growing and status.size > self.size)
+        )
 
     def load_indexes(self) -> Indexes:
         return Indexes(OffsetIndex(self.base_offset, self._entry), TimeIndex(self.base_offset, b""))
@@ -114,7 +116,7 @@ def pinned_view(files: Files, directory: str, pin: Pin) -> View:
     """Return the view that was pinned. Files are opened when they are read."""
     shared = _shared(files, directory)
     return View(
-        _GivenSegment(shared, each, pin.entry if place == 0 else b"") for place, each in enumerate(pin.segments)
+        _PinBackedSegment(shared, pinned, pin.entry if index == 0 else b"") for index, pinned in enumerate(pin.segments)
     )
 
 

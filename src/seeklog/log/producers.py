@@ -44,10 +44,10 @@ class ProducerSequence:
     sequence: int = 0
 
     def __post_init__(self) -> None:
-        for name, most in (("producer_id", INT64_MAX), ("epoch", MAX_EPOCH), ("sequence", INT32_MAX)):
+        for name, maximum in (("producer_id", INT64_MAX), ("epoch", MAX_EPOCH), ("sequence", INT32_MAX)):
             value = getattr(self, name)
-            if type(value) is not int or not 0 <= value <= most:
-                raise UsageError(f"the {name} of a producer is an int from 0 to {most}, not {value!r}")
+            if type(value) is not int or not 0 <= value <= maximum:
+                raise UsageError(f"the {name} of a producer is an int from 0 to {maximum}, not {value!r}")
 
     def after(self, record_count: int) -> ProducerSequence:
         """Return the sequence that follows `record_count` records; 0 follows the largest sequence."""
@@ -110,7 +110,7 @@ class ProducerEntry(NamedTuple):
         if header.producer_epoch != self.epoch or header.base_sequence < 0 or header.is_control:
             return None
         wanted = (header.base_sequence, last_sequence_of(header))
-        return next((each for each in self.batches if (each.base_sequence, each.last_sequence) == wanted), None)
+        return next((batch for batch in self.batches if (batch.base_sequence, batch.last_sequence) == wanted), None)
 
     def after(self, header: BatchHeader, marker: EndMarker | None) -> ProducerEntry:
         """Return the entry after this batch is appended."""
@@ -240,7 +240,7 @@ class ProducerState:
         if not repeated:
             return None
         offsets = range(repeated[0].base_offset, repeated[-1].last_offset + 1)
-        if len(repeated) < len(batches) or sum(len(each.offsets) for each in repeated) != len(offsets):
+        if len(repeated) < len(batches) or sum(len(batch.offsets) for batch in repeated) != len(offsets):
             raise _mixed(batches, repeated)
         return offsets
 

@@ -35,7 +35,7 @@ class Promises:
         """The offset from which seeklog wrote every batch."""
         self.epochs = LeaderEpochs.read(files, directory)
 
-    def set_stale_aside(self) -> None:
+    def keep_stale_checkpoint(self) -> None:
         """Keep the checkpoint from before a broker's visit as evidence. The open replaces it and the seals."""
         data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
         replace_file(self._files, self._directory, names.STALE_CHECKPOINT, data)

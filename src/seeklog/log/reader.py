@@ -163,7 +163,7 @@ class LogReader:
                 source.refresh()
                 return source
             except (FileNotFoundError, NotALog) as error:
-                gone = self._gone(source, error)
+                gone = self._gone_error(source, error)
                 # A broker may be creating a topic with the same name: the second try then raises `TopicNotFound`.
                 if is_last_try or isinstance(gone, TopicNotFound):
                     raise gone from error
@@ -171,7 +171,7 @@ class LogReader:
             except OSError as error:
                 raise translate(error, f"{self.location} cannot be read") from error
 
-    def _gone(self, observer: Observer, error: Exception) -> SeeklogError:
+    def _gone_error(self, observer: Observer, error: Exception) -> SeeklogError:
         """Return the error for a directory that is gone or empty."""
         if observer.source is not None and observer.has_topic is not None and not observer.has_topic():
             return TopicNotFound(f"topic {observer.source.topic!r} was deleted")
@@ -409,9 +409,11 @@ class LogReader:
         while True:
             partition = self._fresh()
             start, stop = partition.log_start_offset, partition.high_watermark
-            look = partial(reading.offset_at_time, timestamp_ms=timestamp_ms, start=start, stop=stop, limit=self._limit)
+            find_offset = partial(
+                reading.offset_at_time, timestamp_ms=timestamp_ms, start=start, stop=stop, limit=self._limit
+            )
             try:
-                return self._in_view(partition.view, start, look)
+                return self._in_view(partition.view, start, find_offset)
             except OffsetOutOfRange:
                 # The caller did not ask for an offset: if the start of the log was raised meanwhile, begin there.
                 if not self._was_start_raised(start):

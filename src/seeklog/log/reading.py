@@ -168,9 +168,9 @@ class Cursor:
         "at",
         "chunk",
         "data",
+        "index",
         "next_offset",
         "origin",
-        "place",
         "resumed_at",
         "segment",
         "view",
@@ -179,7 +179,7 @@ class Cursor:
     data: bytes
     next_offset: int
     origin: int
-    place: int
+    index: int
     segment: Segment
 
     def __init__(self, view: View, offset: int, *, chunk: int) -> None:
@@ -193,19 +193,19 @@ class Cursor:
         except FileNotFoundError as error:
             self._resume(view, offset, error)
         except CorruptionError as error:
-            self.look_again(offset, error)
+            self.resume_or_raise(offset, error)
 
     def _go_to(self, view: View, offset: int) -> None:
         self.view = view
         self._enter(view.find(offset))
         # In a compacted log, the batch with this offset may be missing from the end of its segment.
-        while offset >= self.segment.next_offset and self.place + 1 < len(view.segments):
-            self._enter(self.place + 1)
+        while offset >= self.segment.next_offset and self.index + 1 < len(view.segments):
+            self._enter(self.index + 1)
         if offset >= self.segment.base_offset and self.segment.size:
             self.origin, self.next_offset, data = locate(self.segment, offset, self.chunk)
             self.data = data[: self.segment.size - self.origin]
 
-    def look_again(self, offset: int, error: CorruptionError) -> None:
+    def resume_or_raise(self, offset: int, error: CorruptionError) -> None:
         """Continue at an offset in a newer view if files were replaced under this one; otherwise raise the damage."""
         self._looks += 1
         if self._looks > MAX_LOOKS or not was_overtaken(self.view):
@@ -228,7 +228,7 @@ class Cursor:
         except FileNotFoundError as again:
             self._resume(view, offset, again)
         except CorruptionError as damage:
-            self.look_again(offset, damage)
+            self.resume_or_raise(offset, damage)
 
     def skip_to(self, offset: int) -> int:
         """Skip the batches in `data` that end below an offset; return how many."""
@@ -258,7 +258,7 @@ class Cursor:
             self._resume(self.view, self.next_offset, error)
             return self.has_batch()
         except CorruptionError as error:
-            self.look_again(self.next_offset, error)
+            self.resume_or_raise(self.next_offset, error)
             return self.has_batch()
         self._renewals = 0
         return is_filled
@@ -267,12 +267,12 @@ class Cursor:
         segment = self.segment
         position = self.origin + self.at
         while position >= segment.size:
-            if self.place + 1 >= len(self.view.segments):
+            if self.index + 1 >= len(self.view.segments):
                 return False
             ended_at = self.next_offset
-            self._enter(self.place + 1)
+            self._enter(self.index + 1)
             segment, position = self.segment, 0
-            before = self.view.segments[self.place - 1]
+            before = self.view.segments[self.index - 1]
             # A segment may end before the next one begins if an archive declares a gap there.
             is_declared = before.is_bounded and ended_at == before.next_offset
             if ended_at != segment.base_offset and before.contiguous and not is_declared:
@@ -297,9 +297,9 @@ class Cursor:
             return False  # the segment was truncated meanwhile
         raise cut_short(segment, position + found)
 
-    def _enter(self, place: int) -> None:
-        self.place = place
-        self.segment = self.view.segments[place]
+    def _enter(self, index: int) -> None:
+        self.index = index
+        self.segment = self.view.segments[index]
         self.next_offset = self.segment.base_offset
         self.origin = self.at = 0
         self.data = b""
@@ -341,7 +341,7 @@ class Cursor:
                 segment.check_bound(next_offset, self.origin + at)
         except CorruptionError as error:
             del out[before:]
-            self.look_again(max(start, self.next_offset), error)
+            self.resume_or_raise(max(start, self.next_offset), error)
             return 0
         self.at, self.next_offset = at, next_offset
         return taken
@@ -427,8 +427,8 @@ def scan_chunks(view: View, start: int, stop: int, *, limit: int) -> Iterator[li
 def scan_reverse(view: View, start: int, stop: int, *, limit: int) -> Iterator[Record]:
     """Yield the records in [start, stop), newest first."""
     while stop > start:
-        place = view.find(stop - 1)
-        segment = view.segments[place]
+        index = view.find(stop - 1)
+        segment = view.segments[index]
         if segment.base_offset > stop - 1:
             return
         low = max(start, segment.base_offset)
@@ -496,7 +496,7 @@ def _whole_batches(
                 ahead = read_header(data[end : end + HEADER_SIZE])
                 cursor.segment.check_bound(ahead.next_offset, origin + end)
         except CorruptionError as error:
-            cursor.look_again(max(start, cursor.next_offset), error)
+            cursor.resume_or_raise(max(start, cursor.next_offset), error)
             continue
         cursor.at, cursor.next_offset = begin, next_offset
         if end > begin:
@@ -518,7 +518,7 @@ def seek(view: View, offset: int) -> Seek:
         try:
             scanned += cursor.skip_to(offset)
         except CorruptionError as error:
-            cursor.look_again(offset, error)
+            cursor.resume_or_raise(offset, error)
             continue
         # The walk also stops before a batch that is not complete in `data`, even far below the offset.
         ahead = cursor.data[cursor.at : cursor.at + HEADER_SIZE]
@@ -570,7 +570,7 @@ def _time_in_segment(segment: Segment, timestamp_ms: int, start: int, stop: int,
                         return record.offset
                 continue
         except CorruptionError as error:
-            cursor.look_again(begin, error)
+            cursor.resume_or_raise(begin, error)
             continue
         if not cursor.fill():
             return None

@@ -85,9 +85,9 @@ class RecoveryReport:
     """Bytes cut off the log and kept in `torn_files`."""
     cut_reason: str = ""
     torn_files: list[str] = field(default_factory=list)
-    batches_behind_cut: int = 0
+    cut_batches: int = 0
     """Whole batches in the bytes that were cut."""
-    records_behind_cut: int = 0
+    cut_records: int = 0
     completed_swaps: int = 0
     """Compactions that a crash had interrupted and that were completed."""
 
@@ -116,7 +116,7 @@ class Survey:
     sealed: list[Segment] = field(default_factory=list)
     """Segments whose seals are trusted."""
     scanned: list[Scanned] = field(default_factory=list)
-    behind_cut: list[Segment] = field(default_factory=list)
+    after_cut: list[Segment] = field(default_factory=list)
     clean_active: tuple[Segment, SegmentState] | None = None
 
 
@@ -268,7 +268,7 @@ def survey(shared: Shared, listing: list[str], checkpoint: Checkpoint | None) ->
         if scanned.action is Action.REFUSE:
             raise _refusal(scanned, recovery_point)
         if scanned.action is Action.CUT:
-            found.behind_cut = segments[number + 1 :]
+            found.after_cut = segments[number + 1 :]
             break
     return found
 
@@ -434,8 +434,8 @@ def mend(
             report.cut_bytes,
             report.cut_reason,
             ", ".join(report.torn_files),
-            report.batches_behind_cut,
-            report.records_behind_cut,
+            report.cut_batches,
+            report.cut_records,
         )
     return Mended(sealed, active, epochs, report)
 
@@ -501,13 +501,13 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
     if tail:
         _count(report, tail)
         name_of = partial(names.torn_name, cut.segment.base_offset, cut.state.size)
-        report.torn_files.append(keep_aside(shared, name_of, tail))
+        report.torn_files.append(write_evidence(shared, name_of, tail))
     # From last to first, so that a crash in between leaves a log without a hole.
-    for segment in reversed(found.behind_cut):
+    for segment in reversed(found.after_cut):
         data = segment.read(segment.size, 0)
         segment.release()
         _count(report, data)
-        report.torn_files.append(keep_aside(shared, partial(names.torn_name, segment.base_offset, 0), data))
+        report.torn_files.append(write_evidence(shared, partial(names.torn_name, segment.base_offset, 0), data))
         files.sync_directory(directory)
         # Its index of aborted transactions stays, for a repair that brings the segment back.
         shared.remove(segment.base_offset, *names.SEGMENT_SUFFIXES)
@@ -526,11 +526,11 @@ def _keep_evidence(shared: Shared, found: Survey, report: RecoveryReport) -> Non
 def _count(report: RecoveryReport, data: bytes) -> None:
     batches, records = count_whole_batches(data)
     report.cut_bytes += len(data)
-    report.batches_behind_cut += batches
-    report.records_behind_cut += records
+    report.cut_batches += batches
+    report.cut_records += records
 
 
-def keep_aside(shared: Shared, name_of: Callable[[int], str], data: bytes) -> str:
+def write_evidence(shared: Shared, name_of: Callable[[int], str], data: bytes) -> str:
     """Keep bytes as evidence under the first free name; return the name. Not yet durable.
 
     If an earlier attempt was interrupted, the same bytes are not kept twice.

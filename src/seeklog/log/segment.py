@@ -68,7 +68,7 @@ class Indexes(NamedTuple):
         )
 
 
-class FindsKeys(Protocol):
+class OpenKeyIndex(Protocol):
     """An open key index."""
 
     def offsets_of(self, first: int) -> Sequence[int]:
@@ -89,7 +89,7 @@ class Trust(NamedTuple):
     """The page checksums of a log that may have gaps; None if there are none, or the reader looks for damage."""
 
     @classmethod
-    def in_seal(cls, seal: Seal) -> Trust:
+    def from_seal(cls, seal: Seal) -> Trust:
         return cls(seal.contiguous, True, seal, seal.pages)
 
 
@@ -112,7 +112,7 @@ class Loaded:
     def __init__(self) -> None:
         self.handle: Handle | None = None
         self.indexes: Indexes | None = None
-        self.keys: FindsKeys | None = None
+        self.keys: OpenKeyIndex | None = None
         self.page_table: tuple[Pages, bytes] | None = None
         """The table of page checksums, and the `Pages` that proved it."""
 
@@ -184,7 +184,7 @@ class Segment:
         """The status of the file when the directory was listed, or None."""
         self._size = size
         self._next_offset = next_offset
-        self.trust = UNSEALED if seal is None else Trust.in_seal(seal)
+        self.trust = UNSEALED if seal is None else Trust.from_seal(seal)
         self.phase = Phase.READY
         self.loaded = Loaded()
 
@@ -249,7 +249,7 @@ class Segment:
 
     def attach(self, seal: Seal) -> None:
         """Trust a seal to describe the files."""
-        self.trust = Trust.in_seal(seal)
+        self.trust = Trust.from_seal(seal)
 
     def read_unproved(self) -> None:
         """Stop checking pages against the seal, and return the bytes as they are.
@@ -298,13 +298,13 @@ class Segment:
 
     # ------------------------------------------------------------ identity
 
-    def is_same_file(self, found: FileStatus | None) -> bool:
-        """Return whether `found` is the file that was listed. It may be larger only if the segment can grow."""
-        if found is None or self.listed is None:
-            return found is not None
+    def is_same_file(self, status: FileStatus | None) -> bool:
+        """Return whether `status` is the file that was listed. It may be larger only if the segment can grow."""
+        if status is None or self.listed is None:
+            return status is not None
         may_grow = not self.is_bounded or self._next_offset == INT64_MAX
-        is_same_size = found.size == self.listed.size or (may_grow and found.size > self.listed.size)
-        return found.identity == self.listed.identity and is_same_size
+        is_same_size = status.size == self.listed.size or (may_grow and status.size > self.listed.size)
+        return status.identity == self.listed.identity and is_same_size
 
     def was_replaced(self) -> bool:
         """Return whether the file was replaced or removed, or changed its size, since it was listed."""
@@ -375,16 +375,16 @@ class Segment:
         pages = self.trust.pages
         if pages is not None:
             # A damaged page further on must not fail a reader that does not need it.
-            start, data = self._read_pages(handle, pages, size, position, or_part=True)
+            start, data = self._read_pages(handle, pages, size, position, allow_partial=True)
             return data[position - start :]
         return self.shared.files.read(handle.number, size, position)
 
     def _read_pages(
-        self, handle: Handle, pages: Pages, size: int, position: int, *, or_part: bool = False
+        self, handle: Handle, pages: Pages, size: int, position: int, *, allow_partial: bool = False
     ) -> tuple[int, bytes]:
         """Return (start, bytes from there): the whole pages around the range, checked.
 
-        With `or_part`, return the pages before a damaged one if that lies after `position`.
+        With `allow_partial`, return the pages before a damaged one if that lies after `position`.
         """
         start, stop = pages.around(position, size, end=self.size)
         if stop <= start:
@@ -395,7 +395,7 @@ class Segment:
         wrong = wrong_page(table, pages, data, start)
         if wrong is None and len(data) == stop - start:
             return start, data
-        if or_part and wrong is not None and wrong > position:
+        if allow_partial and wrong is not None and wrong > position:
             return start, data[: wrong - start]
         if self.trust.pages != pages:
             return self.read_on(size, position)  # truncated meanwhile

@@ -163,7 +163,7 @@ def write_transaction(files: Files, root: str, transaction: Transaction) -> None
     files.sync_directory(root)
 
 
-def traces(parts: Sequence[Part]) -> tuple[Part, ...]:
+def last_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
     """Return the last part of each topic, without files: its topic id shows whether the topic was recreated since."""
     return tuple({part.topic: replace(part, files=()) for part in parts}.values())
 
@@ -174,13 +174,13 @@ def end_transaction(files: Files, root: str, transaction: Transaction) -> None:
     Durable on return.
     """
     if transaction.is_kept:
-        write_transaction(files, root, replace(transaction, state="done", parts=traces(transaction.parts)))
+        write_transaction(files, root, replace(transaction, state="done", parts=last_parts(transaction.parts)))
         return
     remove_if_exists(files, f"{root}/{names.transaction_name(names.app_key(transaction.app))}")
     files.sync_directory(root)
 
 
-def settle(partition: Partition, listing: Sequence[str]) -> None:
+def finish_interrupted(partition: Partition, listing: Sequence[str]) -> None:
     """Append what committed transactions still miss in a partition that was just opened, and remove stale staged files.
 
     Does nothing if the listing contains no staged file.
@@ -233,36 +233,36 @@ def finish_part(partition: Partition, part: Part, *, staged: Sequence[str]) -> N
 
 def append_part(partition: Partition, part: Part) -> None:
     """Append the batches of a part that are not in the log yet, and make them durable."""
-    found = _found(partition, part)
+    candidates = _candidates(partition, part)
     for file in part.files:
         for piece in staging.read_staged(partition.files, partition.directory, file):
-            if found:
-                piece = b"".join(batch.raw for batch in split_batches(piece) if not _is_among(found, batch.raw))
+            if candidates:
+                piece = b"".join(batch.raw for batch in split_batches(piece) if not _take_match(candidates, batch.raw))
             if piece:
                 partition.append_staged(piece)
     partition.flush()
 
 
-def _found(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
+def _candidates(partition: Partition, part: Part) -> dict[int, list[BatchHeader]]:
     """Return the headers of batches in the log that may belong to the part, from its base offset on, by batch size.
 
     Other writers' batches may be among them, for example those of a broker that took over the directory.
     """
     if partition.log_end_offset == part.base_offset:
         return {}
-    found: dict[int, list[BatchHeader]] = {len(batch): [] for batch in _staged_batches(partition, part)}
+    candidates: dict[int, list[BatchHeader]] = {len(batch): [] for batch in _staged_batches(partition, part)}
     for header in _headers_in_log(partition, part.base_offset):
-        if header.size in found:
-            found[header.size].append(header)
-    return found
+        if header.size in candidates:
+            candidates[header.size].append(header)
+    return candidates
 
 
-def _is_among(found: Mapping[int, list[BatchHeader]], staged: bytes) -> bool:
+def _take_match(candidates: Mapping[int, list[BatchHeader]], staged: bytes) -> bool:
     """Return whether a staged batch was found in the log, and remove the match, so that it counts only once."""
-    headers = found[len(staged)]
-    for place, header in enumerate(headers):
+    headers = candidates[len(staged)]
+    for index, header in enumerate(headers):
         if _is_same(header, staged):
-            del headers[place]
+            del headers[index]
             return True
     return False
 

@@ -57,14 +57,14 @@ class UnsealedSegments:
             self.rolled.remove(old)
         return view
 
-    def cut(self, view: View, place: int, kept: SegmentState) -> View:
-        """Make the segment at index `place` the active one, cut to `kept`. Return the new view."""
+    def cut(self, view: View, index: int, kept: SegmentState) -> View:
+        """Make the segment at index `index` the active one, cut to `kept`. Return the new view."""
         segments, directory = view.segments, self._shared.directory
-        for segment in reversed(segments[place + 1 :]):
+        for segment in reversed(segments[index + 1 :]):
             # One at a time, the last first: at every moment the log on disk has no hole.
             self.remove_files(segment)
             self._files.sync_directory(directory)
-        target = segments[place]
+        target = segments[index]
         if not isinstance(target, ActiveSegment):
             target.release()
             target.read_unproved()
@@ -73,12 +73,12 @@ class UnsealedSegments:
         target.truncate(kept)
         trim_aborted(self._shared, target.base_offset, end=kept.next_offset)
         self._files.sync_directory(directory)
-        self.rolled = [old for old in self.rolled if old in segments[:place]]
-        for old in segments[:place]:
+        self.rolled = [old for old in self.rolled if old in segments[:index]]
+        for old in segments[:index]:
             if isinstance(old, ActiveSegment):
                 old.sync()
         self.active = target
-        return View([*segments[:place], target])
+        return View([*segments[:index], target])
 
     def forget(self, doomed: Sequence[Segment]) -> None:
         """Drop deleted segments from the list."""

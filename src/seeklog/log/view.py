@@ -24,8 +24,8 @@ class View:
 
     def find(self, offset: int) -> int:
         """Return the index of the segment that holds `offset`: the last one that starts at or below it."""
-        place = bisect_right(self.bases, offset)
-        return place - 1 if place else 0
+        index = bisect_right(self.bases, offset)
+        return index - 1 if index else 0
 
     @property
     def last(self) -> Segment:

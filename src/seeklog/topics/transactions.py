@@ -32,10 +32,10 @@ from seeklog.log import (
     Transaction,
     append_part,
     end_transaction,
+    last_parts,
     read_staged,
     read_transaction,
     remove_staged,
-    traces,
     write_transaction,
 )
 from seeklog.names import TopicPartition
@@ -138,7 +138,7 @@ class Transactions:
             self._finish(last, wait_s)
         # Another process may have changed the topics: they are held against what is staged as they are now.
         self._topics.refresh()
-        before = () if last is None else traces(last.parts)
+        before = () if last is None else last_parts(last.parts)
         if last is not None and last.version >= version and not self._is_for_new_topics(app, version, staged, before):
             # Whoever wrote that may have been killed before it was durable, and the caller will rely on it.
             self._files.sync_directory(self._root)

@@ -24,7 +24,7 @@ from seeklog.log.check.repair_plan import Range, RepairPlan, check_is_there, pla
 from seeklog.log.clean import swap
 from seeklog.log.directory import lock_lone_directory
 from seeklog.log.host import Host, OpenSegments
-from seeklog.log.recovery import complete_swaps, keep_aside, list_segments
+from seeklog.log.recovery import complete_swaps, list_segments, write_evidence
 from seeklog.log.segment import SCAN_CHUNK, Segment, Shared, seal_of
 from seeklog.log.side.checkpoint import Checkpoint, write_checkpoint
 from seeklog.log.side.losses import add_losses
@@ -144,7 +144,7 @@ class _Work:
             handle = Handle(self._files, segment.path)
             for each in segment.quarantines:
                 data = self._files.read(handle.number, each.stop - each.start, each.start)
-                keep_aside(self._shared, partial(names.damaged_name, segment.base_offset, each.start), data)
+                write_evidence(self._shared, partial(names.damaged_name, segment.base_offset, each.start), data)
         if self._plan.has_damaged_checkpoint:
             data = self._files.read_file(f"{self._directory}/{names.CHECKPOINT}")
             replace_file(self._files, self._directory, names.CHECKPOINT + names.DAMAGED, data)

@@ -26,7 +26,7 @@ from seeklog.log import reading
 from seeklog.log.active import ActiveSegment
 from seeklog.log.keys.index import add_keys, collect_keys, encode_key_index, key_index_name, open_key_index
 from seeklog.log.keys.ranges import PageDamaged, RangedKeys, open_ranged
-from seeklog.log.segment import FindsKeys, Segment, SegmentReplaced
+from seeklog.log.segment import OpenKeyIndex, Segment, SegmentReplaced
 from seeklog.log.side.seal import Content, Seal
 from seeklog.log.view import View
 from seeklog.record.key_hash import hash_key
@@ -163,14 +163,14 @@ class KeyLookup:
 
     # ------------------------------------------------------------ sealed segments
 
-    def _made_for(self, segment: Segment, seal: Seal, error: PageDamaged) -> FindsKeys:
+    def _made_for(self, segment: Segment, seal: Seal, error: PageDamaged) -> OpenKeyIndex:
         """Return a sealed segment's entries, rebuilt because its file turned out to be damaged."""
         logger.warning("%s: rebuilding the key index: %s", _path(segment), error)
         with self._lock:
             segment.loaded.keys = None
             return self._in_memory.get(seal.content) or self._made(segment, seal)
 
-    def _load(self, segment: Segment, seal: Seal) -> FindsKeys:
+    def _load(self, segment: Segment, seal: Seal) -> OpenKeyIndex:
         """Return a sealed segment's entries: mapped, or from memory, or rebuilt."""
         with self._lock:
             if segment.loaded.keys is not None:
@@ -179,7 +179,7 @@ class KeyLookup:
             self._drop_table(segment)
             return entries
 
-    def _opened(self, segment: Segment, seal: Seal) -> FindsKeys | None:
+    def _opened(self, segment: Segment, seal: Seal) -> OpenKeyIndex | None:
         """Return the entries of a file that is there: by ranges where it lies at a URL and is large, else mapped."""
         files, path = segment.shared.files, _path(segment)
         found: KeyEntries | RangedKeys | str | None = None
@@ -201,7 +201,7 @@ class KeyLookup:
         segment.shared.opened(segment)
         return found
 
-    def _made(self, segment: Segment, seal: Seal, between: Callable[[], None] | None = None) -> FindsKeys:
+    def _made(self, segment: Segment, seal: Seal, between: Callable[[], None] | None = None) -> OpenKeyIndex:
         logger.debug("%s: making the key index", segment.path)
         table = self._complete_table(seal) or collect_keys(segment, limit=self._limit, between=between)
         data = encode_key_index(table, seal)
