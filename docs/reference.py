@@ -38,29 +38,32 @@ COMMAND_LINE = f"""\
 
 {MADE}
 
-`pip install "seeklog[cli]"` brings the command `seeklog`. Data goes to stdout and talk to stderr; lists are a table on
-a terminal and JSON lines in a pipe. Every verb has `-h`, `-q`, `-v` and `--no-color`, and `NO_COLOR` is heeded.
+`pip install "seeklog[cli]"` installs the command `seeklog`. Data goes to stdout, messages go to stderr. Lists are
+printed as a table on a terminal and as JSON lines in a pipe. Every command accepts `-h`, `-q`, `-v` and `--no-color`;
+the environment variable `NO_COLOR` also turns colours off.
 
-`DIR` is a store: a directory of topics, a broker's data directory, or, to read, the URL of an archive. Where it is left
-out `SEEKLOG_DIR` stands in, or `dir` in `~/.config/seeklog.toml`, which may also say `utc = true`, and nothing else. A
-first word with a slash in it is always taken for a `DIR`.
+`DIR` is a store (a directory of topics), a broker's data directory or, for reading, the URL of an archive. If `DIR` is
+omitted, `SEEKLOG_DIR` is used, or else `dir` in `~/.config/seeklog.toml`. The only other setting in that file is
+`utc = true`. A first argument that contains a slash is always a `DIR`.
 
-## Places and times
+## Points and times
 
-| word | what it means |
+A POINT is a position in a log.
+
+| point | meaning |
 |---|---|
-| `1234` | an offset |
-| `-100` | a hundred before the end |
-| `start`, `end` | the ends of the log |
-| `@2026-01-02T03:04`, `@2026-01-02` | the first record at or after a time: local or, with `--utc`, UTC |
-| `@2026-01-02T03:04+01:00` | the same, in a zone |
-| `@-15m`, `@-2h`, `@-7d` | so long ago |
-| `@today`, `@yesterday`, `@now` | midnight of the day, or this moment |
+| `1234` | the offset 1234 |
+| `-100` | 100 offsets before the end |
+| `start`, `end` | the start or the end of the log |
+| `@2026-01-02T03:04`, `@2026-01-02` | the first record at or after this time: local, or UTC with `--utc` |
+| `@2026-01-02T03:04+01:00` | the same, with an explicit time zone |
+| `@-15m`, `@-2h`, `@-7d` | 15 minutes, 2 hours, 7 days ago |
+| `@today`, `@yesterday`, `@now` | midnight of that day, or the current time |
 | `@1700000000000` | milliseconds since 1970 |
 
 ## Exit codes
 
-| code | when |
+| code | meaning |
 |---|---|"""
 
 
@@ -75,14 +78,14 @@ def _command_line() -> Iterator[str]:
 
 
 _EXITS = {
-    Exit.OK: "done",
-    Exit.FAILED: "it failed",
-    Exit.USAGE: "the command line is wrong; nothing was done",
-    Exit.DAMAGE: "damage was found",
+    Exit.OK: "success",
+    Exit.FAILED: "failure",
+    Exit.USAGE: "invalid command line; nothing was done",
+    Exit.DAMAGE: "damage found",
     Exit.NOT_FOUND: "no such store, topic, group, key or offset",
-    Exit.LOCKED: "another process writes it",
-    Exit.INTERRUPTED: "Ctrl-C",
-    Exit.PIPE_CLOSED: "who read its output has gone, as with `head`",
+    Exit.LOCKED: "another process holds the lock",
+    Exit.INTERRUPTED: "interrupted by Ctrl-C",
+    Exit.PIPE_CLOSED: "the reader of the output closed the pipe, as `head` does",
 }
 
 

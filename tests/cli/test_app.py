@@ -49,7 +49,7 @@ def test_an_option_that_no_verb_has_is_one_line(run: Run, name: str) -> None:
 def test_an_unknown_verb_gets_the_nearest(run: Run) -> None:
     ran = run("lst")
 
-    assert (ran.code, ran.err) == (2, "seeklog: there is no verb lst; did you mean ls?\n")
+    assert (ran.code, ran.err) == (2, "seeklog: unknown command lst; did you mean ls?\n")
 
 
 def test_the_directory_of_the_surroundings_stands_in_for_one_that_is_left_out(run: Run, store: Path) -> None:

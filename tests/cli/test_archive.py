@@ -49,7 +49,7 @@ def test_an_archive_is_reached_by_its_url(run: Run, long: Path, tmp_path: Path) 
         (["nosuch://bucket/path"], 2, "nosuch://bucket/path cannot be opened"),
         (["data/within"], 2, "lies in the store itself"),
         (["cold", "order"], 4, "did you mean 'orders'?"),
-        (["cold", "--storage-option", "key"], 2, "should be NAME=VALUE"),
+        (["cold", "--storage-option", "key"], 2, "is not NAME=VALUE"),
         (["cold", "--storage-option", "client_kwargs={oops"], 2, "must be JSON"),
         (["cold", "--verify", "never"], 2, "'never' is not one of"),
         (["file:///proc/nothing/here"], 1, "cannot be archived to /proc/nothing/here"),

@@ -44,7 +44,7 @@ def test_a_last_run_that_cannot_be_read_or_kept_is_no_matter(run: Run, tmp_path:
     (tmp_path / "file").write_text("")
     ran = run("bench", "-n", 1000, env={"XDG_STATE_HOME": str(tmp_path / "file")})
     assert ran.code == 0
-    assert "the result is not kept for the next run: " in ran.err
+    assert "cannot save the result for the next run: " in ran.err
 
 
 def test_a_place_that_is_not_there_is_told(run: Run) -> None:

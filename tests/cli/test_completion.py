@@ -68,7 +68,7 @@ def test_the_script_is_sound(run: Run, shell: str) -> None:
 def test_a_shell_that_nobody_knows_is_refused(run: Run) -> None:
     assert run("completion", "tcsh").code == 2
     ran = run("completion", env={"SHELL": "/bin/dash"})
-    assert (ran.code, ran.err) == (2, "seeklog: which shell? say bash, zsh or fish\n")
+    assert (ran.code, ran.err) == (2, "seeklog: unknown shell; pass bash, zsh or fish\n")
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")

@@ -42,7 +42,7 @@ def test_words_are_set_and_taken_back(run: Run, store: Path) -> None:
 def test_a_topic_gets_more_partitions(run: Run, store: Path) -> None:
     ran = run("config", store, "orders", "--partitions", 5)
 
-    assert (ran.code, ran.err) == (0, "orders: 5 partitions, were 2; keys may go to others from here on\n")
+    assert (ran.code, ran.err) == (0, "orders: 5 partitions, was 2; new records of a key may go to another partition\n")
     with seeklog.open(store, read_only=True) as opened:
         assert len(opened.describe_topic("orders").partitions) == 5
 

@@ -23,7 +23,7 @@ def test_a_topic_is_made_with_its_configuration(run: Run, tmp_path: Path) -> Non
         (["orders", "--set", "retention.mss=1"], "did you mean retention.ms?"),
         (["orders", "--set", "foo=1"], "known settings: segment.bytes, segment.ms, "),
         (["orders", "--set", "compression.type=foo"], "compression.type must be one of none, gzip"),
-        (["orders", "--set", "retention.ms"], "--set 'retention.ms' should be NAME=VALUE"),
+        (["orders", "--set", "retention.ms"], "--set 'retention.ms' is not NAME=VALUE"),
         (["or/ders"], "or/ders"),
         (["orders", "-p", "0"], "0 is not in the range"),
         (["__consumer_offsets"], "Kafka's own"),

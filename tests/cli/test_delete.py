@@ -38,7 +38,7 @@ def test_nobody_who_can_be_asked_is_a_no(run: Run, store: Path) -> None:
     ran = run("delete", store, "orders")
 
     assert ran.code == 2
-    assert "say --yes, or look first with --dry-run" in ran.err
+    assert "Pass --yes, or --dry-run to see what would be done" in ran.err
     assert topics(store) == ["orders", "refunds"]
 
 

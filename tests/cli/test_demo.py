@@ -28,15 +28,15 @@ def test_it_shows_everything_and_leaves_what_it_made(run: Run, tmp_path: Path) -
 
     assert (ran.code, ran.err) == (0, "")
     for said in (
-        "1. Make 20,000 payments, and append them",
+        "1. Generate 20,000 payments and append them",
         "2. Kill a writer in the middle of a batch",
-        "when SIGKILL ended it",
-        "Now there are 20,000: none is missing, and none is there twice.",
+        "SIGKILL ended it when",
+        "The topic has 20,000 payments: none is missing, and none is duplicated.",
         "3. Seek: by offset, by time, by key",
-        "4. Write a page about it",
-        "and all is well",
-        "Spark: left out, as asked (--no-spark).",
-        "5. What you have seen",
+        "4. Write a report",
+        "Every byte was checked: no damage.",
+        "Spark: skipped (--no-spark).",
+        "5. Summary",
     ):
         assert said in ran.text, said
     assert len(re.findall(r" [\d.]+ (?:µs|ms) ", ran.text)) >= 3
@@ -59,7 +59,7 @@ def test_what_the_kill_left_is_the_stream_and_half_a_batch_aside(run: Run, tmp_p
     """Goal: after the kill and the recovery every payment is in the log once, in the order in which it came."""
     ran = run("demo", "--no-spark", "--records", 3000)
 
-    (written,) = re.findall(r"([\d,]+) of [\d,]+ bytes of a batch on disk", ran.text)
+    (written,) = re.findall(r"([\d,]+) of the [\d,]+ bytes of its next batch", ran.text)
     torn = [path for path in (tmp_path / "demo-data" / "store").rglob("*.torn") if path.stat().st_size]
     assert len(torn) == 1
     assert torn[0].stat().st_size >= int(written.replace(",", ""))
@@ -76,7 +76,7 @@ def test_it_may_be_run_again_and_removes_only_its_own(run: Run, tmp_path: Path) 
     ran = run("demo", "here", "--no-spark", "--records", 1200)
 
     assert ran.code == 0
-    assert "Now there are 1,200" in ran.text
+    assert "The topic has 1,200 payments" in ran.text
     assert (tmp_path / "here" / "notes.txt").read_text() == "mine"
 
 
@@ -88,8 +88,7 @@ def test_a_directory_of_somebody_else_is_refused_and_left(run: Run, tmp_path: Pa
 
     assert (ran.code, ran.out) == (2, b"")
     assert ran.err == (
-        "seeklog: demo-data is not empty, and no demo has made it; "
-        "name another directory: seeklog demo other-directory\n"
+        "seeklog: demo-data is not empty and was not created by a demo; name another directory: seeklog demo DIR\n"
     )
     assert [each.name for each in (tmp_path / "demo-data").iterdir()] == ["store"]
 
@@ -122,12 +121,12 @@ def test_what_spark_lacks_is_one_line_and_the_rest_goes_on(tmp_path: Path) -> No
     )
 
     assert (done.returncode, done.stderr) == (0, "")
-    assert 'Left out: this runs on Spark, which is not installed: pip install "seeklog[spark]"' in done.stdout
+    assert 'Skipped: Spark is not installed; run: pip install "seeklog[spark]"' in done.stdout
     assert "And open demo-data/report.html in a browser." in done.stdout
 
 
 def test_ctrl_c_in_the_middle_ends_it(run_on_terminal: Run) -> None:
-    ran = run_on_terminal("demo", "--no-spark", interrupt_after="1. Make")
+    ran = run_on_terminal("demo", "--no-spark", interrupt_after="1. Generate")
 
     assert ran.code == 130
     assert "Traceback" not in ran.text

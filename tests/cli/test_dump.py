@@ -209,7 +209,7 @@ def test_what_is_not_there_is_one_line(run: Run, tmp_path: Path) -> None:
     ran = run("dump", "nowhere.log")
     assert (ran.code, ran.err) == (
         4,
-        "seeklog: there is nothing at nowhere.log; name a file of a log, or a directory\n",
+        "seeklog: nowhere.log does not exist; name a log file or a directory\n",
     )
     (tmp_path / "empty").mkdir()
     assert run("dump", "empty").code == 4

@@ -67,7 +67,7 @@ def test_a_file_that_is_there_is_replaced_only_if_that_is_said(run: Run, store: 
 
     ran = run("export", store, "orders", "-o", "orders.csv")
 
-    assert (ran.code, ran.err) == (2, "seeklog: orders.csv is there already; --force replaces it\n")
+    assert (ran.code, ran.err) == (2, "seeklog: orders.csv already exists; pass --force to replace it\n")
     assert (tmp_path / "orders.csv").read_text() == "mine"
     assert run("export", store, "orders", "-o", "orders.csv", "--force").code == 0
     assert (tmp_path / "orders.csv").read_text().startswith("partition,offset,")
@@ -76,11 +76,11 @@ def test_a_file_that_is_there_is_replaced_only_if_that_is_said(run: Run, store: 
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["orders", "-o", "orders.xls"], 2, "say --parquet, --csv or --jsonl"),
+        (["orders", "-o", "orders.xls"], 2, "pass --parquet, --csv or --jsonl"),
         (["orders"], 2, "Missing option '--output'"),
         (["order", "-o", "x.csv"], 4, "did you mean 'orders'?"),
         (["orders", "-o", "x.csv", "--from", 99], 4, "offset 99 is out of range"),
-        (["orders", "-o", "x.csv", "--to", "@soon"], 2, "@soon is no time"),
+        (["orders", "-o", "x.csv", "--to", "@soon"], 2, "@soon is not a time"),
         (["orders", "-o", "nowhere/x.csv"], 4, "No such file or directory"),
         (["orders", "-o", ".", "--csv"], 2, ". is a directory; name a file"),
     ],

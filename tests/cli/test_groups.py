@@ -131,11 +131,11 @@ def test_a_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["orders", "--to", "5"], 2, "say which with --partition"),
+        (["orders", "--to", "5"], 2, "choose one with --partition"),
         (["orders", "--to", "11", "-p", "1"], 4, "orders-1 has no offset 11; it has 0 to 10"),
         (["orders", "--to", "start", "-p", "2"], 4, "topic 'orders' has no partition 2, only 0, 1"),
-        (["orders", "--to", "soon"], 2, "is no place in a log"),
-        (["orders", "--to", "@soon"], 2, "@soon is no time"),
+        (["orders", "--to", "soon"], 2, "is not a point in a log"),
+        (["orders", "--to", "@soon"], 2, "@soon is not a time"),
         (["orders"], 2, "Missing option '--to'"),
         (["order", "--to", "start"], 4, "did you mean 'orders'?"),
     ],
@@ -158,7 +158,7 @@ def test_a_group_that_is_read_is_left_alone(run: Run, billed: Path) -> None:
         for words in (["reset", billed, "billing", "orders", "--to", "end"], ["groups", billed, "billing", "--delete"]):
             ran = run(*words, "--yes")
             assert (ran.code, ran.out) == (5, b"")
-            assert "billing has 1 members that consume; stop them first" in ran.err
+            assert "group billing has 1 active member; stop them first" in ran.err
         member = rows(run("lag", billed).text)[0]["member"]
         assert member is not None
 
@@ -176,4 +176,4 @@ def test_what_others_have_named_does_not_steer_the_terminal(run_on_terminal: Run
 def test_a_store_without_groups_says_so(run: Run, store: Path) -> None:
     ran = run("groups", store)
 
-    assert (ran.code, ran.out, ran.err) == (0, b"", "no group has committed anything here\n")
+    assert (ran.code, ran.out, ran.err) == (0, b"", "no group has committed offsets in this store\n")

@@ -27,7 +27,7 @@ def test_in_a_pipe_it_only_tells_what_it_would_do(run: Run, root: Path) -> None:
         actions = {row["action"] for row in map(json.loads, ran.lines)}
         assert actions == {"hand over", "set", "leave out", "write"}
         assert ran.err == (
-            "would prepare data, with 8 partitions, for a new cluster; nothing was changed. Do it with --yes\n"
+            "would hand over data, with 8 partitions, to a new cluster; nothing was changed. Pass --yes to do it\n"
         )
     assert state_of(root) == before
 
@@ -113,11 +113,11 @@ def test_a_store_is_taken_back(run: Run, root: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "say which way"),
-        (("--to-kafka", "--from-kafka"), "say which way"),
-        (("--from-kafka", "--into", "x"), "--into does not go with --from-kafka"),
-        (("--to-kafka", "--into", "x", "--node-id", "2"), "--node-id does not go with --into"),
-        (("--to-kafka", "--metadata", "x"), "--metadata does not go with a new cluster"),
+        ((), "pass either --to-kafka or --from-kafka"),
+        (("--to-kafka", "--from-kafka"), "pass either --to-kafka or --from-kafka"),
+        (("--from-kafka", "--into", "x"), "--into does not apply to --from-kafka"),
+        (("--to-kafka", "--into", "x", "--node-id", "2"), "--node-id does not apply to --into"),
+        (("--to-kafka", "--metadata", "x"), "--metadata does not apply to --to-kafka without --into"),
         (("--to-kafka", "--kafka-version", "3.9"), "name one of 4.0, 4.1, 4.2, 4.3"),
         (("--to-kafka", "--listener", "nowhere"), "a listener is HOST:PORT"),
         (("--to-kafka", "--set", "retention=1"), "did you mean retention.ms"),

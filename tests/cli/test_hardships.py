@@ -106,7 +106,7 @@ def test_a_full_disk_is_no_reason_to_keep_what_should_go(run: Run, small_disk: P
     ran = run(words[0], "disk/data", "orders", *words[1:], "--yes")
 
     # Either there was room for the little that must be noted first, or the line says that there is none.
-    assert ran.code == 0 or (ran.code == 1 and "make room, then run it again" in ran.err.splitlines()[-1])
+    assert ran.code == 0 or (ran.code == 1 and "free some disk space, then run it again" in ran.err.splitlines()[-1])
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_appends_to_a_disk_that_gets_full_are_one_line_with_what_was_written(run
     assert "the disk is full" in first.err
     with seeklog.open(small_disk / "data", read_only=True) as store:
         written = store.log("orders", 0).high_watermark
-    assert first.err.endswith(f"; written before that: {written:,} records\n")
+    assert first.err.endswith(f"; {written:,} records appended before the error\n")
     fill(small_disk)
 
     again = run("append", "disk/data", "orders", stdin=TOO_LARGE + b"\n")

@@ -66,7 +66,7 @@ def test_what_is_too_old_is_shown_and_then_goes(run: Run, many: Path) -> None:
 def test_where_nothing_is_too_old_nothing_is_asked(run: Run, many: Path) -> None:
     ran = run("retain", many, "fresh")
 
-    assert (ran.code, ran.out, ran.err) == (0, b"", "nothing is too old or too much\n")
+    assert (ran.code, ran.out, ran.err) == (0, b"", "no segment exceeds its retention\n")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_nothing_goes_that_nobody_agreed_to(run: Run, run_on_terminal: Run, many
 
     ran = run(words[0], many, *words[1:])
     assert ran.code == 2
-    assert "say --yes, or look first with --dry-run" in ran.err
+    assert "Pass --yes, or --dry-run to see what would be done" in ran.err
     asked = run_on_terminal(words[0], many, *words[1:], typed="no\n")
     assert asked.code == 1
     assert asked.lines[-1].endswith("? [y/N] seeklog: nothing was changed")
@@ -123,12 +123,12 @@ def test_the_table_of_what_goes(run: Run, many: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["orders"], 2, "say either --before or --to"),
-        (["orders", "--before", "1", "--to", "2"], 2, "say either --before or --to"),
-        (["orders", "--before", "5"], 2, "say which with --partition"),
+        (["orders"], 2, "pass either --before or --to"),
+        (["orders", "--before", "1", "--to", "2"], 2, "pass either --before or --to"),
+        (["orders", "--before", "5"], 2, "choose one with --partition"),
         (["orders", "--before", "21", "-p", "0"], 4, "orders-0 has no offset 21"),
-        (["orders", "--before", "@soon"], 2, "@soon is no time"),
-        (["orders", "--before", "yesterday"], 2, "is no place in a log"),
+        (["orders", "--before", "@soon"], 2, "@soon is not a time"),
+        (["orders", "--before", "yesterday"], 2, "is not a point in a log"),
         (["orders", "--before", "end", "-p", "9"], 4, "topic 'orders' has no partition 9"),
         (["order", "--before", "end"], 4, "did you mean 'orders'?"),
         (["__consumer_offsets", "--before", "end"], 2, "Kafka's own"),
@@ -224,7 +224,7 @@ def test_a_directory_that_is_not_there_stays_so(run: Run, tmp_path: Path, words:
     ran = run(words[0], "nowhere", *words[1:])
 
     assert (ran.code, ran.out) == (4, b"")
-    assert ran.err == "seeklog: there is no store at nowhere; make one with: seeklog create nowhere TOPIC\n"
+    assert ran.err == "seeklog: there is no store at nowhere; create one with: seeklog create nowhere TOPIC\n"
     assert not (tmp_path / "nowhere").exists()
 
 

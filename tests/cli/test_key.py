@@ -52,14 +52,14 @@ def test_a_tombstone_is_told(run: Run, keyed: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["orders", "none"], 4, 'no record of orders has the key "none"; --partition all looks in every partition'),
+        (["orders", "none"], 4, 'no record of orders has the key "none"; --partition all searches every partition'),
         (["orders", "none", "--partition", "all"], 4, 'no record of orders has the key "none"'),
         (["orders", "\x1b[2J"], 4, 'the key "\\x1b[2J"'),
         (["order", "k0"], 4, "did you mean 'orders'?"),
         (["orders", "zz", "--hex"], 2, "'zz' is not hexadecimal"),
         (["orders", "!", "--base64"], 2, "'!' is not base64"),
         (["orders", "ff", "--base64", "--hex"], 2, "take one"),
-        (["orders", "k0", "--partition", "some"], 2, "neither a number nor all"),
+        (["orders", "k0", "--partition", "some"], 2, "is not a number or all"),
         (["orders", "k0", "--partition", "9"], 4, "has no partition 9"),
     ],
 )

@@ -39,7 +39,7 @@ def test_a_directory_that_is_not_there_is_not_made(run: Run, tmp_path: Path) -> 
     ran = run("ls", "nowhere")
 
     assert (ran.code, ran.out) == (4, b"")
-    assert ran.err == "seeklog: there is no store at nowhere; make one with: seeklog create nowhere TOPIC\n"
+    assert ran.err == "seeklog: there is no store at nowhere; create one with: seeklog create nowhere TOPIC\n"
     assert not (tmp_path / "nowhere").exists()
 
 

@@ -21,8 +21,8 @@ from cli.workbench import SOURCE, Run
         (["stats", "data", "-o", "out"], 2, "stats takes no -o"),
         (["to-lake", "data"], 2, "to-lake takes -o, a directory"),
         (["payments", "data", "-o", "out"], 4, "there is no topic 'payments'"),
-        (["import", "data"], 2, "import takes --from PATH, and one --topic"),
-        (["stats", "data", "--key", "id"], 2, "stats takes none of the options of import"),
+        (["import", "data"], 2, "import needs --from PATH and one --topic"),
+        (["stats", "data", "--key", "id"], 2, "stats does not take the options of import"),
         (["status", "data"], 2, "'status' is not one of"),
         (["compact", "data"], 2, "say --yes"),
         (["payments", "data", "-o", "out", "-t", "orders", "-t", "refunds"], 2, "payments takes one --topic"),
@@ -47,7 +47,7 @@ def test_a_missing_pyspark_is_told_with_the_way_to_get_it(run: Run, store: Path,
     for words in (["pipeline", "stats", store], ["reindex", store, "--spark"]):
         ran = run(*words, env={"PYTHONPATH": hidden})
         assert (ran.code, ran.out) == (2, b"")
-        assert ran.err == 'seeklog: this runs on Spark, which is not installed: pip install "seeklog[spark]"\n'
+        assert ran.err == 'seeklog: Spark is not installed; run: pip install "seeklog[spark]"\n'
 
 
 def test_a_pipeline_that_is_not_there_is_told(run: Run, store: Path, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_indexes_that_are_right_stay_as_they_are(run: Run, indexed: Path) -> Non
     ran = run("reindex", indexed)
 
     assert (ran.code, ran.out) == (0, b"")
-    assert ran.err.endswith(" segments are what their logs say\n")
+    assert ran.err.endswith(" segments match their logs\n")
     assert bytes_of(indexed) == before
 
 
@@ -61,7 +61,7 @@ def test_what_is_wrong_is_told_and_made_anew(run: Run, indexed: Path) -> None:
     assert [row["partition"] for row in found] == [0, 0, 1]
     assert "no batch starts at byte" in found[0]["problem"] or "offset" in found[0]["problem"]
     assert "an index is missing" in found[1]["problem"]
-    assert dry.err.startswith("would make the indexes of 3 of ")
+    assert dry.err.startswith("would rebuild the indexes of 3 of ")
 
     ran = run("reindex", indexed)
     assert ran.code == 0
@@ -90,7 +90,7 @@ def test_a_damaged_log_is_left_and_told(run: Run, indexed: Path) -> None:
 
     assert ran.code == 3
     assert [row["done"] for row in rows(ran.text)] == ["damaged"]
-    assert "see seeklog verify" in ran.err
+    assert "run: seeklog verify" in ran.err
     assert log.read_bytes() == bytes(data)
 
 
@@ -112,8 +112,8 @@ def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> N
         (["nowhere"], 4, "there is no store at nowhere"),
         (["data", "ordres"], 4, "did you mean 'orders'?"),
         (["data", "orders", "-p", "7"], 4, "topic 'orders' has no partition 7"),
-        (["data", "-p", "0"], 2, "--partition takes a TOPIC"),
-        (["data", "--spark", "--dry-run"], 2, "--spark takes neither"),
+        (["data", "-p", "0"], 2, "--partition needs a TOPIC"),
+        (["data", "--spark", "--dry-run"], 2, "--spark conflicts with"),
         (["s3://bucket/data"], 2, "only read"),
     ],
 )

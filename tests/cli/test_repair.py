@@ -27,8 +27,8 @@ def test_in_a_pipe_it_only_tells_what_it_would_do(run: Run, tmp_path: Path) -> N
         ran = run("repair", "data", *words)
         assert ran.code == 3
         actions = [row["action"] for row in map(json.loads, ran.lines)]
-        assert actions == ["set aside", "give up", "write anew"]
-        assert ran.err.endswith("1 offset given up; nothing was changed. Do it with --yes\n")
+        assert actions == ["quarantine", "give up", "rewrite"]
+        assert ran.err.endswith("1 offset lost; nothing was changed. Pass --yes to do it\n")
     assert state_of(tmp_path / "data") == before
 
 
@@ -58,11 +58,11 @@ def test_before_a_terminal_it_asks(run_on_terminal: Run, tmp_path: Path) -> None
 
     declined = run_on_terminal("repair", "data", "orders", "--no-color", typed="n\n")
     assert (declined.code, state_of(tmp_path / "data")) == (1, before)
-    assert "Do it? [y/N]" in declined.text
+    assert "? [y/N]" in declined.text
 
     agreed = run_on_terminal("repair", "data", "orders", "--no-color", typed="y\n")
     assert agreed.code == 0
-    assert "mended orders-0: 1 segment made anew, 86 B set aside, 1 offset given up" in agreed.text
+    assert "repaired orders-0: 1 segment rewritten or resealed, 86 B quarantined, 1 offset lost" in agreed.text
 
 
 def test_what_recovery_refuses_opens_after_a_repair(run: Run, tmp_path: Path) -> None:
@@ -87,11 +87,11 @@ def test_whole_batches_come_back_from_a_torn_file(run: Run, tmp_path: Path) -> N
     batch[:8] = RECORDS.to_bytes(8, "big")
     torn.write_bytes(bytes(batch))
 
-    assert run("repair", "data").err == "looked at 1 partition: nothing is to be mended\n"
+    assert run("repair", "data").err == "checked 1 partition: nothing to repair\n"
     ran = run("repair", "data", "--from-torn", "--yes")
 
     assert ran.code == 0
-    assert ran.err.endswith("0 offsets given up, 1 records brought back\n")
+    assert ran.err.endswith("0 offsets lost, 1 record restored\n")
     assert sorted(records(tmp_path / "data")) == list(range(RECORDS + 1))
     assert torn.read_bytes() == bytes(batch)
 

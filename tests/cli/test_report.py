@@ -127,20 +127,20 @@ def test_more_topics_than_can_be_read_are_named_only(run: Run, tmp_path: Path) -
     page = run("report", "data", "-o", "-").text
 
     assert page.count("<section") == 1 + 20
-    assert "3 smaller topics are left out (topic_20, topic_21, topic_22)" in page
+    assert "3 smaller topics are not shown (topic_20, topic_21, topic_22)" in page
 
 
 def test_a_sample_is_told(run: Run, rich: Path) -> None:
     page = run("report", rich, "orders", "-o", "-", "--records", 1).text
 
-    assert re.search(r"Sizes, keys and disorder are of [\d,]+ of 2,400 records", page)
+    assert re.search(r"Sizes, keys and disorder are sampled: [\d,]+ of 2,400 records", page)
 
 
 def test_without_records_headers_are_enough(run: Run, rich: Path) -> None:
     page = run("report", rich, "orders", "-o", "-", "--records", 0, "--no-check").text
 
     assert 'data-plot="records-over-time"' in page
-    assert "Checksums were not checked." in page
+    assert "Checksums were not verified." in page
 
 
 def test_an_archive_may_be_looked_at(run: Run, rich: Path, tmp_path: Path) -> None:
@@ -165,7 +165,7 @@ def test_damage_is_drawn_told_and_ends_it_with_three(run: Run, rich: Path, tmp_p
     ran = run("report", rich, "-o", "out.html")
 
     assert ran.code == 3
-    assert ran.err.endswith(f"damaged place found, red on the page; for the bytes: seeklog verify {rich}\n")
+    assert ran.err.endswith(f"damaged range, shown in red on the page; for details run: seeklog verify {rich}\n")
     page = (tmp_path / "out.html").read_text()
     assert 'class="damage"' in page
     assert f"error (crc): {path.name}, byte " in page
@@ -185,7 +185,7 @@ def test_a_directory_that_is_not_there(run: Run, tmp_path: Path) -> None:
     ran = run("report", "nowhere")
 
     assert ran.code == 4
-    assert ran.err == "seeklog: there is no store at nowhere; make one with: seeklog create nowhere TOPIC\n"
+    assert ran.err == "seeklog: there is no store at nowhere; create one with: seeklog create nowhere TOPIC\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -204,7 +204,10 @@ def test_a_file_that_is_no_report_is_not_overwritten(run: Run, rich: Path, tmp_p
     ran = run("report", rich)
 
     assert ran.code == 2
-    assert ran.err == "seeklog: report.html is there, and is no report of seeklog; name another file, or remove it\n"
+    assert (
+        ran.err
+        == "seeklog: report.html exists and was not written by seeklog report; name another file, or remove it\n"
+    )
     assert (tmp_path / "report.html").read_text() == "mine"
 
 
@@ -216,7 +219,7 @@ def test_a_former_report_is_replaced(run: Run, rich: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("output", "told"),
-    [(".", "is a directory"), ("no/where.html", "there is no directory"), ("rich/x.html", "lies in the store itself")],
+    [(".", "is a directory"), ("no/where.html", "does not exist"), ("rich/x.html", "is inside the store")],
 )
 def test_a_place_where_no_page_can_be(run: Run, rich: Path, output: str, told: str) -> None:
     ran = run("report", rich, "-o", output)
@@ -298,7 +301,7 @@ def test_a_thousand_segments_are_few_bars(run: Run, tmp_path: Path) -> None:
     seen = look(tmp_path / "out.html", width=DESKTOP)
 
     assert 200 < seen.bars < 400
-    assert "Segments that are too small to be seen alone are drawn together." in seen.text
+    assert "Small neighbouring segments are drawn as one." in seen.text
     assert (seen.overlaps, seen.outside) == ([], [])
 
 

@@ -55,9 +55,9 @@ def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
     [
         (["order", "5"], 4, "did you mean 'orders'?"),
         (["orders", "11"], 4, "orders-0: offset 11 is out of range: valid offsets are 0 to 9"),
-        (["orders", "soon"], 2, "'soon' is no place in a log"),
-        (["orders", "--x"], 2, "'--x' is no place in a log"),
-        (["orders", "@soon"], 2, "@soon is no time"),
+        (["orders", "soon"], 2, "'soon' is not a point in a log"),
+        (["orders", "--x"], 2, "'--x' is not a point in a log"),
+        (["orders", "@soon"], 2, "@soon is not a time"),
         (["orders", "5", "--partition", 3], 4, "has no partition 3"),
         (["orders"], 2, "Missing argument 'PLACE'"),
     ],

@@ -83,7 +83,7 @@ def test_what_comes_is_shown_at_once_and_the_way_on_is_told(store: Path) -> None
         code, told = followed.interrupt()
 
     assert (code, told.count("\n")) == (130, 1)
-    command = told.strip().removeprefix("to go on from here: ")
+    command = told.strip().removeprefix("resume with: ")
     words = shlex.split(command)
     assert words[:5] == ["seeklog", "tail", "-f", str(store), "orders"]
     assert words[5:7] == ["--where", "value.id != 21"]
@@ -104,7 +104,7 @@ def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
     ran = run_on_terminal("tail", "-f", store, "orders", "-n", 1, interrupt_after='"id": 19')
 
     assert ran.code == 130
-    assert "to go on from here: seeklog tail -f " in ran.text
+    assert "resume with: seeklog tail -f " in ran.text
     assert "Traceback" not in ran.text
 
 
@@ -113,9 +113,9 @@ def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
     [
         (["order"], 4, "did you mean 'orders'?"),
         (["orders", "-n", 3, "--from", 5], 2, "take one"),
-        (["orders", "-f", "--format", "json"], 2, "take --format jsonl"),
+        (["orders", "-f", "--format", "json"], 2, "use --format jsonl"),
         (["orders", "--from", 99], 4, "offset 99 is out of range"),
-        (["orders", "--from", "@x"], 2, "@x is no time"),
+        (["orders", "--from", "@x"], 2, "@x is not a time"),
         (["orders", "-n", -1], 2, "-1 is not in the range"),
     ],
 )

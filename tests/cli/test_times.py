@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from seeklog.cli.times import Place, parse_place, parse_time_ms
+from seeklog.cli.times import Point, parse_point, parse_time_ms
 from seeklog.errors import UsageError
 
 NOON_MS = 1_767_268_800_000  # 2026-01-01T12:00:00Z
@@ -69,18 +69,18 @@ def test_a_local_time_at_the_edge_of_the_calendar_is_refused(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("12", Place("offset", 12)),
-        ("-12", Place("before_end", 12)),
-        ("start", Place("start")),
-        ("end", Place("end")),
-        ("@now", Place("time", NOON_MS)),
+        ("12", Point("offset", 12)),
+        ("-12", Point("before_end", 12)),
+        ("start", Point("start")),
+        ("end", Point("end")),
+        ("@now", Point("time", NOON_MS)),
     ],
 )
-def test_places(text: str, found: Place) -> None:
-    assert parse_place(text, utc=True, clock=Noon()) == found
+def test_places(text: str, found: Point) -> None:
+    assert parse_point(text, utc=True, clock=Noon()) == found
 
 
 @pytest.mark.parametrize("text", ["", "-", "--1", "1.5", "begin", "9223372036854775808", "0x10"])
 def test_what_is_no_place_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        parse_place(text, utc=True, clock=Noon())
+        parse_point(text, utc=True, clock=Noon())

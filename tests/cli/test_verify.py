@@ -64,8 +64,10 @@ def test_each_finding_says_what_it_means_and_what_to_do(run_on_terminal: Run, tm
     assert ran.code == 3
     assert ran.lines[0].startswith(f"error    {path}, byte ")
     assert "crc: stored CRC 0x" in ran.lines[1]
-    assert ran.lines[2].strip().startswith("bytes of this batch have changed")
-    assert ran.lines[3].strip() == f"next: restore the file from a copy, or: seeklog repair {tmp_path}/data orders-0"
+    assert ran.lines[2].strip().startswith("bytes of this batch changed")
+    assert (
+        ran.lines[3].strip() == f"next: restore the file from a copy, or run: seeklog repair {tmp_path}/data orders-0"
+    )
 
 
 def test_an_epoch_that_no_batch_crc_covers_is_found_by_the_crc_of_its_file(run: Run, tmp_path: Path) -> None:
@@ -148,9 +150,7 @@ def test_a_path_that_is_not_there_is_one_line(run: Run) -> None:
     ran = run("verify", "nowhere")
 
     assert (ran.code, ran.out) == (4, b"")
-    assert ran.err == (
-        "seeklog: there is nothing at nowhere; name a store, a partition's directory or a segment's file\n"
-    )
+    assert ran.err == ("seeklog: nowhere does not exist; name a store, a partition's directory or a segment's file\n")
 
 
 def test_a_topic_that_is_not_there_gets_the_nearest(run: Run, store: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_file_that_is_no_segments_is_refused_with_where_to_look(run: Run, stor
     ran = run("verify", store / "seeklog-topics")
 
     assert (ran.code, ran.out) == (2, b"")
-    assert f"look into it with: seeklog dump {store}/seeklog-topics" in ran.err
+    assert f"show its contents with: seeklog dump {store}/seeklog-topics" in ran.err
 
 
 def test_what_cannot_be_read_is_a_finding(run: Run, tmp_path: Path) -> None:

@@ -71,9 +71,9 @@ def _shared_options() -> list[click.Parameter]:
     return [
         click.Option([*spelt, name], is_flag=True, expose_value=False, is_eager=True, callback=set_flag, help=help_line)
         for spelt, name, help_line in (
-            (("-q", "--quiet"), "is_quiet", "Say nothing but errors."),
-            (("-v", "--verbose"), "is_verbose", "Say more, and show tracebacks."),
-            (("--no-color",), "is_plain", "Use no colours."),
+            (("-q", "--quiet"), "is_quiet", "Print errors only."),
+            (("-v", "--verbose"), "is_verbose", "Print details and tracebacks."),
+            (("--no-color",), "is_plain", "Do not use colours."),
         )
     ]
 
@@ -106,16 +106,16 @@ class Verbs(click.Group):
         if args[0] not in VERBS and not args[0].startswith("-"):
             nearest = difflib.get_close_matches(args[0], VERBS, n=1)
             hint = f"; did you mean {nearest[0]}?" if nearest else ""
-            raise click.UsageError(f"there is no verb {args[0]}{hint}", ctx)
+            raise click.UsageError(f"unknown command {args[0]}{hint}", ctx)
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         formatter.write("Example: seeklog demo, then seeklog ls demo-data/store\n\n")
-        formatter.write_usage(ctx.command_path, "VERB [DIR] … (each has -h)")
+        formatter.write_usage(ctx.command_path, "COMMAND [DIR] …")
         formatter.write_paragraph()
         formatter.write_text(
-            "A commit log in Kafka's own file format. DIR is a store: a directory of topics, a broker's data "
-            "directory, or a URL of an archive; SEEKLOG_DIR stands in for it where it is left out."
+            "A commit log in Kafka's file format. DIR is a store (a directory of topics), a broker's data directory "
+            "or the URL of an archive. If DIR is omitted, SEEKLOG_DIR is used. Every command has its own help: -h."
         )
         for heading, entries in GROUPS.items():
             with formatter.section(heading):

@@ -78,11 +78,11 @@ _OUR_WORDS = (
     ("larger buffer_bytes", "larger --buffer"),
     ("It can be read with read_only=True up to the damage", "It can be read up to the damage"),
     (", which is only read: open it with read_only=True. To write", ", which is only read. To write"),
-    ("Run verify for the extent", "seeklog verify tells the extent"),
+    ("Run verify for the extent", "Run `seeklog verify` for the extent"),
     ("describe_topic tells how it is configured", "seeklog config tells how it is configured"),
 )
-_MAKE_ROOM = "make room, then run it again"
-_CHANGE_USER = "run it as who owns the files, or name another directory"
+_MAKE_ROOM = "free some disk space, then run it again"
+_CHANGE_USER = "run it as the owner of the files, or name another directory"
 _ADVICE = {
     errno.EACCES: _CHANGE_USER,
     errno.EPERM: _CHANGE_USER,
@@ -96,7 +96,7 @@ def line(error: Exception) -> str:
     if isinstance(error, OSError):
         return _of_the_system(error)
     if isinstance(error, MemoryError):
-        return "there is not enough memory; read or write less at once"
+        return "out of memory; read or write less at once"
     text = in_a_line(str(error))
     if isinstance(error, InvalidConfig):
         text = _with_kafkas_words(text)

@@ -41,7 +41,7 @@ def open_to_write(
 def check_can_be_written(path: str) -> None:
     """Refuse an archive, which is only read."""
     if names.is_url(path):
-        raise UsageError(f"{path} is a URL, which is only read; name a directory")
+        raise UsageError(f"{path} is a URL, and URLs are read-only; name a directory")
 
 
 def _open(path: str, **words: Any) -> Store:
@@ -63,4 +63,4 @@ def _open(path: str, **words: Any) -> Store:
 
 
 def _no_store(path: str) -> NotALog:
-    return NotALog(f"there is no store at {path}; make one with: seeklog create {path} TOPIC")
+    return NotALog(f"there is no store at {path}; create one with: seeklog create {path} TOPIC")

@@ -29,10 +29,10 @@ partitions = click.option(
     "partitions",
     type=click.IntRange(0),
     multiple=True,
-    help="Only this one; may be repeated. By default all of them.",
+    help="Only this partition. Repeatable. Default: all partitions.",
 )
-utc = click.option("--utc", is_flag=True, default=settings.utc, help="Times in UTC, not in local time.")
-dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Only tell what would be done; change nothing.")
+utc = click.option("--utc", is_flag=True, default=settings.utc, help="Use UTC instead of local time.")
+dry_run = click.option("--dry-run", "is_dry", is_flag=True, help="Show what would be done, and change nothing.")
 
 
 def together(argument: str, make: Callable[..., Any], *options: Decorator) -> Decorator:
@@ -72,12 +72,12 @@ class Consent:
         terminal.confirm(f"{change[0].upper()}{change[1:]}?", is_agreed=self.is_agreed)
         return True
 
-    def to_plan(self, terminal: Terminal, plan: str, *, question: str) -> bool:
-        """Do the same for a plan that was shown. Without a terminal to ask on, the plan is only reported, too."""
+    def to_plan(self, terminal: Terminal, change: str) -> bool:
+        """Return the same for a change whose plan was printed. If stdin is not a terminal, only report the change."""
         if self.is_dry or not (self.is_agreed or sys.stdin.isatty()):
-            terminal.say(f"{plan}; nothing was changed. Do it with --yes")
+            terminal.say(f"would {change}; nothing was changed. Pass --yes to do it")
             return False
-        terminal.confirm(f"{question}. Do it?", is_agreed=self.is_agreed)
+        terminal.confirm(f"{change[0].upper()}{change[1:]}?", is_agreed=self.is_agreed)
         return True
 
 
@@ -85,7 +85,7 @@ consent = together(
     "consent",
     Consent,
     dry_run,
-    click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do it without asking."),
+    click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do not ask for confirmation."),
 )
 
 
@@ -95,10 +95,10 @@ def _row_format(row_format: str | None, as_json: bool) -> str | None:
 
 def format_choice(name: str, choices: Sequence[str]) -> tuple[Decorator, Decorator]:
     """Return the options `--format`, as the parameter `name`, and `--json`."""
-    default = "By default a table on a terminal, and JSON lines in a pipe."
+    default = "Default: table on a terminal, jsonl in a pipe."
     return (
         click.option("--format", name, type=click.Choice(choices), help=default),
-        click.option("--json", "as_json", is_flag=True, help="The same as --format jsonl."),
+        click.option("--json", "as_json", is_flag=True, help="Short for --format jsonl."),
     )
 
 
@@ -109,7 +109,7 @@ def parse_pair(text: str, *, option: str) -> tuple[str, str]:
     """Return the name and the value of `name=value`."""
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        raise UsageError(f"{option} {text!r} should be NAME=VALUE")
+        raise UsageError(f"{option} {text!r} is not NAME=VALUE")
     return name.strip(), value
 
 

@@ -55,7 +55,7 @@ def split_lines(chunks: Iterable[bytes], *, delimiter: bytes) -> Iterator[tuple[
             rest.append(chunk)
             waiting += len(chunk)
             if waiting > MAX_LINE_BYTES:
-                raise BadLine(number + 1, f"it is longer than {MAX_LINE_BYTES:,} bytes; name its --delimiter")
+                raise BadLine(number + 1, f"longer than {MAX_LINE_BYTES:,} bytes; pass the --delimiter of the input")
             continue
         first, *lines = chunk.split(delimiter)
         number += 1
@@ -115,7 +115,7 @@ class Reader:
             _check_columns(names)
             for row in rows:
                 if len(row) not in (0, len(names)):
-                    raise InvalidRecord(f"it has {len(row)} cells, and the first row names {len(names)} columns")
+                    raise InvalidRecord(f"{len(row)} cells, but the first row names {len(names)} columns")
                 if row:
                     yield rows.line_num, self._completed(_csv_draft(dict(zip(names, row, strict=True))))
         except (InvalidRecord, csv.Error) as error:
@@ -132,7 +132,7 @@ def _text_lines(chunks: Iterable[bytes]) -> Iterator[str]:
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
         except UnicodeDecodeError as error:
-            raise BadLine(number, f"byte {error.start} is not UTF-8; append it as --json with base64") from None
+            raise BadLine(number, f"byte {error.start} is not UTF-8; use --json with base64 for binary data") from None
         yield text + "\n"
 
 
@@ -140,12 +140,12 @@ def _check_columns(names: list[str]) -> None:
     for name in names:
         if name not in _CSV_COLUMNS and not (name.startswith(_HEADER) and name != _HEADER):
             nearest = difflib.get_close_matches(name, _CSV_COLUMNS, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(_CSV_COLUMNS)} and header.NAME"
-            raise InvalidRecord(f"the first row names the columns, and {name[:40]!r} is none; {hint}")
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(_CSV_COLUMNS)} and header.NAME"
+            raise InvalidRecord(f"unknown column {name[:40]!r} in the first row; {hint}")
     if len(set(names)) != len(names):
         raise InvalidRecord("the first row names a column twice")
     if "value" not in names:
-        raise InvalidRecord("the first row names the columns, and none is called value")
+        raise InvalidRecord("the first row names no column value")
 
 
 def _csv_draft(cells: dict[str, str]) -> Draft:

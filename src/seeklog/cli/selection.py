@@ -1,8 +1,8 @@
-"""Which records of a topic a verb reads: partitions, a range in each, and what they must look like.
+"""The records of a topic that a command reads: partitions, and a range of offsets in each.
 
---from and --to take a place (see `times`) for all partitions, or `PARTITION:PLACE` for one. A range begins with the
-record at its first place and ends before the one at its second. An offset that some partitions have and others do not
-is the edge in the others; one that none has is refused.
+--from and --to take a point (see `times`) for all partitions, or `PARTITION:POINT` for one partition. A range includes
+its first point and excludes its second. If only some partitions have an offset, it is clamped to the start or the end
+of the others; if no partition has it, it is refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import click
 from seeklog import names
 from seeklog.cli import options
 from seeklog.cli.exits import NothingFound
-from seeklog.cli.times import Place, parse_place
+from seeklog.cli.times import Point, parse_point
 from seeklog.errors import OffsetOutOfRange, TopicNotFound, UsageError
 from seeklog.names import TopicPartition
 from seeklog.record.record import Record
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from seeklog.log import LogReader
     from seeklog.store import Store
 
-_FOR_ONE: Final = re.compile(r"(\d{1,9}):(.+)\Z", re.ASCII | re.DOTALL)
-# Where nothing but one record at a time is to be passed on, so many are still looked at together.
+_FOR_PARTITION: Final = re.compile(r"(\d{1,9}):(.+)\Z", re.ASCII | re.DOTALL)
+# Records merged by time are passed on in lists of this length.
 CHUNK_RECORDS: Final = 1000
 
 Wanted = Callable[[Record], bool]
@@ -39,20 +39,20 @@ Wanted = Callable[[Record], bool]
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """Where to read: the words of `--partition`, `--from` and `--to`."""
+    """The values of `--partition`, `--from` and `--to`."""
 
     partitions: Sequence[int] = ()
     starts: Sequence[str] = ()
     stops: Sequence[str] = ()
 
     def check(self, *, utc: bool) -> None:
-        """Refuse words that are not places, before `find` is called."""
-        self._places(utc)
+        """Raise `UsageError` for invalid points, without a store."""
+        self._points(utc)
 
     def find(self, store: Store, topic: str, *, utc: bool) -> list[Range]:
         """Return the range to read in each partition."""
-        # Invalid words are refused before the store, which may be far away, is read.
-        first, last = self._places(utc)
+        # Parsed first, because reading a remote store takes time.
+        first, last = self._points(utc)
         numbers = chosen(store, topic, self.partitions)
         first.check(numbers)
         last.check(numbers)
@@ -61,10 +61,10 @@ class Ranges:
         ends = last.offsets(logs, topic, beyond_is_end=True)
         return [Range(partition, log, begins[partition], ends[partition]) for partition, log in logs.items()]
 
-    def _places(self, utc: bool) -> tuple[_Places, _Places]:
+    def _points(self, utc: bool) -> tuple[_Points, _Points]:
         return (
-            _Places(self.starts, option="--from", otherwise=Place("start"), utc=utc),
-            _Places(self.stops, option="--to", otherwise=Place("end"), utc=utc),
+            _Points(self.starts, option="--from", default=Point("start"), utc=utc),
+            _Points(self.stops, option="--to", default=Point("end"), utc=utc),
         )
 
 
@@ -76,31 +76,35 @@ ranges = options.together(
         "--from",
         "starts",
         multiple=True,
-        metavar="PLACE",
-        help="Where to begin: OFFSET, -N (before the end), start, end, @TIME; or P:PLACE for partition P alone.",
+        metavar="POINT",
+        help="First record: OFFSET, -N (before the end), start, end or @TIME; P:POINT for partition P only.",
     ),
     click.option(
-        "--to", "stops", multiple=True, metavar="PLACE", help="Where to end, before what is there; by default the end."
+        "--to",
+        "stops",
+        multiple=True,
+        metavar="POINT",
+        help="Stop before this point, given as in --from. Default: end.",
     ),
 )
 
 
 def chosen(store: Store, topic: str, wanted: Iterable[int]) -> list[int]:
-    """Return the partitions of a topic that were asked for, all of them if none was."""
+    """Return the wanted partitions of a topic; all of them if none is named."""
     there = store.topic(topic).partitions
     numbers = sorted(set(wanted)) or list(there)
     for number in numbers:
         if number not in there:
-            # Where a broker has shared them out among several disks they need not be all.
+            # With several data directories a broker keeps only some partitions here.
             known = ", ".join(map(str, there[:12])) + (", …" if len(there) > 12 else "")
-            raise TopicNotFound(f"topic {topic!r} has no partition {number}, only {known}")
+            raise TopicNotFound(f"topic {topic!r} has no partition {number}; its partitions: {known}")
     return numbers
 
 
 def partitions_of(
     store: Store, topic: str | None, *, internal: Iterable[str] = (), wants: Callable[[LogConfig], bool] | None = None
 ) -> list[TopicPartition]:
-    """Return the partitions of a topic, or of all topics that `wants` accepts; of internal ones only those named."""
+    """Return the partitions of a topic, or of all topics that `wants` accepts, with only these internal topics."""
     if topic is not None:
         chosen = [topic]
     else:
@@ -110,54 +114,54 @@ def partitions_of(
     return [TopicPartition(name, number) for name in chosen for number in store.topic(name).partitions]
 
 
-def offsets_at(store: Store, topic: str, wanted: Iterable[int], place: Place) -> dict[int, int]:
-    """Return the offset of a place in each of the partitions that were asked for, in all of them if none was.
+def offsets_at(store: Store, topic: str, wanted: Iterable[int], point: Point) -> dict[int, int]:
+    """Return the offset of a point in each wanted partition; in all partitions if none is named.
 
-    An offset means one record in one partition: where there are several, it takes one that is named.
+    A plain offset must select a single partition.
     """
     numbers = chosen(store, topic, wanted)
-    if place.kind == "offset" and len(numbers) > 1:
+    if point.kind == "offset" and len(numbers) > 1:
         raise UsageError(
-            f"{topic} has {len(numbers)} partitions, each with an offset {place.number} of its own; "
-            "say which with --partition, or give -N, start, end or @TIME"
+            f"the offset {point.number} is ambiguous: {topic} has {len(numbers)} partitions; "
+            "choose one with --partition, or pass -N, start, end or @TIME"
         )
     found = {}
     for number in numbers:
         try:
-            found[number] = place.offset_in(store.log(topic, number))
+            found[number] = point.offset_in(store.log(topic, number))
         except OffsetOutOfRange as error:
             raise NothingFound(
-                f"{topic}-{number} has no offset {error.offset}; it has {error.log_start_offset} to "
-                f"{error.log_end_offset}, the next to come"
+                f"{topic}-{number} has no offset {error.offset}; its log starts at {error.log_start_offset} and "
+                f"ends before {error.log_end_offset}"
             ) from error
     return found
 
 
-class _Places:
-    """Where ranges begin or end, by partition."""
+class _Points:
+    """The points where ranges begin or end, by partition."""
 
-    def __init__(self, words: Sequence[str], *, option: str, otherwise: Place, utc: bool) -> None:
+    def __init__(self, texts: Sequence[str], *, option: str, default: Point, utc: bool) -> None:
         self._option = option
-        self._of: dict[int | None, Place] = {}
-        for word in words:
-            one = _FOR_ONE.match(word)
-            place = parse_place(one[2] if one else word, utc=utc)
-            partition = int(one[1]) if one else None
-            if partition in self._of:
-                raise UsageError(f"{option} {word} is given twice")
-            self._of[partition] = place
-        self._others = self._of.pop(None, otherwise)
+        self._by_partition: dict[int | None, Point] = {}
+        for text in texts:
+            match = _FOR_PARTITION.match(text)
+            point = parse_point(match[2] if match else text, utc=utc)
+            partition = int(match[1]) if match else None
+            if partition in self._by_partition:
+                raise UsageError(f"{option} {text} is given twice")
+            self._by_partition[partition] = point
+        self._default = self._by_partition.pop(None, default)
 
     def check(self, chosen: Iterable[int]) -> None:
-        for partition in self._of.keys() - set(chosen):
-            raise UsageError(f"{self._option} {partition}:… names a partition that is not read")
+        for partition in self._by_partition.keys() - set(chosen):
+            raise UsageError(f"{self._option} {partition}:… names a partition that is not selected")
 
     def offsets(self, logs: dict[int, LogReader], topic: str, *, beyond_is_end: bool = False) -> dict[int, int]:
         found: dict[int, int] = {}
         misses: list[OffsetOutOfRange] = []
         for partition, log in logs.items():
             try:
-                found[partition] = self._of.get(partition, self._others).offset_in(log)
+                found[partition] = self._by_partition.get(partition, self._default).offset_in(log)
             except OffsetOutOfRange as error:
                 is_beyond = error.offset > error.log_end_offset
                 found[partition] = error.log_end_offset if is_beyond else error.log_start_offset
@@ -169,7 +173,7 @@ class _Places:
                     log_end_offset=error.log_end_offset,
                     what=f"{topic}-{partition}: offset",
                 )
-                if partition in self._of:
+                if partition in self._by_partition:
                     raise missed from None
                 misses.append(missed)
         if misses and len(misses) == len(logs):
@@ -180,12 +184,12 @@ class _Places:
 def scan(
     ranges: Sequence[Range], *, wanted: Wanted | None = None, limit: int | None = None, by_time: bool = False
 ) -> Iterator[list[Record]]:
-    """Yield the wanted records in lists: partition by partition, or by their times.
+    """Yield the wanted records in lists: partition by partition, or merged by time.
 
-    By time, records of one partition still come in the order of their offsets.
+    A merge keeps the records of each partition in offset order.
     """
     if by_time and len(ranges) > 1:
-        streams = [itertools.chain.from_iterable(_chunks(each)) for each in ranges]
+        streams = [itertools.chain.from_iterable(_chunks(part)) for part in ranges]
         merged = heapq.merge(*streams, key=lambda record: record.timestamp_ms or 0)
         chunks = iter(lambda: list(itertools.islice(merged, CHUNK_RECORDS)), [])
     else:
@@ -204,16 +208,16 @@ def scan(
             return
 
 
-def _chunks(each: Range) -> Iterator[list[Record]]:
-    return each.log.scan_chunks(each.start, each.stop) if each.start < each.stop else iter(())
+def _chunks(part: Range) -> Iterator[list[Record]]:
+    return part.log.scan_chunks(part.start, part.stop) if part.start < part.stop else iter(())
 
 
 def last_records(ranges: Sequence[Range], *, wanted: Wanted | None, limit: int) -> list[Record]:
-    """Return the newest wanted records of all ranges together, oldest first."""
+    """Return the newest `limit` wanted records of all ranges, oldest first."""
     found: list[Record] = []
-    for each in ranges:
-        if each.start < each.stop:
-            backwards = each.log.scan_reverse(each.start, each.stop)
-            kept = list(itertools.islice((one for one in backwards if wanted is None or wanted(one)), limit))
+    for part in ranges:
+        if part.start < part.stop:
+            backwards = part.log.scan_reverse(part.start, part.stop)
+            kept = list(itertools.islice(filter(wanted, backwards) if wanted else backwards, limit))
             found = list(heapq.merge(found, reversed(kept), key=lambda record: record.timestamp_ms or 0))
     return found[-limit:] if limit else []

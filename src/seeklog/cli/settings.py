@@ -46,7 +46,7 @@ def read() -> dict[str, Any]:
         raise InvalidConfig(f"{file} is not TOML: {error}") from None
     for name, value in found.items():
         if name not in _KNOWN:
-            raise InvalidConfig(f"{file}: unknown word {name}; known words: {', '.join(_KNOWN)}")
+            raise InvalidConfig(f"{file}: unknown setting {name}; known settings: {', '.join(_KNOWN)}")
         if not isinstance(value, _KNOWN[name]):
             raise InvalidConfig(f"{file}: {name} must be a {_KNOWN[name].__name__}")
     return found

@@ -37,7 +37,7 @@ def check_can_run() -> None:
     try:
         importlib.import_module("pyspark")
     except ModuleNotFoundError:
-        raise UsageError('this runs on Spark, which is not installed: pip install "seeklog[spark]"') from None
+        raise UsageError('Spark is not installed; run: pip install "seeklog[spark]"') from None
     from seeklog.spark.local.java import find_java
 
     find_java()
@@ -58,7 +58,7 @@ def session(terminal: Terminal) -> Iterator[SparkSession]:
         except Exception as error:
             said.seek(0)
             lines = said.read().decode(errors="replace").strip().splitlines() or [str(error).partition("\n")[0]]
-            raise SparkFailed(f"Spark did not start: {lines[-1].strip()}; -v shows all that it says") from error
+            raise SparkFailed(f"Spark did not start: {lines[-1].strip()}; -v shows its output") from error
     try:
         yield spark
     except Exception as error:
@@ -144,15 +144,15 @@ def run(
     if job == "verify":
         hurt = sum(row["severity"] == "error" for row in rows)
         if hurt:
-            raise Damaged(f"{hurt} errors; see what can be done: seeklog repair {directory} --dry-run")
+            raise Damaged(f"{hurt} errors; see what a repair would do: seeklog repair {directory} --dry-run")
     elif job == "reindex":
         hurt = sum(row["done"] in ("damaged", "refused") for row in rows)
         if hurt:
-            raise Damaged(f"{hurt} of {len(rows)} were left as they are; see seeklog verify {directory}")
+            raise Damaged(f"{hurt} of {len(rows)} segments were not reindexed; run: seeklog verify {directory}")
     elif job == "compact":
         left = [row for row in rows if row["done"] in ("locked", "refused")]
         if left:
-            raise SparkFailed(f"{len(left)} of {len(rows)} partitions were left as they are: {left[0]['detail']}")
+            raise SparkFailed(f"{len(left)} of {len(rows)} partitions were not compacted: {left[0]['detail']}")
 
 
 def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequence[str], **words: Any) -> None:
@@ -162,7 +162,11 @@ def load_into(terminal: Terminal, directory: str, topic: str, *, options: Sequen
         from seeklog.spark import jobs
 
         done = jobs.load_into(spark, directory, topic, options=given, **words)
-    terminal.say(f"appended {count(done.records)} records to {topic}" if done.is_new else "it was imported before")
+    terminal.say(
+        f"appended {count(done.records)} records to {topic}"
+        if done.is_new
+        else "already imported; nothing was appended"
+    )
 
 
 # ---------------------------------------------------------------- the payments pipeline
@@ -192,6 +196,6 @@ def _find_pipelines() -> None:
             os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys([*paths, str(place)]))
             return
     raise UsageError(
-        "the payments pipeline is an example to copy, and not installed with seeklog: run this where the folder "
-        "pipelines of seeklog's source lies"
+        "the payments pipeline is an example and not installed with seeklog; run this in a checkout of "
+        "seeklog's source, next to the directory pipelines"
     )

@@ -65,7 +65,7 @@ def _at_path(word: str) -> list[Target]:
         if os.path.isfile(word):
             return [_of_file(word)]
         if not os.path.exists(word):
-            raise NotALog(f"there is nothing at {word}; name a store, a partition's directory or a segment's file")
+            raise NotALog(f"{word} does not exist; name a store, a partition's directory or a segment's file")
     root = absolute(word)
     files = open_archive(Origin(root=root).files(), root)
     scope = find_partitions(root, topics=None, config=LogConfig(), files=files)
@@ -77,12 +77,12 @@ def _of_file(path: str) -> Target:
     parsed = names.parse_segment_name(name)
     if parsed is None or parsed[1] not in (*names.SEGMENT_SUFFIXES, names.TRANSACTION_INDEX):
         raise UsageError(
-            f"{path} is no file of a segment, such as {names.segment_name(0, names.LOG)}; look into it with: "
-            f"seeklog dump {path}"
+            f"{path} is not a segment's file, such as {names.segment_name(0, names.LOG)}; "
+            f"show its contents with: seeklog dump {path}"
         )
     base_offset = parsed[0]
     if not os.path.exists(f"{directory}/{names.segment_name(base_offset, names.LOG)}"):
-        raise NotALog(f"{path} belongs to a segment whose .log is not there; look into it with: seeklog dump {path}")
+        raise NotALog(f"the .log of {path} is missing; show its contents with: seeklog dump {path}")
     files = OsFiles()
     (location,) = find_partitions(directory, topics=None, config=LogConfig(), files=files).partitions
     return Target(location=location, files=files, root=None, segment=base_offset)

@@ -1,10 +1,10 @@
-"""Moments and places in a log as a user writes them.
+"""Points in a log and moments in time, as users write them.
 
-1234            an offset                   start, end      the ends of the log
--100            a hundred before the end    @TIME           the first record at or after a time
+1234            an offset                   start, end      the start or the end of the log
+-100            100 before the end          @TIME           the first record at or after a time
 @2026-01-02T03:04, @2026-01-02              local time, or UTC with --utc, unless a zone is given
-@-15m, @-2h, @-7d                           so long ago
-@today, @yesterday, @now                    midnight of the day, or this moment
+@-15m, @-2h, @-7d                           15 minutes, 2 hours, 7 days ago
+@today, @yesterday, @now                    midnight of that day, or the current time
 @1700000000000                              milliseconds since 1970
 """
 
@@ -28,14 +28,14 @@ _DAYS_AGO: Final = {"today": 0, "yesterday": 1}
 
 
 def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
-    """Return the moment that a word behind `@` names, in milliseconds since 1970."""
+    """Return the moment that the text after `@` names, in milliseconds since 1970."""
     now_ms = (clock or SystemClock()).now_ms()
     word = text.strip()
     if word.lower() == "now":
         return now_ms
     if word.lower() in _DAYS_AGO:
         now = _EPOCH + timedelta(milliseconds=now_ms)
-        # A time without a zone is local: so it is midnight here also on the days when the clocks change.
+        # A datetime without a zone is local, which gives the right midnight on days with a clock change.
         today = now.date() if utc else now.astimezone().date()
         day = today - timedelta(days=_DAYS_AGO[word.lower()])
         return _since_1970(datetime(day.year, day.month, day.day, tzinfo=UTC if utc else None))
@@ -47,13 +47,13 @@ def parse_time_ms(text: str, *, utc: bool, clock: Clock | None = None) -> int:
         moment = datetime.fromisoformat(word)
     except ValueError:
         raise UsageError(
-            f"@{text} is no time; write @2026-01-02T03:04, @-15m, @today or @1700000000000 (milliseconds)"
+            f"@{text} is not a time; write @2026-01-02T03:04, @-15m, @today or @1700000000000 (milliseconds)"
         ) from None
     if moment.tzinfo is None and utc:
         moment = moment.replace(tzinfo=UTC)
     milliseconds = _since_1970(moment)
     if milliseconds < 0:
-        raise UsageError(f"@{text} is before 1970, where the times of records begin")
+        raise UsageError(f"@{text} is before 1970; a record has no earlier time")
     return milliseconds
 
 
@@ -65,16 +65,16 @@ def _since_1970(moment: datetime) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A place in a log, before it is known which log."""
+class Point:
+    """A point in any log; `offset_in` resolves it in one."""
 
     kind: Literal["offset", "before_end", "start", "end", "time"]
     number: int = 0
 
     def offset_in(self, log: LogReader) -> int:
-        """Return the offset of this place in one log: what lies before the first or behind the last is at the edge.
+        """Return the offset of this point in a log, clamped to the start and the end of the log.
 
-        An offset that the log does not have is `OffsetOutOfRange`.
+        Raises `OffsetOutOfRange` if the point is an offset outside the log.
         """
         start, end = log.log_start_offset, log.high_watermark
         if self.kind == "start":
@@ -91,17 +91,17 @@ class Place:
         return self.number
 
 
-def parse_place(text: str, *, utc: bool, clock: Clock | None = None) -> Place:
-    """Return the place that a word names."""
+def parse_point(text: str, *, utc: bool, clock: Clock | None = None) -> Point:
+    """Parse OFFSET, -N, start, end or @TIME."""
     word = text.strip()
     if word.startswith("@"):
-        return Place("time", parse_time_ms(word[1:], utc=utc, clock=clock))
+        return Point("time", parse_time_ms(word[1:], utc=utc, clock=clock))
     if word.lower() in ("start", "beginning", "earliest"):
-        return Place("start")
+        return Point("start")
     if word.lower() in ("end", "latest"):
-        return Place("end")
+        return Point("end")
     is_before_end = word.startswith("-")
     digits = word[1:] if is_before_end else word
     if _WHOLE.match(digits) and int(digits) <= INT64_MAX:
-        return Place("before_end" if is_before_end else "offset", int(digits))
-    raise UsageError(f"{text!r} is no place in a log; write an offset, -N, start, end or @TIME, such as @-15m")
+        return Point("before_end" if is_before_end else "offset", int(digits))
+    raise UsageError(f"{text!r} is not a point in a log; write an offset, -N, start, end or @TIME, such as @-15m")

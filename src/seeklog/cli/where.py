@@ -137,7 +137,7 @@ class _Parser:
     def _deeper(self, parse: Callable[[], Truth]) -> Truth:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise _mistake(self._next.column, f"nested more than {MAX_DEPTH} deep")
+            raise _mistake(self._next.column, f"nested more than {MAX_DEPTH} levels deep")
         truth = parse()
         self._depth -= 1
         return truth
@@ -203,7 +203,7 @@ class _Parser:
             column = self._next.column
             right = self._operand()
             if right.literal is _NO_LITERAL:
-                raise _mistake(column, "a list holds values, not names")
+                raise _mistake(column, "a list takes values, not names")
             parts.append(self._compared(left, operator.eq, right, column))
         self._expect(")")
         return _joined(parts, decisive=True)
@@ -224,8 +224,8 @@ class _Parser:
         if word == "header":
             word = "headers"
         if word not in _FIELDS:
-            there = f"there is no {token.text}; a record has {', '.join(_FIELDS)}"
-            raise _mistake(token.column, f"{there}, and text stands in quotes")
+            known = f"unknown field {token.text}; a record has {', '.join(_FIELDS)}"
+            raise _mistake(token.column, f"{known}. Put text in quotes")
         return self._field(word)
 
     def _field(self, word: str) -> _Operand:
@@ -237,7 +237,7 @@ class _Parser:
                 self._refuse("the name of one header, such as headers.source")
             return _Operand(lambda seen: _header(seen.record, path[0]), is_text=True)
         if path:
-            raise _mistake(self._next.column, f"only value and headers have parts, not {word}")
+            raise _mistake(self._next.column, f"{word} has no parts; only value and headers do")
         if word in ("key", "value"):
             get = operator.attrgetter(word)
             return _Operand(lambda seen: _decoded(get(seen.record)), is_text=True)
@@ -251,7 +251,7 @@ class _Parser:
             token = self._next
             if separator == ".":
                 if token.kind != "word":
-                    self._refuse("a name behind the dot; others stand in brackets, as in value['a-b']")
+                    self._refuse("a name after the dot; put other names in brackets, as in value['a-b']")
                 path.append(token.text)
                 self._at += 1
                 continue
@@ -305,7 +305,7 @@ def _tokens(text: str) -> list[_Token]:
         match = _TOKEN.match(text, at)
         if match is None:
             rest = text[at:].lstrip()
-            what = "a quote that is not closed" if rest[0] in "'\"" else repr(rest[:10])
+            what = "an unclosed quote" if rest[0] in "'\"" else repr(rest[:10])
             raise _mistake(len(text) - len(rest) + 1, f"{what} is not understood")
         kind = str(match.lastgroup)
         tokens.append(_Token(kind, match[kind], match.start(kind) + 1))

@@ -37,7 +37,7 @@ MARKER: Final = ".seeklog-demo"
 
 
 class DemoFailed(SeeklogError):
-    """What the demo has shown is not what seeklog promises."""
+    """The demo observed something that breaks a promise of seeklog."""
 
 
 class Tour:
@@ -56,13 +56,13 @@ class Tour:
         self._prepare()
         began = time.monotonic()
         self._say(
-            "seeklog is a commit log: records go in at the end, get a number, and are found again by it, by",
-            "time and by key. It lives in a directory, in Kafka's own file format, inside a Python process.",
+            "seeklog is a commit log: records are appended at the end, get an offset, and are found again by",
+            "offset, time or key. It runs inside a Python process and keeps a directory in Kafka's file format.",
         )
         self._append()
         self._kill()
         self._seek()
-        spark = self._spark() if with_spark else "left out, as asked (--no-spark)"
+        spark = self._spark() if with_spark else "skipped (--no-spark)"
         self._report()
         self._sum_up(spark, time.monotonic() - began)
 
@@ -73,10 +73,10 @@ class Tour:
             raise UsageError(f"{root} is a file; name a directory for the demo, or leave it out")
         if root.exists() and any(root.iterdir()) and not marker.is_file():
             raise UsageError(
-                f"{root} is not empty, and no demo has made it; name another directory: seeklog demo other-directory"
+                f"{root} is not empty and was not created by a demo; name another directory: seeklog demo DIR"
             )
         root.mkdir(parents=True, exist_ok=True)
-        marker.write_text("Made by `seeklog demo`, which may remove what it has made here.\n")
+        marker.write_text("Created by `seeklog demo`. The next demo removes its output from this directory.\n")
         for left in (self.store, self.output, self.report):
             if left.is_dir() and not left.is_symlink():
                 shutil.rmtree(left)
@@ -86,22 +86,22 @@ class Tour:
     # ------------------------------------------------------------ the chapters
 
     def _append(self) -> None:
-        self._title(f"Make {self.count:,} payments, and append them")
-        with self.terminal.progress("making payments", total=self.count) as progress:
+        self._title(f"Generate {self.count:,} payments and append them")
+        with self.terminal.progress("generating payments", total=self.count) as progress:
             self.records = list(progress.over(itertools.islice(payments.arrivals(), self.count)))
         first = self.records[: int(self.count * BEFORE_KILL)]
         with open_store(self.store) as store:
             store.create_topic(PAYMENTS, partitions=PARTITIONS, config=CONFIG)
             took = self._append_shown(store, first)
             self._say(
-                f"{len(first):,} payments of {payments.MERCHANTS} merchants are in {PARTITIONS} partitions:",
-                f"{took:.1f} s, {len(first) / took:,.0f} a second. Amounts are in paise. As in life few merchants",
-                "have most of the payments, some come late, twice, or broken.",
+                f"Appended {len(first):,} payments of {payments.MERCHANTS} merchants to {PARTITIONS} partitions in",
+                f"{took:.1f} s: {len(first) / took:,.0f} a second. Amounts are in paise. As in real data, a few",
+                "merchants have most of the payments, and some payments are late, duplicated or malformed.",
             )
             with store.consumer([PAYMENTS], group=GROUP, auto_offset_reset="earliest", consumer_timeout_ms=0) as reader:
                 read = sum(1 for _ in reader)
                 reader.commit()
-        self._say(f'A consumer group, "{GROUP}", has read {read:,} of them, and has committed how far it is.')
+        self._say(f'The consumer group "{GROUP}" read {read:,} of them and committed its offsets.')
 
     def _append_shown(self, store: Store, records: list[Arrival]) -> float:
         with self.terminal.progress("appending", total=len(records)) as progress:
@@ -112,10 +112,10 @@ class Tour:
         self._title("Kill a writer in the middle of a batch")
         acknowledged, written, size = self._doomed(int(self.count * UP_TO_KILL))
         self._say(
-            f"Another process has appended up to {acknowledged:,} payments, and each was acknowledged. Then it had",
-            f"{written:,} of {size:,} bytes of a batch on disk, when SIGKILL ended it.",
+            f"Another process appended payments until {acknowledged:,} were acknowledged. SIGKILL ended it when",
+            f"{written:,} of the {size:,} bytes of its next batch were written.",
         )
-        # Recovery warns that it cuts a batch: that is the story here, and the demo tells it.
+        # The demo itself reports the batch that recovery warns about.
         began = time.perf_counter()
         cut = 0
         with _no_warnings(), open_store(self.store) as store:
@@ -126,17 +126,19 @@ class Tour:
             there = store.describe_topic(PAYMENTS).record_count
             absent = payments.missing(store, self.records)
             self._say(
-                f"Opened again: {amounts.span(took)}. The {cut:,} bytes of half a batch are cut off, and kept aside."
+                f"Reopened in {amounts.span(took)}. The {cut:,} bytes of the torn batch were cut off and quarantined."
             )
             if there < acknowledged:
-                raise DemoFailed(f"{acknowledged:,} payments were acknowledged, and {there:,} are there")
+                raise DemoFailed(f"{acknowledged:,} payments were acknowledged, but only {there:,} were recovered")
             if cut != written:
-                raise DemoFailed(f"half a batch of {written:,} bytes was written, and {cut:,} bytes were cut")
-            self._say(f"{there:,} payments are there: all that were acknowledged. The other {len(absent):,} follow.")
+                raise DemoFailed(f"the torn batch had {written:,} bytes, but recovery cut {cut:,}")
+            self._say(
+                f"All {there:,} acknowledged payments were recovered. Now the other {len(absent):,} are appended."
+            )
             self._append_shown(store, absent)
             if store.describe_topic(PAYMENTS).record_count != self.count:
-                raise DemoFailed("a payment is missing, or there twice")
-            self._say(f"Now there are {self.count:,}: none is missing, and none is there twice.")
+                raise DemoFailed("a payment is missing or duplicated")
+            self._say(f"The topic has {self.count:,} payments: none is missing, and none is duplicated.")
 
     def _doomed(self, count: int) -> tuple[int, int, int]:
         """Start the writer and kill it in mid-batch; return what it acknowledged, wrote, and meant to write."""
@@ -153,7 +155,7 @@ class Tour:
                 writer.kill()
                 errors = writer.stderr.read().decode() if writer.stderr is not None else ""
         if "written" not in reported:
-            raise DemoFailed(f"the writer ended by itself: {errors.strip() or writer.returncode}")
+            raise DemoFailed(f"the writer exited by itself: {errors.strip() or writer.returncode}")
         acknowledged = reported.get("acknowledged", int(self.count * BEFORE_KILL))
         return acknowledged, reported["written"], reported["size"]
 
@@ -169,18 +171,20 @@ class Tour:
                 took,
                 _about(found),
                 f"segment {seek.segment:,}, byte {seek.position:,}; {seek.scanned_bytes:,} bytes",
-                "passed over from the index entry on",
+                "scanned from the index entry",
             )
             middle_ms = (self.records[0].timestamp_ms + self.records[-1].timestamp_ms) // 2
             took, at = _measured(lambda: log.offset_at_time(middle_ms))
-            self._row(str(amounts.moment(middle_ms, utc=True)), took, f"the first from then on is offset {at:,}")
+            self._row(
+                str(amounts.moment(middle_ms, utc=True)), took, f"offset {at:,} is the first at or after this time"
+            )
             key = self.records[0].merchant.encode()
             took, newest = _measured(lambda: store.topic(PAYMENTS).latest(key))
             if newest is None or at is None:
-                raise DemoFailed("what was looked for is not there")
-            self._row(f"the newest of {key.decode()}", took, _about(newest))
+                raise DemoFailed("the lookup found no record")
+            self._row(f"newest of {key.decode()}", took, _about(newest))
             size = store.describe_topic(PAYMENTS).size_bytes
-        self._say(f"Among {self.count:,} payments, {amounts.size(size)} on disk. µs are millionths of a second.")
+        self._say(f"The topic has {self.count:,} payments and {amounts.size(size)} on disk.")
 
     def _spark(self) -> str:
         from seeklog.cli import spark_jobs
@@ -189,16 +193,16 @@ class Tour:
         try:
             spark_jobs.check_can_run()
             self._say(
-                "Bad payments become dead letters, good ones a table without copies, sums by merchant and five",
-                "minutes, and alerts; each exactly once. It takes about a minute.",
+                "Malformed payments become dead letters. Valid ones become a table without duplicates, totals per",
+                "merchant and five minutes, and alerts, each exactly once. This takes about a minute.",
             )
             began = time.monotonic()
             code = spark_jobs.payments(self.terminal, str(self.store), PAYMENTS, str(self.output))
         except UsageError as error:
-            self._say(f"Left out: {error}")
-            return f"left out: {error}"
+            self._say(f"Skipped: {error}")
+            return f"skipped: {error}"
         if code:
-            raise DemoFailed("the pipeline failed; what it said stands above")
+            raise DemoFailed("the pipeline failed; see its output above")
         return f"the payments pipeline, exactly once, {time.monotonic() - began:.0f} s; tables in {self.output}"
 
     def _report(self) -> None:
@@ -206,7 +210,7 @@ class Tour:
         from seeklog.cli.report.page import page
         from seeklog.cli.show.outfile import whole_file
 
-        self._title("Write a page about it")
+        self._title("Write a report")
         with (
             open_store(self.store, read_only=True, background=False) as store,
             self.terminal.progress("reading", unit="bytes") as progress,
@@ -216,20 +220,20 @@ class Tour:
             file.write(page(facts, utc=True).encode())
         damage = sum(len(topic.findings) for topic in facts.topics)
         self._say(
-            f"{self.report}: its segments, throughput, sizes, keys, compression and lag. Every byte was",
-            "checked on the way, and all is well." if not damage else f"checked: {damage} findings.",
+            f"{self.report} shows segments, throughput, sizes, keys, compression and lag.",
+            f"Every byte was checked: {amounts.counted(damage, 'finding') if damage else 'no damage'}.",
         )
 
     def _sum_up(self, spark: str, seconds: float) -> None:
-        self._title("What you have seen")
+        self._title("Summary")
         store, program = shlex.quote(str(self.store)), _program()
         self._say(
-            f"{self.count:,} payments went into a log. A writer was killed in mid-batch: what it was told is",
-            "written was there, half a batch was not. Single ones were found in microseconds.",
+            f"{self.count:,} payments were appended. A writer was killed in the middle of a batch: every",
+            "acknowledged payment was recovered, and the torn batch was cut off. Lookups take microseconds.",
             f"Spark: {spark}.",
-            f"It took {amounts.span(seconds)}. Everything is in {self.root}; remove it when you like.",
+            f"The demo took {amounts.span(seconds)}. All of its files are in {self.root}.",
             "",
-            "Five commands to go on with:",
+            "Commands to try next:",
             f"  {program} ls {store}",
             f"  {program} info {store} {PAYMENTS} --map",
             f"  {program} cat {store} {PAYMENTS} -n 5 --where 'value.amount_paise > 50000000'",

@@ -256,7 +256,7 @@ def key_curve(keys: Keys) -> Markup:
     dots = [
         tag(
             "circle",
-            tag("title", f"{'the first' if rank == 1 else f'the first {rank:,}'}: {shares[rank - 1]:.1%}"),
+            tag("title", f"{amounts.counted(rank, 'key')}: {shares[rank - 1]:.1%}"),
             cx=x,
             cy=y,
             r=2.5 if len(points) < 40 else 1.5,
@@ -272,7 +272,7 @@ def key_curve(keys: Keys) -> Markup:
     names = [
         (frame.across(power), axis.short_count(10.0**power) if power else "1 key") for power in range(int(decades) + 1)
     ]
-    return frame.picture(marks, names, label="what share of the records the most frequent keys have")
+    return frame.picture(marks, names, label="share of the records that the most frequent keys have")
 
 
 # ---------------------------------------------------------------- compression
@@ -291,6 +291,6 @@ def ratios(segments: Sequence[SegmentFacts], *, tones: dict[str, str]) -> Markup
     for number, (group, value) in enumerate(zip(groups, values, strict=True)):
         name = f"segment {group[0].base_offset:,}" if len(group) == 1 else f"{len(group)} segments"
         codec = group[0].codecs.most_common(1)[0][0]
-        bars.append(Bar(number, value, f"{name}: {value:.2f} to 1, {codec}", tones[codec]))
+        bars.append(Bar(number, value, f"{name}: {value:.2f}:1, {codec}", tones[codec]))
     names = [((LEFT + WIDTH) / 2, f"{amounts.counted(len(segments), 'segment')}, in order")]
     return frame.picture([frame.bars(bars), frame.rule(1, "mark")], names, label="compression ratio by segment")

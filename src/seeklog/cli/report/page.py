@@ -49,8 +49,8 @@ def page(facts: StoreFacts, *, utc: bool) -> str:
         tag("title", f"seeklog: {facts.location}"),
         tag("style", _part("page.css")),
     )
-    made = f"As it was on {amounts.moment(facts.made_at_ms, utc=utc)}. Times are {'in UTC' if utc else 'local'}."
-    footer = f"Made by seeklog {seeklog.__version__}. The page holds all that it shows, and loads nothing."
+    made = f"Created {amounts.moment(facts.made_at_ms, utc=utc)}. Times are {'in UTC' if utc else 'local'}."
+    footer = f"Created by seeklog {seeklog.__version__}. The page is self-contained and loads nothing."
     body = tag(
         "body",
         tag(
@@ -95,7 +95,7 @@ def _tiles(facts: StoreFacts) -> Markup:
         tiles.append(_tile(amounts.span((times[1] - times[0]) / 1000), "first to last record"))
     found = f"{damages:,}" if damages else "none"
     tiles.append(
-        _tile(found if facts.is_checked else "unchecked", "damaged places", is_bad=facts.is_checked and damages > 0)
+        _tile(found if facts.is_checked else "unchecked", "damaged ranges", is_bad=facts.is_checked and damages > 0)
     )
     return tag("div", tiles, class_="tiles")
 
@@ -109,7 +109,7 @@ def _problems(facts: StoreFacts) -> list[Markup]:
     if facts.left_out:
         names = ", ".join(facts.left_out[:10]) + (" …" if len(facts.left_out) > 10 else "")
         lines.append(
-            f"{len(facts.left_out)} smaller topics are left out ({names}): name those that you want to see behind DIR."
+            f"{len(facts.left_out)} smaller topics are not shown ({names}); to see one: seeklog report DIR TOPIC"
         )
     return [_soft(line) for line in lines]
 
@@ -129,7 +129,7 @@ def _table(titles: Sequence[str], rows: Iterable[Sequence[object]]) -> Markup:
 
 def _topics_table(facts: StoreFacts, *, utc: bool) -> Markup:
     if not facts.topics:
-        return _soft("There are no topics yet. Make one with: seeklog create DIR TOPIC")
+        return _soft("There are no topics yet. Create one with: seeklog create DIR TOPIC")
     rows = [
         (
             tag("a", topic.name, href=f"#topic-{topic.name}"),
@@ -163,7 +163,7 @@ def _groups(facts: StoreFacts) -> Markup:
     ]
     titles = ("group", "topic", "partition", "committed", "high watermark", "lag", "read by")
     more = len(rows) - MAX_GROUP_ROWS
-    note = _soft(f"{more:,} more rows: see seeklog lag") if more > 0 else ""
+    note = _soft(f"{more:,} more rows; run: seeklog lag") if more > 0 else ""
     return tag(
         "section",
         tag("h2", "Groups"),
@@ -183,12 +183,12 @@ def _topic(topic: TopicFacts, *, is_checked: bool, utc: bool) -> Markup:
     if topic.records_seen:
         parts.append(tag("div", _cards(topic, utc=utc), class_="cards"))
     else:
-        parts.append(_soft("No records yet, so there is nothing to plot."))
+        parts.append(_soft("No records yet."))
     if topic.is_sampled and topic.records_read:
         parts.append(
             _soft(
-                f"Sizes, keys and disorder are of {topic.records_read:,} of {topic.records_seen:,} records, in runs "
-                "that are spread evenly over the topic; everything else is of all."
+                f"Sizes, keys and disorder are sampled: {topic.records_read:,} of {topic.records_seen:,} records, in "
+                "runs spread evenly over the topic. Everything else covers all records."
             )
         )
     return tag("section", parts, id=f"topic-{topic.name}")
@@ -199,14 +199,16 @@ def _maps(topic: TopicFacts, *, is_checked: bool, utc: bool) -> Markup:
     drawn = topic.partitions[:MAX_LANES]
     notes = []
     if len(topic.partitions) > MAX_LANES:
-        notes.append(f"{len(topic.partitions) - MAX_LANES} more partitions are not drawn, but counted below.")
+        notes.append(
+            f"{len(topic.partitions) - MAX_LANES} more partitions are not drawn; the plots below include them."
+        )
     if any(segment_map.is_crowded(each.segments, max_bytes=max_bytes) for each in drawn):
-        notes.append("Segments that are too small to be seen alone are drawn together.")
+        notes.append("Small neighbouring segments are drawn as one.")
     if not is_checked:
-        notes.append("Checksums were not checked.")
+        notes.append("Checksums were not verified.")
     return tag(
         "div",
-        tag("h3", "Segments, as wide as their bytes"),
+        tag("h3", "Segments, to scale in bytes"),
         [[_lane_name(each), segment_map.draw(each, max_bytes=max_bytes, utc=utc), _findings(each)] for each in drawn],
         tag("div", [tag("span", tag("i", class_=kind), name) for kind, name in _LEGEND], class_="legend"),
         [tag("p", note, class_="caption") for note in notes],
@@ -224,7 +226,7 @@ def _lane_name(partition: PartitionFacts) -> Markup:
         f"end {partition.log_end_offset:,}",
     ]
     if partition.needs_recovery:
-        facts.append("not closed cleanly, or being written")
+        facts.append("not closed cleanly, or open for writing")
     spans = [tag("span", fact, class_="soft") for fact in facts]
     return tag("div", tag("b", f"partition {partition.partition}"), spans, class_="lane-name")
 
@@ -239,7 +241,7 @@ def _findings(partition: PartitionFacts) -> Markup:
     lines += filter(None, [partition.problem, *problems])
     more = len(lines) - MAX_FINDINGS
     if more > 0:
-        lines[MAX_FINDINGS:] = [f"and {more:,} more; see seeklog verify"]
+        lines[MAX_FINDINGS:] = [f"and {more:,} more; run: seeklog verify"]
     return tag("ul", [tag("li", line) for line in lines], class_="findings") if lines else Markup()
 
 
@@ -258,7 +260,7 @@ def _cards(topic: TopicFacts, *, utc: bool) -> list[Markup]:
 
 
 def _card(kind: str, title: str, caption: str, picture: Markup | None = None) -> Markup:
-    """Return a plot with its title and caption; without a picture, a note in place of a plot that would be empty."""
+    """Return a plot with its title and caption, or only a note if there is nothing to plot."""
     return tag(
         "div",
         tag("h3", title),
@@ -270,33 +272,33 @@ def _card(kind: str, title: str, caption: str, picture: Markup | None = None) ->
 
 
 def _throughput(topic: TopicFacts, *, utc: bool) -> list[Markup]:
-    # A header holds the first and the last time of its batch, which a single wrong clock can pull apart.
+    # From all records if possible: headers hold only the first and the last time, and one wrong clock spoils both.
     found = charts.bins_of(topic.stored if topic.is_sampled else topic.read)
     if not found.bins:
-        return [_card("records-over-time", "Throughput", "The records have no times.")]
-    step, peak = "All at one time.", ""
+        return [_card("records-over-time", "Throughput", "The records have no timestamps.")]
+    step, peak = "All records have the same time.", ""
     if len(found.bins) > 1:
-        most = max(found.bins, key=lambda each: each.records)
+        busiest = max(found.bins, key=lambda each: each.records)
         step = f"Each bar is {amounts.span(found.width_ms / 1000)}."
-        peak = f" The most: {most.records:,} from {amounts.moment(most.start_ms, utc=utc)} on."
-    strays = f" {found.outside:,} records are from far before or after, and not drawn." if found.outside else ""
+        peak = f" Peak: {busiest.records:,} from {amounts.moment(busiest.start_ms, utc=utc)}."
+    strays = f" {found.outside:,} records with far earlier or later times are not drawn." if found.outside else ""
     size = amounts.size(sum(each.size for each in found.bins))
     title = "Bytes over time, as stored" if topic.is_sampled else "Bytes over time (keys and values)"
     records, sizes = (charts.over_time(found, of_bytes=of_bytes, utc=utc) for of_bytes in (False, True))
     return [
         _card("records-over-time", "Records over time", f"{step}{peak}{strays}", records),
-        _card("bytes-over-time", title, f"{step} {size} in all.", sizes),
+        _card("bytes-over-time", title, f"{step} Total: {size}.", sizes),
     ]
 
 
 def _sizes(title: str, sizes: Sizes, *, tone: str) -> Markup:
     kind = title.split()[0].lower() + "-sizes"
     if not sizes.count:
-        return _card(kind, title, "Nothing was read.")
-    half, most, nearly_all = (amounts.size(sizes.percentile(share)) for share in (0.5, 0.95, 0.99))
+        return _card(kind, title, "No records were read.")
+    p50, p95, p99 = (amounts.size(sizes.percentile(share)) for share in (0.5, 0.95, 0.99))
     caption = (
-        f"Half are up to {half}, 95 % up to {most}, 99 % up to {nearly_all}. Smallest {amounts.size(sizes.least)}, "
-        f"largest {amounts.size(sizes.most)}, on average {amounts.size(sizes.total / sizes.count)}."
+        f"p50 {p50}, p95 {p95}, p99 {p99}; smallest {amounts.size(sizes.least)}, "
+        f"largest {amounts.size(sizes.most)}, mean {amounts.size(sizes.total / sizes.count)}."
     )
     return _card(kind, title, caption, charts.histogram(sizes, label=title, tone=tone))
 
@@ -304,17 +306,17 @@ def _sizes(title: str, sizes: Sizes, *, tone: str) -> Markup:
 def _keys(topic: TopicFacts) -> list[Markup]:
     keys = topic.keys
     if not keys.count:
-        return [_card("keys", "Keys", "No record has a key." if topic.records_read else "Nothing was read.")]
-    extras = [f"{topic.null_keys:,} records have no key" if topic.null_keys else "every record has a key"]
+        return [_card("keys", "Keys", "No record has a key." if topic.records_read else "No records were read.")]
+    extras = [f"{topic.null_keys:,} records without a key" if topic.null_keys else "every record has a key"]
     if topic.tombstones:
-        extras.append(f"{topic.tombstones:,} are tombstones")
+        extras.append(amounts.counted(topic.tombstones, "tombstone"))
     if keys.error:
-        extras.append(f"counts may be too low by {keys.error:,}")
-    different = f"{'' if keys.distinct < 16_384 else 'about '}{amounts.counted(keys.distinct, 'different key')}"
+        extras.append(f"counts may be up to {keys.error:,} too low")
+    different = f"{'' if keys.distinct < 16_384 else 'about '}{amounts.counted(keys.distinct, 'distinct key')}"
     cards = [_card("keys", "Most frequent keys", f"{different}; {', '.join(extras)}.", charts.key_bars(keys))]
     if len(keys.counters) > 1:
         top = sum(count for _, count in keys.most_frequent(10)) / keys.count
-        caption = f"Keys from the most frequent on. The first ten have {charts.percent(top)} of the records."
+        caption = f"Keys by frequency. The ten most frequent keys have {charts.percent(top)} of the records."
         cards.append(_card("key-skew", "Key skew", caption, charts.key_curve(keys)))
     return cards
 
@@ -325,11 +327,11 @@ def _compression(topic: TopicFacts) -> Markup:
     for segment in segments:
         codecs.update(segment.codecs)
     if set(codecs) <= {"none"}:
-        note = "Nothing is compressed. A topic's compression.type says what is."
+        note = "Nothing is compressed. To change that, set compression.type of the topic."
         return _card("compression", "Compression", note)
     ratio = sum(segment.raw_bytes for segment in segments) / codecs.total()
     by_codec = ", ".join(f"{codec} {amounts.size(size)}" for codec, size in codecs.most_common())
-    caption = f"{ratio:.2f} to 1 in all: {by_codec}. Measured on some batches of each segment."
+    caption = f"{ratio:.2f}:1 overall; {by_codec}. Measured on a sample of each segment's batches."
     tones = {codec: _TONES.get(codec, "e") for codec in codecs}
     return _card("compression", "Compression by segment", caption, charts.ratios(segments, tones=tones))
 
@@ -337,11 +339,10 @@ def _compression(topic: TopicFacts) -> Markup:
 def _lateness(topic: TopicFacts) -> Markup:
     late, read = topic.lateness, topic.records_read
     if not late.count:
-        in_order = "In order: no record of a partition is older than one before it."
-        return _card("lateness", "Time disorder", in_order if read else "Nothing was read.")
+        in_order = "No record is older than an earlier record of its partition."
+        return _card("lateness", "Time disorder", in_order if read else "No records were read.")
     caption = (
-        f"{late.count:,} of {read:,} records ({late.count / read:.1%}) are older than one before them in their "
-        f"partition: half by up to {amounts.span(late.percentile(0.5) / 1000)}, "
-        f"at most by {amounts.span(late.most / 1000)}."
+        f"{late.count:,} of {read:,} records ({late.count / read:.1%}) are older than an earlier record of their "
+        f"partition: p50 {amounts.span(late.percentile(0.5) / 1000)}, maximum {amounts.span(late.most / 1000)}."
     )
     return _card("lateness", "Time disorder: how late records are", caption, charts.lateness(late))

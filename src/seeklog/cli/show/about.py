@@ -45,10 +45,10 @@ SEGMENTS = (
     Column("newest"),
     Column("state"),
     count_column("index_entries", "index"),
-    count_column("time_index_entries", "times"),
-    Column("files", "beside it", shown=lambda found: " ".join(suffix.lstrip(".") for suffix in found)),
+    count_column("time_index_entries", "time index"),
+    Column("files", "side files", shown=lambda found: " ".join(suffix.lstrip(".") for suffix in found)),
 )
-CONFIG = (Column("word"), Column("value"), Column("from"))
+CONFIG = (Column("word", "setting"), Column("value"), Column("from"))
 GROUPS = (Column("group"), count_column("lag"), Column("members", is_right=True))
 
 
@@ -79,8 +79,8 @@ def write_about(
         write_rows(terminal, PARTITIONS, described, row_format=chosen)
     elif topic is None and store is not None:
         size = amounts.size(sum(row["size_bytes"] for row in partitions))
-        count = f"{len(described)} topic{'s' if len(described) != 1 else ''}"
-        terminal.write(f"{neutral(directory)}: {count}, {len(partitions)} partitions, {size}\n\n")
+        counts = f"{amounts.counted(len(described), 'topic')}, {amounts.counted(len(partitions), 'partition')}"
+        terminal.write(f"{neutral(directory)}: {counts}, {size}\n\n")
         write_rows(terminal, PARTITIONS, partitions, row_format="table")
     else:
         for each in described:
@@ -136,7 +136,7 @@ def _state(portrait: Portrait) -> str:
         return f"damaged: {portrait.problem}"
     if not portrait.is_ours:
         return "a broker's"
-    return "ok" if not portrait.torn_files else f"ok, {len(portrait.torn_files)} set aside"
+    return "ok" if not portrait.torn_files else f"ok, {len(portrait.torn_files)} quarantined"
 
 
 def _segment(segment: SegmentPortrait, partition: int | None, *, utc: bool) -> dict[str, Any]:
@@ -187,7 +187,7 @@ def _groups(store: Store, topic: str) -> Iterator[dict[str, Any]]:
 def _write_topic(terminal: Terminal, topic: dict[str, Any]) -> None:
     partitions = topic["partitions"]
     parts = [
-        f"{len(partitions)} partition{'s' if len(partitions) != 1 else ''}",
+        amounts.counted(len(partitions), "partition"),
         amounts.counted(topic["records"], "record"),
         amounts.size(topic["size_bytes"]),
         *([f"id {topic['topic_id']}"] if topic["topic_id"] else []),
@@ -199,7 +199,7 @@ def _write_topic(terminal: Terminal, topic: dict[str, Any]) -> None:
         write_rows(terminal, SEGMENTS, segments, row_format="table")
     if kept := [row for partition in partitions for row in partition["set_aside"]]:
         files = ", ".join(f"{row['file']} ({amounts.size(row['size_bytes'])})" for row in kept)
-        terminal.write(f"\nset aside as evidence: {neutral(files)}\n")
+        terminal.write(f"\nquarantined: {neutral(files)}\n")
     terminal.write("\n")
     write_rows(terminal, CONFIG, topic["config"], row_format="table")
     if topic["groups"]:

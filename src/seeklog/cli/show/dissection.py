@@ -172,7 +172,7 @@ class _Dissection:
             for place in salvage.places():
                 yield from self._between(place) if isinstance(place, Damage) else self._batches(*place)
             if salvage.is_given_up:
-                yield {"what": "note", "detail": "too much is damaged; what lies behind is not looked at"}
+                yield {"what": "note", "detail": "too much is damaged; the rest of the file was not read"}
         finally:
             segment.shared.clear()
         for producer_id, producer in sorted(totals.producers.items()):
@@ -263,7 +263,7 @@ class _Dissection:
                 "position": position,
                 "size": size,
                 "magic": head[_MAGIC_AT],
-                "detail": "a message set of a Kafka before 0.11; its records are not read",
+                "detail": "a message set of a Kafka older than 0.11; its records are not decoded",
             }
             position += size
         # Where nothing is passed over, offsets are missing or come again: the batches show it.
@@ -276,7 +276,7 @@ class _Dissection:
             "size": stop - position,
             "kind": damage.kind.value,
             "offset": damage.offset,
-            "detail": damage.reason + ("; nothing but zeros follows" if damage.is_blank else ""),
+            "detail": damage.reason + ("; only zeros follow" if damage.is_blank else ""),
         }
         if damage.next_offset is not None:
             totals.next_offset = damage.next_offset

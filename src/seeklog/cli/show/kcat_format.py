@@ -54,7 +54,7 @@ _LETTERS: Final[dict[str, Part]] = {
 def unescape(text: str, *, option: str) -> bytes:
     """Return the bytes that an option's text with such escapes stands for; at least one."""
     if not text:
-        raise UsageError(f"{option} is empty; name at least one character")
+        raise UsageError(f"{option} is empty; pass at least one character")
     return b"".join(_literal(match, f"{option} {text!r}: {match[0]}") for match in _PIECE.finditer(text))
 
 
@@ -63,26 +63,26 @@ def compile_format(text: str, *, is_neutral: bool) -> Part:
     form = b""
     parts: list[Part] = []
     for match in _PIECE.finditer(text):
-        letter, place = match["letter"], f"-f: {match[0]} at column {match.start() + 1}"
+        letter, where = match["letter"], f"-f: {match[0]} at column {match.start() + 1}"
         if letter is None:
-            form += _literal(match, place).replace(b"%", b"%%")
+            form += _literal(match, where).replace(b"%", b"%%")
         elif letter == "%":
             form += b"%%"
         elif letter in _LETTERS:
             form += b"%b"
             parts.append(_LETTERS[letter])
         else:
-            raise UsageError(f"{place} is none of {' '.join(f'%{each}' for each in _LETTERS)} %%")
+            raise UsageError(f"{where} is not one of {' '.join(f'%{known}' for known in _LETTERS)} %%")
     if is_neutral:
         return lambda record: form % tuple([neutral_bytes(part(record)).encode() for part in parts])
     return lambda record: form % tuple([part(record) for part in parts])
 
 
-def _literal(match: re.Match[str], place: str) -> bytes:
+def _literal(match: re.Match[str], where: str) -> bytes:
     if match["hex"] is not None:
         return bytes.fromhex(match["hex"])
     if match["escape"] is None:
         return match[0].encode("utf-8", "surrogateescape")
     if match["escape"] not in _ESCAPES:
-        raise UsageError(f"{place} is none of \\n \\t \\r \\0 \\xHH \\\\")
+        raise UsageError(f"{where} is not one of \\n \\t \\r \\0 \\xHH \\\\")
     return _ESCAPES[match["escape"]]

@@ -72,7 +72,7 @@ def draw_map(portrait: Portrait, *, name: str, width: int, by_offsets: bool, utc
     """Return the lines of the picture of one partition, at most `width` cells wide."""
     width = max(MIN_WIDTH, width)
     scale = Scale(portrait, width - 1, by_offsets=by_offsets)
-    lines: list[Line] = [[("no segment is there", "damage")]]
+    lines: list[Line] = [[("no segments", "damage")]]
     if portrait.segments:
         lines = [*_marks(portrait, scale), *_boxes(portrait, scale), *_axes(portrait, scale, utc=utc)]
     lines += [*_damages(portrait, width), *_set_aside(portrait, width), *_legend(portrait, width)]
@@ -174,7 +174,7 @@ def _known_times(portrait: Portrait) -> list[int]:
 def _title(portrait: Portrait, name: str, width: int, *, utc: bool) -> Line:
     segments = portrait.segments
     counts = [segment.record_count for segment in segments if segment.record_count is not None]
-    parts = [f"{len(segments)} segment{'s' if len(segments) != 1 else ''}"]
+    parts = [amounts.counted(len(segments), "segment")]
     if len(counts) == len(segments):
         parts.append(amounts.counted(sum(counts), "record"))
     parts.append(amounts.size(portrait.size_bytes))
@@ -322,7 +322,7 @@ def _damages(portrait: Portrait, width: int) -> Iterator[Line]:
         yield [(_fitted(neutral(f"✗ {file}{at}: {finding.kind.value}: {finding.detail}"), width), "damage")]
     more = len(found[MAX_DAMAGES:]) + len(others[MAX_DAMAGES:])
     if more:
-        yield [(f"✗ and {more} more: seeklog verify tells all", "damage")]
+        yield [(f"✗ and {more} more; run: seeklog verify", "damage")]
 
 
 def _range(damage: Damage) -> str:
@@ -345,7 +345,7 @@ def _set_aside(portrait: Portrait, width: int) -> Iterator[Line]:
     if portrait.torn_files:
         size = amounts.size(sum(portrait.torn_files.values()))
         names = neutral(", ".join(portrait.torn_files))
-        yield [(_fitted(f"set aside: {size} in {names}", width), "dim")]
+        yield [(_fitted(f"quarantined: {size} in {names}", width), "dim")]
 
 
 def _legend(portrait: Portrait, width: int) -> Iterator[Line]:

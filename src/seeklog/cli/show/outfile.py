@@ -19,14 +19,14 @@ def whole_file(path: str, *, replaces: bool) -> Iterator[BufferedWriter]:
     A file that is there already is refused, unless `replaces`.
     """
     if path == "-":
-        raise UsageError("only a file can be there whole or not at all; for stdout: seeklog cat, with --format")
+        raise UsageError("the output must be a file; for stdout use: seeklog cat --format")
     parent = os.path.dirname(path)
     if parent and not os.path.isdir(parent):
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), parent)
     if os.path.isdir(path):
         raise UsageError(f"{path} is a directory; name a file")
     if os.path.lexists(path) and not replaces:
-        raise UsageError(f"{path} is there already; --force replaces it")
+        raise UsageError(f"{path} already exists; pass --force to replace it")
     beside = f"{path}.{os.getpid()}.tmp"
     try:
         with open(beside, "xb") as file:

@@ -106,12 +106,12 @@ def decode_line(line: bytes) -> Draft:
         # As text: of bytes it would guess the encoding first.
         found = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
-        raise InvalidRecord(f"it is not JSON: {_reason(error)}") from None
+        raise InvalidRecord(f"not JSON: {_reason(error)}") from None
     if not isinstance(found, dict):
-        raise InvalidRecord(f"it is {_kind(found)}, not an object such as {_EXAMPLE}")
+        raise InvalidRecord(f"{_kind(found)} instead of an object such as {_EXAMPLE}")
     _check_names(found, _FIELDS, "")
     if "value" not in found and "value_base64" not in found:
-        raise InvalidRecord(f"it has no value; a record is {_EXAMPLE}, and without --json the line itself is the value")
+        raise InvalidRecord(f"no value; a record is {_EXAMPLE}. Without --json, the line itself is the value")
     return Draft(
         value=_bytes(found, "value", ""),
         key=_bytes(found, "key", ""),
@@ -155,7 +155,7 @@ def decode_timestamp(found: Any) -> int | None:
             moment = datetime.fromisoformat(found)
             since = ((moment if moment.tzinfo is not None else moment.astimezone(UTC)) - _EPOCH) // _MILLISECOND
         except (ValueError, OverflowError, OSError):
-            raise InvalidRecord(f"the timestamp {found[:40]!r} is no time; write 2026-01-02T03:04:05.678Z") from None
+            raise InvalidRecord(f"the timestamp {found[:40]!r} is not a time; write 2026-01-02T03:04:05.678Z") from None
         if since < 0:
             raise InvalidRecord(f"the timestamp {found[:40]!r} is before 1970")
         return since
@@ -171,7 +171,7 @@ def decode_partition(found: Any) -> int | None:
     if isinstance(found, str) and _WHOLE.match(found):
         found = int(found)
     if found is not None and (not isinstance(found, int) or isinstance(found, bool) or found < 0):
-        raise InvalidRecord(f"the partition is {_kind(found)}, not a number from 0 on")
+        raise InvalidRecord(f"the partition is {_kind(found)}, not a number of at least 0")
     return found
 
 
@@ -198,14 +198,14 @@ def _encoded(text: str, what: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError:
-        raise InvalidRecord(f"{what} holds half of a surrogate pair, which UTF-8 cannot say") from None
+        raise InvalidRecord(f"{what} contains half a surrogate pair, which UTF-8 cannot encode") from None
 
 
 def _check_names(found: Mapping[str, Any], known: Mapping[str, None], where: str) -> None:
     for name in found:
         if name not in known:
             nearest = difflib.get_close_matches(name, known, n=1)
-            hint = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(known)}"
+            hint = f"did you mean {nearest[0]}?" if nearest else f"known: {', '.join(known)}"
             raise InvalidRecord(f"{where}unknown field {name[:40]!r}; {hint}")
 
 
@@ -214,7 +214,7 @@ def _reason(error: Exception) -> str:
         return f"{error.msg} at column {error.colno}"
     if isinstance(error, UnicodeDecodeError):
         return f"byte {error.start} is not UTF-8"
-    return "it is nested too deep" if isinstance(error, RecursionError) else "a number in it is too long"
+    return "nested too deep" if isinstance(error, RecursionError) else "a number in it is too long"
 
 
 def _kind(found: Any) -> str:

@@ -49,9 +49,9 @@ class Format:
     def writer(self, terminal: Terminal, *, utc: bool, partitions: int) -> Writer:
         """Return what writes records in this format; nothing that it writes to a terminal can steer that."""
         if self.template is not None and (self.record_format is not None or self.as_json):
-            raise UsageError("a template says all of the format: leave out --format and --json")
+            raise UsageError("a template replaces --format and --json; leave them out")
         if self.as_json and self.record_format not in (None, "jsonl"):
-            raise UsageError(f"--json and --format {self.record_format} are two formats: take one")
+            raise UsageError(f"--json and --format {self.record_format} conflict; pass one of them")
         is_seen = terminal.shows_tables
         if self.template is not None:
             return _each(compile_format(self.template, is_neutral=is_seen))

@@ -131,7 +131,7 @@ def _aborted(file: _File) -> Iterator[Part]:
     whole = len(file.data) - len(file.data) % _ABORTED.size
     for version, *fields in _ABORTED.iter_unpack(file.data[:whole]):
         if version != 0:
-            yield _damage(f"version {version} of an aborted transaction")
+            yield _damage(f"unknown version {version} of an aborted transaction")
             return
         yield {"what": "aborted"} | dict(zip(_ABORTED_FIELDS, fields, strict=True))
     if whole != len(file.data):
@@ -141,7 +141,7 @@ def _aborted(file: _File) -> Iterator[Part]:
 def _snapshot(file: _File) -> Iterator[Part]:
     entries = decode_snapshot(file.data)
     if entries is None:
-        yield _damage(f"{len(file.data)} bytes that are no whole snapshot of producers")
+        yield _damage(f"{len(file.data)} bytes are not a valid producer snapshot")
     for entry in entries or ():
         yield {
             "what": "producer",
@@ -158,7 +158,7 @@ def _snapshot(file: _File) -> Iterator[Part]:
 def _seal(file: _File) -> Iterator[Part]:
     seal = decode_seal(file.data)
     if seal is None:
-        yield _damage(f"{len(file.data)} bytes that are no whole seal")
+        yield _damage(f"{len(file.data)} bytes are not a valid seal")
         return
     found = asdict(seal)
     for word in ("max_timestamp", "sealed_at"):
@@ -179,7 +179,7 @@ def _key_index(file: _File) -> Iterator[Part]:
     base_offset = int(name[:20])
     seal = read_seal(OsFiles(), directory, base_offset)
     if seal is None:
-        yield {"what": "note", "detail": "the segment that it belongs to has no seal, so it is not looked into"}
+        yield {"what": "note", "detail": "not read, because its segment has no seal"}
         return
     found = open_key_index(file.data, seal)
     if isinstance(found, str):
@@ -198,7 +198,7 @@ def _checkpoint(file: _File) -> Iterator[Part]:
 def _epochs(file: _File) -> Iterator[Part]:
     entries = decode_epochs(file.data)
     if entries is None:
-        yield _damage("no leader epochs, or not in order")
+        yield _damage("leader epochs are missing or out of order")
     for epoch, start in entries or ():
         yield {"what": "epoch", "epoch": epoch, "start_offset": start}
 
@@ -206,7 +206,7 @@ def _epochs(file: _File) -> Iterator[Part]:
 def _offsets(file: _File) -> Iterator[Part]:
     offsets = decode_offsets(file.data)
     if offsets is None:
-        yield _damage("no offsets of partitions")
+        yield _damage("not a list of partition offsets")
     for (topic, partition), offset in sorted((offsets or {}).items()):
         yield {"what": "offset", "topic": topic, "partition": partition, "offset": offset}
 

@@ -84,7 +84,9 @@ class Terminal:
         if is_agreed:
             return
         if not sys.stdin.isatty():
-            raise UsageError(f"{question} Nobody can be asked here: say --yes, or look first with --dry-run")
+            raise UsageError(
+                f"{question} Cannot ask, stdin is not a terminal. Pass --yes, or --dry-run to see what would be done"
+            )
         sys.stdout.flush()
         sys.stderr.write(f"{neutral(question)} [y/N] ")
         sys.stderr.flush()

@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from seeklog.topics.description import TopicDescription
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-# Larger batches than a producer's usual ones: nobody waits for a single record here.
+# Larger than a producer's default: throughput matters here, not latency.
 BATCH_BYTES = 64 << 10
 COMPRESSION = "compression.type"
 WINDOW = 5000
-# A sleep is not much shorter than this, however short it was meant.
+# Shorter sleeps take about this long anyway.
 NAP_S = 0.005
-# Warnings that come before or behind an error, of the same cause.
-_SAID_BY_THE_ERROR = (
+# Warnings with the same cause as the error that comes before or after them.
+_REPEATED_WARNINGS = (
     "records were not written",
     "is not recovered",
     "closed without a clean marker",
@@ -52,22 +52,27 @@ _SAID_BY_THE_ERROR = (
 @options.directory
 @options.topic
 @click.argument("file", metavar="[FILE|-]", default="-")
-@click.option("--json", "is_json", is_flag=True, help="Lines are JSON as cat writes it: key, value, headers, time.")
-@click.option("--csv", "is_csv", is_flag=True, help="CSV whose first row names the columns: key, value, header.NAME …")
-@click.option("--key", metavar="TEXT", help="The key of all records.")
-@click.option("--key-sep", metavar="SEP", help="What stands between key and value in a line; \\t is a tab.")
-@click.option("--delimiter", metavar="D", default="\\n", show_default=True, help="What ends a line; \\0 is a NUL.")
-@click.option("--header", "headers", multiple=True, metavar="K=V", help="A header of all records; may be repeated.")
 @click.option(
-    "--null", "empty_is_null", is_flag=True, help="An empty value is null, a tombstone; an empty key is none."
+    "--json", "is_json", is_flag=True, help="Each line is JSON as printed by cat: key, value, headers, timestamp."
 )
-@click.option("--partition", "-p", type=click.IntRange(0), help="Where all go; by default where their keys say.")
-@click.option("--keep-partition", is_flag=True, help="Each goes where its JSON or CSV says.")
+@click.option("--csv", "is_csv", is_flag=True, help="CSV with column names in the first row: key, value, header.NAME …")
+@click.option("--key", metavar="TEXT", help="The key of every record.")
+@click.option("--key-sep", metavar="SEP", help="Separates key and value in a line; \\t is a tab.")
+@click.option("--delimiter", metavar="D", default="\\n", show_default=True, help="Ends a line; \\0 is NUL.")
+@click.option("--header", "headers", multiple=True, metavar="K=V", help="A header of every record. Repeatable.")
 @click.option(
-    "--compression", type=click.Choice(CODECS), help="How batches are compressed; by default as the topic says."
+    "--null",
+    "empty_is_null",
+    is_flag=True,
+    help="Treat an empty value as null (a tombstone) and an empty key as no key.",
 )
-@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Not more than N records a second.")
-@click.option("--create", "creates", is_flag=True, help="Make the topic, with one partition, if it is not there.")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Append to this partition. Default: chosen by key.")
+@click.option("--keep-partition", is_flag=True, help="Append each record to the partition in its JSON or CSV.")
+@click.option(
+    "--compression", type=click.Choice(CODECS), help="Codec of the batches. Default: the topic's compression.type."
+)
+@click.option("--rate", type=click.FloatRange(0, min_open=True), metavar="N", help="Append at most N records a second.")
+@click.option("--create", "creates", is_flag=True, help="Create the topic, with one partition, if it does not exist.")
 def append(
     terminal: Terminal,
     directory: str,
@@ -86,24 +91,22 @@ def append(
     rate: float | None,
     creates: bool,
 ) -> None:
-    """Write records from a file or from stdin: each line is a value, or with --key-sep a key and a value.
+    """Append records from a file or stdin. Each line is a value or, with --key-sep, a key and a value.
 
-    All are durable when it ends. At a line that is no record it stops: those before it are written, none behind it.
-    With --csv, columns are key, value, timestamp, partition, headers (JSON) and header.NAME; an empty cell is no key.
-    A time without a zone is local.
+    All records are durable when the command exits. It stops at the first invalid line; records before that line have
+    been appended. The columns of --csv are key, value, timestamp, partition, headers (JSON) and header.NAME; an empty
+    key cell means no key. Times without a zone are local.
     """
     if is_json and is_csv:
-        raise UsageError("--json and --csv are two formats: take one")
+        raise UsageError("--json and --csv conflict; pass one of them")
     if (is_json or is_csv) and (key is not None or key_sep is not None):
-        raise UsageError("--key and --key-sep are for lines: JSON and CSV name their keys themselves")
+        raise UsageError("--key and --key-sep do not apply to JSON and CSV, which contain the keys")
     if key is not None and key_sep is not None:
-        raise UsageError("--key gives all records one key, --key-sep each its own: take one")
+        raise UsageError("--key and --key-sep conflict; pass one of them")
     if keep_partition and (partition is not None or not (is_json or is_csv)):
-        raise UsageError(
-            "--keep-partition takes the partition out of JSON or CSV: leave out --partition, name a format"
-        )
+        raise UsageError("--keep-partition needs --json or --csv, and conflicts with --partition")
     if is_csv and delimiter != "\\n":
-        raise UsageError("--delimiter is for lines and JSON: CSV has its own")
+        raise UsageError("--delimiter does not apply to CSV")
     ends = unescape(delimiter, option="--delimiter")
     pairs = [options.parse_pair(word, option="--header") for word in headers]
     reader = Reader(
@@ -118,9 +121,9 @@ def append(
     with contextlib.ExitStack() as stack:
         stream, size = stack.enter_context(_opened(file))
         if stream.isatty():
-            terminal.say("type records, a line each; Ctrl-D ends it")
+            terminal.say("reading records from the terminal, one per line; end with Ctrl-D")
         config = None if compression is None else {COMPRESSION: compression}
-        stack.enter_context(_told_once())
+        stack.enter_context(_without_repeated_warnings())
         store = stack.enter_context(open_to_write(directory, create=creates, background=True, config=config))
         found = _find_topic(store, topic, creates=creates)
         _check_compression(found, compression)
@@ -144,10 +147,10 @@ def append(
             )
 
         sending = Sending(send, rate=rate)
-        # A size that no record can have; compression may make any small enough.
+        # Without compression a larger record can never fit.
         max_value_bytes = found.config.max_message_bytes if found.config.compression_type == "none" else None
         _send_all(terminal, drafts, sending, max_value_bytes=max_value_bytes)
-    # Behind the close of the store, which has synced it.
+    # After the store was closed, and thereby synced.
     records, seconds = amounts.counted(sending.written, "record"), progress.seconds
     speed = f", {sending.written / seconds:,.0f} a second" if sending.written and seconds > 0 else ""
     terminal.say(f"appended {records} to {topic} ({amounts.size(progress.done)} in {amounts.span(seconds)}{speed})")
@@ -155,14 +158,14 @@ def append(
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[tuple[BufferedReader, int | None]]:
-    """Open what is to be read, with its size if that is known."""
+    """Open the input; yield it with its size, None if that is unknown."""
     if file != "-":
         with open(file, "rb") as stream:
             found = os.fstat(stream.fileno())
             yield stream, found.st_size if stat.S_ISREG(found.st_mode) else None
         return
     if sys.stdin is None or sys.stdin.closed:
-        raise UsageError("stdin is closed; name a file, or pipe records in")
+        raise UsageError("stdin is closed; name a file, or pipe records into the command")
     yield cast(BufferedReader, sys.stdin.buffer), None
 
 
@@ -174,33 +177,35 @@ def _find_topic(store: Store, topic: str, *, creates: bool) -> TopicDescription:
             return store.create_topic(topic, partitions=1)
         if "did you mean" in str(error):
             raise
-        raise TopicNotFound(f"{error}; --create makes it") from None
+        raise TopicNotFound(f"{error}; pass --create to create it") from None
 
 
 def _check_compression(found: TopicDescription, compression: str | None) -> None:
-    own = {canonical_setting(word): value for word, value in found.configured.items()}.get(COMPRESSION)
+    own = {canonical_setting(name): value for name, value in found.configured.items()}.get(COMPRESSION)
     if compression is not None and own not in (None, compression):
-        raise UsageError(f"topic {found.name} is compressed with {own}; change that with: seeklog config, or leave it")
+        raise UsageError(
+            f"compression.type of topic {found.name} is {own}; omit --compression, or change it with: seeklog config"
+        )
 
 
 class Sending:
-    """Sends records, at most `rate` a second, and counts those that are written.
+    """Sends records, at most `rate` a second, and counts those that were appended.
 
-    Futures settle in windows: while one window is sent, the one before it settles. So memory is bounded, an error is
-    found soon, and the count is exact also after a failure.
+    Futures settle in windows: while one window is sent, the previous one settles. This bounds memory, detects errors
+    early, and keeps the count exact after a failure.
     """
 
     def __init__(self, send: Callable[[Draft], SendFuture], *, rate: float | None = None) -> None:
         self.written = 0
         self._send = send
         self._sent: deque[SendFuture] = deque()
-        """Futures that have not settled. One leaves only after it has: Ctrl-C may come at any moment."""
+        """Unsettled futures. A future is removed only after it settled, as Ctrl-C may come at any moment."""
         self._rate = rate
         self._clock = SystemClock()
         self._began = self._clock.monotonic()
 
     def send(self, draft: Draft) -> None:
-        """Send a record; raise an error of this record or of an earlier one."""
+        """Send a record; raise the error of this record or of an earlier one."""
         if self._rate is not None:
             ahead = self._began + (self.written + len(self._sent)) / self._rate - self._clock.monotonic()
             if ahead > NAP_S:
@@ -234,7 +239,7 @@ def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, 
             size = len(draft.value or b"") + len(draft.key or b"")
             if max_value_bytes is not None and size > max_value_bytes:
                 raise BadLine(
-                    number, f"a record of {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
+                    number, f"the record has {size:,} bytes; max.message.bytes of the topic is {max_value_bytes:,}"
                 )
             try:
                 sending.send(draft)
@@ -243,27 +248,27 @@ def _send_all(terminal: Terminal, drafts: Iterator[Numbered], sending: Sending, 
         sending.finish()
     except BadLine as error:
         sending.finish()
-        error.add_note(f"written before it: {amounts.counted(sending.written, 'record')}, behind it: none")
+        error.add_note(f"{amounts.counted(sending.written, 'record')} before it were appended, none after it")
         raise
     except KeyboardInterrupt:
         sending.settle()
-        terminal.stopped(f"stopped; written: {amounts.counted(sending.written, 'record')}")
+        terminal.stopped(f"stopped after appending {amounts.counted(sending.written, 'record')}")
         raise
     except SeeklogError as error:
         sending.settle()
         if sending.written:
-            error.add_note(f"written before that: {amounts.counted(sending.written, 'record')}")
+            error.add_note(f"{amounts.counted(sending.written, 'record')} appended before the error")
         raise
 
 
 @contextlib.contextmanager
-def _told_once() -> Iterator[None]:
-    """Keep warnings from standing above an error that says the same; without one they are told at the end."""
+def _without_repeated_warnings() -> Iterator[None]:
+    """Hold back warnings that an error would repeat; log them at the end if no error comes."""
     logger = logging.getLogger("seeklog")
     held: list[logging.LogRecord] = []
 
     def is_other(record: logging.LogRecord) -> bool:
-        if any(words in record.msg for words in _SAID_BY_THE_ERROR):
+        if any(text in record.msg for text in _REPEATED_WARNINGS):
             held.append(record)
             return False
         return True

@@ -25,16 +25,16 @@ from seeklog.errors import UsageError
     type=click.Choice(["content", "size"]),
     default="content",
     show_default=True,
-    help="How a copy is compared: read back whole, or by its size.",
+    help="Verify each copy by reading it back, or by its size.",
 )
-@click.option("--allow-gaps", is_flag=True, help="Go on where offsets were deleted before they were archived.")
-@click.option("--repair", is_flag=True, help="Copy files again that the archive has lost.")
+@click.option("--allow-gaps", is_flag=True, help="Continue if offsets were deleted before they were archived.")
+@click.option("--repair", is_flag=True, help="Copy files again that are missing in the archive.")
 @click.option(
     "--storage-option",
     "storage_options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="What fsspec needs for a URL: a key, an endpoint; may be repeated.",
+    help="Option of fsspec for the URL, such as a key. Repeatable.",
 )
 def archive(
     terminal: Terminal,
@@ -46,11 +46,11 @@ def archive(
     repair: bool,
     storage_options: tuple[str, ...],
 ) -> None:
-    """Copy the sealed segments of topics, by default of all, to a directory or a URL such as s3://bucket/path.
+    """Copy the sealed segments of topics, by default of all topics, to a directory or a URL such as s3://bucket/path.
 
-    Run again it copies what has come since. The store may be written meanwhile; the segment that is appended to is not
-    copied. What is in the archive stays, also when retention deletes it here, and nothing of it is overwritten. Read it
-    as any store: seeklog cat TARGET TOPIC.
+    Later runs copy new segments only. Other processes may write the store meanwhile; active segments are not copied.
+    The archive keeps segments that retention deletes from the store, and is never overwritten. Read it like a store:
+    seeklog cat TARGET TOPIC.
     """
     parsed = _parse_storage_options(storage_options)
     with open_to_read(directory) as store, terminal.progress("archiving", unit="bytes") as bar:
@@ -65,19 +65,19 @@ def archive(
         )
     terminal.say(
         f"copied {amounts.counted(done.copied_segments, 'segment')}, {amounts.size(done.copied_bytes)}, to "
-        f"{done.location} in {amounts.span(bar.seconds)}; {done.kept_segments} were there already"
+        f"{done.location} in {amounts.span(bar.seconds)}; {done.kept_segments} were archived before"
     )
 
 
-def _parse_storage_options(words: Iterable[str]) -> dict[str, Any]:
-    """Return what fsspec is given: text, but for true, false, and JSON in braces or brackets."""
+def _parse_storage_options(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return the options for fsspec: text, except for true, false, and JSON in braces or brackets."""
     found: dict[str, Any] = {}
-    for text in words:
+    for text in pairs:
         name, value = options.parse_pair(text, option="--storage-option")
         is_json = value in ("true", "false") or value[:1] in ("{", "[")
         try:
             found[name] = json.loads(value) if is_json else value
         except ValueError:
             # The value may be a secret.
-            raise UsageError(f"--storage-option {name}: what begins with a brace must be JSON") from None
+            raise UsageError(f"--storage-option {name}: a value in braces or brackets must be JSON") from None
     return found

@@ -1,7 +1,7 @@
-"""`seeklog bench`: rates and waiting times of a log on this machine, in a few seconds.
+"""`seeklog bench`: rates and latencies of a log on this machine, in a few seconds.
 
-A result is kept beside the user's other state, so that the next one has something to be compared with. It says how this
-disk and this machine do; `python -m bench` in seeklog's source compares with others.
+The result is saved in the user's state directory, and the next run is compared with it. To compare seeklog with other
+logs, run `python -m bench` in its source.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from seeklog.log import Log
 from seeklog.record.record import Record
 
 Item = TypeVar("Item")
-# What one work came to: how many a second, and how many microseconds one of them took.
+# The result of one measurement: operations per second, and latencies in microseconds.
 Figure = dict[str, Any]
 
 VALUE_BYTES = 100
 BATCH = 500
 KEYS = 1000
 START_MS = 1_767_225_600_000
-# A work of many small steps ends after this long, or after so many.
+# A measurement of many small steps ends after this time, or after this many steps.
 STEPS_S = 1.0
 MAX_STEPS = 20_000
 
@@ -54,21 +54,26 @@ COLUMNS = (
     Column("per_second", "rate", shown=lambda rate: f"{rate:,.0f} /s", is_right=True),
     Column("p50_us", "p50", shown=_span, is_right=True),
     Column("p99_us", "p99", shown=_span, is_right=True),
-    Column("change", "to the last run", shown=_change, is_right=True),
+    Column("change", "since last run", shown=_change, is_right=True),
 )
 
 
 @verb
 @click.argument("where", metavar="[DIR]", required=False, shell_complete=completing.directories)
 @click.option(
-    "--records", "-n", type=click.IntRange(1000, 10_000_000), default=300_000, show_default=True, help="How many."
+    "--records",
+    "-n",
+    type=click.IntRange(1000, 10_000_000),
+    default=300_000,
+    show_default=True,
+    help="Number of records.",
 )
 @options.rows
 def bench(terminal: Terminal, where: str | None, records: int, row_format: str | None) -> None:
-    """Measure appends, scans and seeks on this machine, with half and 99 % of the waiting times, in some seconds.
+    """Measure the rates of appends, scans and seeks on this machine, with p50 and p99 latencies, in a few seconds.
 
-    Works in a temporary directory, in DIR if that is given, to measure the disk that it lies on, and removes it. The
-    result is compared with that of the last run. Other work on the machine shows.
+    Uses a temporary directory, inside DIR if given, to measure the disk of DIR. The result is compared with that of the
+    last run. Other load on the machine distorts it.
     """
     before = _read_last_run(records=records)
     started = perf_counter()
@@ -85,25 +90,27 @@ def bench(terminal: Terminal, where: str | None, records: int, row_format: str |
         last = before.get(figure["work"])
         rows.append(figure | {"change": round(figure["per_second"] / last - 1, 4) if last else None})
     write_rows(terminal, COLUMNS, rows, row_format=row_format)
-    terminal.say(f"{amounts.count(records)} records of 100 bytes, in {amounts.span(perf_counter() - started)}")
+    terminal.say(
+        f"{amounts.count(records)} records of {VALUE_BYTES} bytes, in {amounts.span(perf_counter() - started)}"
+    )
     try:
         _keep_run(figures, records=records)
     except OSError as error:
-        terminal.say(f"the result is not kept for the next run: {error.strerror}")
+        terminal.say(f"cannot save the result for the next run: {error.strerror}")
 
 
-# ---------------------------------------------------------------- the works
+# ---------------------------------------------------------------- measuring
 
 
 def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> Iterator[Figure]:
-    """Do each work in a directory of its own, and yield what it came to; `began` is told what is done next."""
+    """Yield a figure for each measurement; call `began` with the name of the next one."""
     random_numbers = random.Random(7)
     batches = _batches(records, random_numbers)
     path = directory / "log"
     with Log(path, config=LogConfig(flush="os", retention_ms=-1), background=False) as log:
         began("append")
         append = log.append_many
-        yield _timed(f"append, {BATCH} a batch", "records", batches, lambda each: len(append(each)), limit_s=math.inf)
+        yield _timed(f"append, {BATCH} a batch", "records", batches, lambda batch: len(append(batch)), limit_s=math.inf)
         log.flush()
         began("scan")
         started = perf_counter()
@@ -117,7 +124,7 @@ def _measure(directory: Path, *, records: int, began: Callable[[str], None]) -> 
         times = [START_MS + at for at in offsets]
         yield _timed("find an offset by time", "seeks", times, lambda at: int(log.offset_at_time(at) is not None))
         began("look up keys")
-        log.latest_for_key(b"none")  # makes what later lookups go by
+        log.latest_for_key(b"none")  # builds the key index
         keys = [b"key-%d" % (at % KEYS) for at in offsets]
         yield _timed("latest record of a key", "lookups", keys, lambda key: int(log.latest_for_key(key) is not None))
     began("durable appends")
@@ -167,18 +174,18 @@ def _last_run_path() -> Path:
 
 
 def _read_last_run(*, records: int) -> dict[str, float]:
-    """Return how many a second each work came to the last time, with as many records; nothing if that is not known."""
+    """Return the rates of the last run with this many records, by measurement; empty if there is none."""
     try:
         found = json.loads(_last_run_path().read_bytes())
         if found["records"] != records:
             return {}
-        return {str(each["work"]): float(each["per_second"]) for each in found["figures"]}
+        return {str(figure["work"]): float(figure["per_second"]) for figure in found["figures"]}
     except (OSError, ValueError, KeyError, TypeError):
         return {}
 
 
 def _keep_run(figures: Sequence[Figure], *, records: int) -> None:
-    """Keep a result for the next run to be compared with."""
+    """Save a result for the next run."""
     path = _last_run_path()
     path.parent.mkdir(parents=True, exist_ok=True)
     written = path.with_name(f"{path.name}.{os.getpid()}")

@@ -12,7 +12,7 @@ from seeklog.cli.app import app, verb
 from seeklog.cli.show.terminal import Terminal
 from seeklog.errors import UsageError
 
-_WHERE = {
+_INSTALL = {
     "bash": "echo 'eval \"$(seeklog completion bash)\"' >> ~/.bashrc",
     "zsh": "echo 'eval \"$(seeklog completion zsh)\"' >> ~/.zshrc",
     "fish": "seeklog completion fish > ~/.config/fish/completions/seeklog.fish",
@@ -22,17 +22,18 @@ _WHERE = {
 @verb
 @click.argument("shell", metavar="[SHELL]", required=False, type=click.Choice(completing.SHELLS))
 def completion(terminal: Terminal, shell: str | None) -> None:
-    """Print the script that makes bash, zsh or fish complete verbs, options, directories, topics and groups with Tab.
+    """Print the completion script for bash, zsh or fish.
 
-    Without SHELL it is for the one in the variable SHELL. Bash must be 4.4 or newer.
+    It completes commands, options, directories, topics and groups. Without the argument SHELL, the environment variable
+    SHELL is used. Requires bash 4.4 or newer.
     """
     chosen = shell or os.path.basename(os.environ.get("SHELL", ""))
     if chosen not in completing.SHELLS:
-        raise UsageError(f"which shell? say {', '.join(completing.SHELLS[:-1])} or {completing.SHELLS[-1]}")
+        raise UsageError(f"unknown shell; pass {', '.join(completing.SHELLS[:-1])} or {completing.SHELLS[-1]}")
     kind = get_completion_class(chosen)
     assert kind is not None
-    made = kind(app, {}, "seeklog", completing.VARIABLE)
-    # Not `source()`, which starts a bash first to ask for its version.
-    terminal.write(made.source_template % made.source_vars())
+    complete = kind(app, {}, "seeklog", completing.VARIABLE)
+    # Not `source()`, which starts bash to check its version.
+    terminal.write(complete.source_template % complete.source_vars())
     if terminal.shows_tables:
-        terminal.say(f"to have it in each new shell: {_WHERE[chosen]}")
+        terminal.say(f"to load it in every new shell, run: {_INSTALL[chosen]}")

@@ -16,15 +16,15 @@ from seeklog.cli.show.terminal import Terminal
     type=click.IntRange(1_000),
     default=100_000,
     show_default=True,
-    help="How many payments are made.",
+    help="Number of payments.",
 )
-@click.option("--no-spark", "is_without_spark", is_flag=True, help="Leave out the pipeline on Spark.")
+@click.option("--no-spark", "is_without_spark", is_flag=True, help="Skip the Spark pipeline.")
 def demo(terminal: Terminal, target: str, count: int, is_without_spark: bool) -> None:
-    """Show what seeklog does, in two minutes, on made-up payments.
+    """Show what seeklog does, in two minutes, with generated payments.
 
-    Appends them, kills a writer in the middle of a batch and recovers, seeks by offset, time and key, runs a Spark
-    pipeline if Spark and Java are there, and writes a page. Everything is left in DIR, by default demo-data; what an
-    earlier demo left there is removed first, and a directory of somebody else's is refused.
+    Appends payments, kills a writer in the middle of a batch and recovers, seeks by offset, time and key, runs a Spark
+    pipeline if Spark and Java are installed, and writes an HTML report. Everything is written to DIR, by default
+    demo-data. The output of an earlier demo is removed first; a directory with other files is refused.
     """
     from pathlib import Path
 

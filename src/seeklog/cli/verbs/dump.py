@@ -26,16 +26,18 @@ _COLORS = {"damage": "1;31", "gap": "33", "summary": "1"}
 
 @verb
 @click.argument("directory", metavar="FILE…|DIR…", nargs=-1, required=True)
-@click.option("--records", is_flag=True, help="Also each record.")
-@click.option("--index", "with_index", is_flag=True, help="Also index entries, each held against the log.")
-@click.option("--hex", "as_hex", is_flag=True, help="Also the bytes of each batch, those of its header by their names.")
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="Batches from this offset on.")
-@click.option("--to", "stop", type=click.IntRange(0), default=None, help="Batches below this offset.")
-@click.option("--deep", is_flag=True, help="All of it: --records and --index.")
-@click.option("--summary", "is_short", is_flag=True, help="Damage and one line for each file, no more.")
+@click.option("--records", is_flag=True, help="Show records.")
+@click.option("--index", "with_index", is_flag=True, help="Show index entries, each checked against the log.")
+@click.option("--hex", "as_hex", is_flag=True, help="Show the bytes of each batch, with the fields of its header.")
+@click.option("--from", "start", type=click.IntRange(0), default=0, help="First offset.")
+@click.option("--to", "stop", type=click.IntRange(0), default=None, help="Stop before this offset.")
+@click.option("--deep", is_flag=True, help="Short for --records --index.")
+@click.option("--summary", "is_short", is_flag=True, help="Show only damage and one line per file.")
 @options.utc
-@click.option("--json", "as_json", is_flag=True, help="JSON lines, as in a pipe.")
-@click.option("--format", "row_format", type=click.Choice(("text", "jsonl")), help="By default text on a terminal.")
+@click.option("--json", "as_json", is_flag=True, help="Short for --format jsonl.")
+@click.option(
+    "--format", "row_format", type=click.Choice(("text", "jsonl")), help="Default: text on a terminal, jsonl in a pipe."
+)
 def dump(
     terminal: Terminal,
     directory: tuple[str, ...],
@@ -50,10 +52,10 @@ def dump(
     as_json: bool,
     row_format: str | None,
 ) -> int | None:
-    """Show what stands in files of a log: batches, records, index entries, producers, seals and checkpoints.
+    """Show the contents of log files: batches, records, index entries, producers, seals and checkpoints.
 
-    Reads any Kafka broker's .log .index .timeindex .txnindex .snapshot and checkpoints as they are, seeklog's own
-    files, and whole directories of them. Behind damage it goes on with the next whole batch, and exits with 3.
+    Reads the .log, .index, .timeindex, .txnindex, .snapshot and checkpoint files of any Kafka broker, seeklog's own
+    files, and directories of them. After damage it continues with the next intact batch; the exit code is then 3.
     """
     if stop is not None and stop <= start:
         raise UsageError(f"--to {stop} must be above --from {start}")
@@ -69,12 +71,12 @@ def dump(
             if not is_short or part["what"] in ("damage", "summary"):
                 line = json_line({"file": path} | part) if as_lines else _line(part, colors=terminal.has_colors)
                 terminal.write(line + "\n")
-    terminal.say(f"looked into {amounts.counted(len(paths), 'file')}: {_found(damages)}")
+    terminal.say(f"read {amounts.counted(len(paths), 'file')}: {_found(damages)}")
     return Exit.DAMAGE if damages else None
 
 
 def _found(damages: int) -> str:
-    return amounts.counted(damages, "damaged place") if damages else "no damage"
+    return amounts.counted(damages, "damaged range") if damages else "no damage"
 
 
 def _parts(path: str, wish: Wish) -> Iterator[dict[str, Any]]:
@@ -83,12 +85,12 @@ def _parts(path: str, wish: Wish) -> Iterator[dict[str, Any]]:
 
 
 def _files(word: str, *, with_index: bool) -> Iterator[str]:
-    """Yield the files that a word names: itself, or those of a directory and of the partitions in it."""
+    """Yield a file, or the files of a directory and of the partitions in it."""
     if os.path.isfile(word):
         yield word
         return
     if not os.path.isdir(word):
-        raise NotALog(f"there is nothing at {word}; name a file of a log, or a directory")
+        raise NotALog(f"{word} does not exist; name a log file or a directory")
     found = [f"{word.rstrip('/')}/{name}" for name in sorted(os.listdir(word))]
     files = [
         path for path in found if os.path.isfile(path) and is_dumpable(os.path.basename(path), with_index=with_index)
@@ -98,10 +100,10 @@ def _files(word: str, *, with_index: bool) -> Iterator[str]:
     for path in inside:
         yield from _files(path, with_index=with_index)
     if not files and not inside:
-        raise NotALog(f"{word} holds no file of a log; name the directory of a partition or of a store")
+        raise NotALog(f"{word} contains no log files; name the directory of a partition or of a store")
 
 
-# ---------------------------------------------------------------- as a person reads it
+# ---------------------------------------------------------------- as text
 
 
 def _line(part: dict[str, Any], *, colors: bool) -> str:
@@ -119,7 +121,7 @@ def _batch(part: dict[str, Any]) -> str:
         f"offset {first}" + (f"-{part['last_offset']}" if part["last_offset"] != first else ""),
         f"@{part['position']}",
         f"{part['size']} B",
-        f"{part['records']} record{'s' if part['records'] != 1 else ''}",
+        amounts.counted(part["records"], "record"),
         part["codec"] + (f" ratio {part['ratio']}" if part["codec"] != "none" and part["ratio"] else ""),
         f"crc {part['crc']} ok",
         f"epoch {part['leader_epoch']}",
@@ -144,14 +146,14 @@ def _record(part: dict[str, Any]) -> str:
 
 
 def _damage(part: dict[str, Any]) -> str:
-    place = "" if part["position"] is None else f" at byte {part['position']}"
+    where = "" if part["position"] is None else f" at byte {part['position']}"
     size = f", {part['size']} B" if "size" in part else ""
-    return f"DAMAGE{place}{size}: {part['kind']}: {part['detail']}"
+    return f"DAMAGE{where}{size}: {part['kind']}: {part['detail']}"
 
 
 def _entry(part: dict[str, Any]) -> str:
     where = f"@{part['position']}" if "position" in part else str(part["timestamp"])
-    proof = {None: "no log to prove it", True: "proved", False: f"WRONG: {part.get('detail')}"}[part["proved"]]
+    proof = {None: "no log to check it", True: "ok", False: f"WRONG: {part.get('detail')}"}[part["proved"]]
     return f"entry {part['entry']}  offset {part['offset']}  {where}  {proof}"
 
 
@@ -160,7 +162,7 @@ def _summary(part: dict[str, Any]) -> str:
     if "batches" in part:
         words += [amounts.counted(part["batches"], "batch", "batches"), amounts.counted(part["records"], "record")]
         if part["old_batches"]:
-            words.append(f"{part['old_batches']:,} of an old format")
+            words.append(f"{part['old_batches']:,} in an old format")
         if part["first_offset"] is not None:
             words.append(f"offsets {part['first_offset']} to {part['next_offset'] - 1}")
         words += [f"{count} {codec}" for codec, count in part["codecs"].items()]
@@ -168,7 +170,7 @@ def _summary(part: dict[str, Any]) -> str:
             words.append(f"ratio {part['ratio']}")
         words += [f"{part[name]} {word}" for name, word in _COUNTED.items() if part[name]]
     elif "entries" in part:
-        words.append(f"{part['entries']} entries")
+        words.append(amounts.counted(part["entries"], "entry", "entries"))
     return f"= {', '.join(words)}, {_found(part['damages'])}"
 
 
@@ -183,7 +185,7 @@ _SHAPES: dict[str, Callable[[dict[str, Any]], str]] = {
     "field": "  {position:08x}  {bytes:<24}  {name:<18} {value}".format_map,
     "bytes": "  {position:08x}  {bytes:<48} {text}".format_map,
     "damage": _damage,
-    "gap": "gap: offsets {from} to {to} are not here".format_map,
+    "gap": "gap: offsets {from} to {to} are missing".format_map,
     "entry": _entry,
     "summary": _summary,
 }

@@ -22,7 +22,7 @@ from seeklog.record.arrow import import_pyarrow
 from seeklog.store import Range
 
 FORMATS: Final = ("parquet", "csv", "jsonl")
-# A row group is in memory while it is written. Parquet's readers like them of about a million rows.
+# A row group is in memory until it is written. Readers of Parquet work best with about a million rows.
 GROUP_BYTES: Final = 64 << 20
 GROUP_ROWS: Final = 1 << 20
 
@@ -32,12 +32,14 @@ Count = Callable[[int], object]
 @verb
 @options.directory
 @options.topic
-@click.option("--output", "-o", "path", required=True, metavar="FILE", help="Where to write; its ending is the format.")
-@click.option("--parquet", "chosen", flag_value="parquet", help="As Parquet, whatever the ending.")
-@click.option("--csv", "chosen", flag_value="csv", help="As CSV.")
-@click.option("--jsonl", "chosen", flag_value="jsonl", help="As JSON lines, which append --json takes.")
+@click.option(
+    "--output", "-o", "path", required=True, metavar="FILE", help="Output file; its extension chooses the format."
+)
+@click.option("--parquet", "chosen", flag_value="parquet", help="Write Parquet.")
+@click.option("--csv", "chosen", flag_value="csv", help="Write CSV.")
+@click.option("--jsonl", "chosen", flag_value="jsonl", help="Write JSON lines, which append --json reads.")
 @selection.ranges
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@click.option("--force", is_flag=True, help="Replace an existing file.")
 @options.utc
 def export(
     terminal: Terminal,
@@ -49,17 +51,17 @@ def export(
     force: bool,
     utc: bool,
 ) -> None:
-    """Write the records of a topic, or a range of them, to a file: Parquet, CSV or JSON lines.
+    """Write the records of a topic, or a range of them, to a Parquet, CSV or JSON lines file.
 
-    The file is there whole or not at all. Parquet has the columns of Spark's Kafka source: key, value, topic,
-    partition, offset, timestamp, timestampType, headers. JSON lines lose nothing; CSV does not tell null from empty.
+    The file is written completely or not at all. Parquet has the columns of Spark's Kafka source: key, value, topic,
+    partition, offset, timestamp, timestampType, headers. JSON lines are lossless; in CSV null and empty look the same.
     """
-    chosen = chosen or _by_ending(path)
+    chosen = chosen or _by_extension(path)
     if chosen == "parquet":
         import_pyarrow()
     with open_to_read(directory) as store:
         found = ranges.find(store, topic, utc=utc)
-        total = sum(max(0, each.stop - each.start) for each in found)
+        total = sum(max(0, part.stop - part.start) for part in found)
         with (
             terminal.progress(f"exporting {topic}", total=total) as progress,
             whole_file(path, replaces=force) as file,
@@ -75,11 +77,13 @@ def export(
     )
 
 
-def _by_ending(path: str) -> str:
-    ending = os.path.splitext(path)[1].lower().removeprefix(".")
-    chosen = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"}.get(ending, ending)
+def _by_extension(path: str) -> str:
+    extension = os.path.splitext(path)[1].lower().removeprefix(".")
+    chosen = {"pq": "parquet", "ndjson": "jsonl", "json": "jsonl"}.get(extension, extension)
     if chosen not in FORMATS:
-        raise UsageError(f"{path} ends neither in .parquet, .csv nor .jsonl; say --parquet, --csv or --jsonl")
+        raise UsageError(
+            f"unknown format of {path}; name a .parquet, .csv or .jsonl file, or pass --parquet, --csv or --jsonl"
+        )
     return chosen
 
 
@@ -112,6 +116,6 @@ def _write_parquet(file: BufferedWriter, ranges: Sequence[Range], *, topic: str,
         for batch in table.batches():
             group.append(batch)
             count(batch.num_rows)
-            if sum(each.nbytes for each in group) >= GROUP_BYTES or sum(map(len, group)) >= GROUP_ROWS:
+            if sum(rows.nbytes for rows in group) >= GROUP_BYTES or sum(map(len, group)) >= GROUP_ROWS:
                 write_group()
         write_group()

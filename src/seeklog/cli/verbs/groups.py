@@ -1,4 +1,4 @@
-"""Verbs about consumer groups: `seeklog groups`, `lag` and `reset`."""
+"""The consumer group commands: `seeklog groups`, `lag` and `reset`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from seeklog.cli.selection import offsets_at
 from seeklog.cli.show import amounts
 from seeklog.cli.show.rows import PARTITION, Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import parse_place
+from seeklog.cli.times import parse_point
 from seeklog.errors import GroupInUse, UsageError
 from seeklog.names import TopicPartition
 
@@ -42,7 +42,7 @@ CHANGED = (*PARTITION, count_column("old"), count_column("new"), *_END_AND_LAG)
 @verb
 @options.directory
 @options.optional_group
-@click.option("--delete", "is_doomed", is_flag=True, help="Delete the group with its offsets.")
+@click.option("--delete", "deletes", is_flag=True, help="Delete the group and its committed offsets.")
 @options.consent
 @options.utc
 @options.rows
@@ -50,16 +50,16 @@ def groups(
     terminal: Terminal,
     directory: str,
     group: str | None,
-    is_doomed: bool,
+    deletes: bool,
     consent: Consent,
     utc: bool,
     row_format: str | None,
 ) -> None:
-    """List the consumer groups of a store, or show one: its offsets, how far it is behind, and who reads.
+    """List the consumer groups of a store, or describe one: its committed offsets, lag and members.
 
-    With --delete the group goes, with all that it has committed; asks first. A group that has members stays.
+    --delete deletes the group and its committed offsets; it asks first, and refuses a group with active members.
     """
-    if is_doomed:
+    if deletes:
         _delete(terminal, directory, group, consent)
         return
     with open_to_read(directory) as store:
@@ -68,13 +68,13 @@ def groups(
         elif store.groups():
             write_rows(terminal, LISTED, _listed(store, utc), row_format=row_format)
         else:
-            terminal.say("no group has committed anything here")
+            terminal.say("no group has committed offsets in this store")
 
 
 def _listed(store: Store, utc: bool) -> Iterator[dict[str, Any]]:
     for name in store.groups():
         described = store.describe_group(name)
-        commits = [each.commit_timestamp_ms for each in described.committed.values()]
+        commits = [commit.commit_timestamp_ms for commit in described.committed.values()]
         yield {
             "group": name,
             "members": len(described.members),
@@ -88,7 +88,7 @@ def _listed(store: Store, utc: bool) -> Iterator[dict[str, Any]]:
 def _described(store: Store, group: str, utc: bool) -> Iterator[dict[str, Any]]:
     committed = store.describe_group(group).committed
     for lag in store.lag(group):
-        one = committed.get(TopicPartition(lag.topic, lag.partition))
+        commit = committed.get(TopicPartition(lag.topic, lag.partition))
         yield {
             "topic": lag.topic,
             "partition": lag.partition,
@@ -96,29 +96,31 @@ def _described(store: Store, group: str, utc: bool) -> Iterator[dict[str, Any]]:
             "start": lag.log_start_offset,
             "end": lag.high_watermark,
             "lag": lag.lag,
-            "committed_at": None if one is None else amounts.moment(one.commit_timestamp_ms, utc=utc),
-            "metadata": None if one is None else one.metadata or None,
+            "committed_at": None if commit is None else amounts.moment(commit.commit_timestamp_ms, utc=utc),
+            "metadata": None if commit is None else commit.metadata or None,
             "member": lag.member_id,
         }
 
 
 def _delete(terminal: Terminal, directory: str, group: str | None, consent: Consent) -> None:
     if group is None:
-        raise UsageError("--delete takes the name of a group")
+        raise UsageError("--delete needs the name of a group")
     with open_to_plan(directory) as store:
         described = _describe_idle(store, group)
-    what = f"group {group} with its offsets in {len(described.committed)} partitions"
-    if consent.to(terminal, f"delete {what}", is_answer=True):
+    summary = f"group {group} and its offsets in {amounts.counted(len(described.committed), 'partition')}"
+    if consent.to(terminal, f"delete {summary}", is_answer=True):
         with open_to_write(directory) as store:
             store.delete_group(group)
-        terminal.say(f"deleted {what}")
+        terminal.say(f"deleted {summary}")
 
 
 def _describe_idle(store: Store, group: str) -> GroupDescription:
-    """Describe a group, or refuse it if it has members, before the user is asked."""
+    """Describe a group; refuse it before the user is asked if it has members."""
     described = store.describe_group(group)
     if described.members:
-        raise GroupInUse(f"{group} has {len(described.members)} members that consume; stop them first")
+        raise GroupInUse(
+            f"group {group} has {amounts.counted(len(described.members), 'active member')}; stop them first"
+        )
     return described
 
 
@@ -127,9 +129,9 @@ def _describe_idle(store: Store, group: str) -> GroupDescription:
 @options.optional_group
 @options.rows
 def lag(terminal: Terminal, directory: str, group: str | None, row_format: str | None) -> None:
-    """Show how far a group, or each of them, is behind: offsets between what it has committed and the end.
+    """Show the lag of a group, or of all groups: the offsets between its committed offset and the end.
 
-    A partition that a member reads and that has no commit yet counts from its start.
+    A partition without a committed offset counts from its start, if a member reads it.
     """
     with open_to_read(directory) as store:
         rows: list[dict[str, Any]] = [
@@ -147,14 +149,14 @@ def lag(terminal: Terminal, directory: str, group: str | None, row_format: str |
         ]
     write_rows(terminal, BEHIND, rows, row_format=row_format)
     behind = sum(row["lag"] for row in rows)
-    terminal.say(f"{amounts.count(behind)} records behind in {len(rows)} partitions")
+    terminal.say(f"{amounts.counted(behind, 'record')} behind in {amounts.counted(len(rows), 'partition')}")
 
 
 @verb
 @options.directory
 @options.group
 @options.topic
-@click.option("--to", "to", required=True, metavar="PLACE", help="An offset, -N, start, end or @TIME, such as @-15m.")
+@click.option("--to", "to", required=True, metavar="POINT", help="The new position: OFFSET, -N, start, end or @TIME.")
 @options.partitions
 @options.consent
 @options.utc
@@ -170,15 +172,15 @@ def reset(
     utc: bool,
     row_format: str | None,
 ) -> None:
-    """Set where a group reads on in a topic; shows old and new offsets, and asks.
+    """Set the committed offsets of a group in a topic. Shows the old and new offsets, and asks.
 
-    The place is found in each partition: @-1h is the first record of the last hour, -100 a hundred before the end. The
-    members of the group must have stopped.
+    The point is located in each partition: @-1h is the first record of the last hour, -100 is 100 offsets before the
+    end. All members of the group must have stopped.
     """
-    wanted = parse_place(to, utc=utc)
+    point = parse_point(to, utc=utc)
     with open_to_plan(directory) as store:
         old = _describe_idle(store, group).offsets
-        new = {TopicPartition(topic, at): offset for at, offset in offsets_at(store, topic, partitions, wanted).items()}
+        new = {TopicPartition(topic, at): offset for at, offset in offsets_at(store, topic, partitions, point).items()}
         rows = [
             {
                 "topic": topic,
@@ -193,9 +195,9 @@ def reset(
     write_rows(terminal, CHANGED, rows, row_format=row_format)
     changed = sum(old.get(at) != offset for at, offset in new.items())
     if not changed:
-        terminal.say(f"{group} is there already; nothing was changed")
+        terminal.say(f"group {group} is already at these offsets; nothing was changed")
         return
-    what = f"{group} in {amounts.counted(changed, 'partition')} of {topic}"
+    what = f"the offsets of group {group} in {amounts.counted(changed, 'partition')} of {topic}"
     if consent.to(terminal, f"set {what}"):
         with open_to_write(directory) as store:
             store.commit_offsets(group, new)

@@ -32,16 +32,16 @@ OF_INTO = ("metadata", "group_offsets")
 
 @verb
 @options.directory
-@click.option("--to-kafka", is_flag=True, help="Prepare DIR for a broker: as a new cluster, or with --into.")
-@click.option("--from-kafka", is_flag=True, help="Report what a broker changed in DIR, and take it back.")
-@click.option("--kafka-version", metavar="VERSION", help="The version of the new cluster.  [default: 4.3]")
-@click.option("--node-id", type=int, help="The id of the new cluster's node.  [default: 1]")
-@click.option("--listener", metavar="HOST:PORT", help="Where the broker listens.  [default: 127.0.0.1:9092]")
-@click.option("--properties", metavar="FILE", help="Write server.properties there, too.")
-@click.option("--into", metavar="DATA_DIR", help="Copy into the directory of a cluster's stopped broker.")
-@click.option("--metadata", metavar="DIR", help="With --into: where __cluster_metadata-0 lies.")
-@click.option("--group-offsets", metavar="FILE", help="With --into: where the offsets of groups are written.")
-@click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="Holds for topics that say nothing else.")
+@click.option("--to-kafka", is_flag=True, help="Hand DIR over to a broker: as a new cluster, or with --into.")
+@click.option("--from-kafka", is_flag=True, help="Take DIR back, and show what a broker changed.")
+@click.option("--kafka-version", metavar="VERSION", help="Kafka version of the new cluster.  [default: 4.3]")
+@click.option("--node-id", type=int, help="Node id of the new cluster.  [default: 1]")
+@click.option("--listener", metavar="HOST:PORT", help="Address of the broker.  [default: 127.0.0.1:9092]")
+@click.option("--properties", metavar="FILE", help="Also write the new server.properties to FILE.")
+@click.option("--into", metavar="DATA_DIR", help="Copy into the data directory of a stopped broker.")
+@click.option("--metadata", metavar="DIR", help="With --into: the directory that contains __cluster_metadata-0.")
+@click.option("--group-offsets", metavar="FILE", help="With --into: write the committed offsets of groups to FILE.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Default for topics that do not set it.")
 @options.consent
 @options.rows
 def handover(
@@ -49,24 +49,25 @@ def handover(
     directory: str,
     to_kafka: bool,
     from_kafka: bool,
-    words: tuple[str, ...],
+    settings: tuple[str, ...],
     consent: Consent,
     row_format: str | None,
     **given: Any,
 ) -> int | None:
     """Hand a store over to a Kafka broker, or take it back.
 
-    With --to-kafka the store becomes, in place, the data directory of a new cluster of one node: its topics, records,
-    settings and groups are there when a broker starts on it. No record is copied or deleted. With --into the partitions
-    are copied into the directory of a broker that has a cluster; its topics must be there, empty, with one replica.
+    --to-kafka turns the store, in place, into the data directory of a new cluster with one node. A broker started on
+    it finds the topics, records, settings and groups. No record is copied or deleted. With --into, the partitions are
+    copied into the data directory of an existing cluster's broker; the topics must exist there, empty and with one
+    replica.
 
-    With --from-kafka the store is compared with what seeklog left, and then taken back.
+    --from-kafka compares the store with its state at the handover, and takes it back.
 
-    Shows what it would do, and asks. Where nobody can be asked, it does nothing more, unless --yes is given. Processes
-    that open the store with a configuration of their own name it with --set: above all retention.ms.
+    Shows the plan, and asks. Without a terminal to ask on, it only shows the plan, unless --yes is given. If your
+    program opens the store with its own configuration, pass that with --set, above all retention.ms.
     """
     if to_kafka == from_kafka:
-        raise UsageError("say which way: --to-kafka or --from-kafka")
+        raise UsageError("pass either --to-kafka or --from-kafka")
     check_can_be_written(directory)
     others: tuple[str, ...]
     if from_kafka:
@@ -74,11 +75,11 @@ def handover(
     elif given["into"] is not None:
         way, others = "--into", OF_NEW
     else:
-        way, others = "a new cluster, which has no --into", OF_INTO
+        way, others = "--to-kafka without --into", OF_INTO
     for name in others:
         if given[name] is not None:
-            raise UsageError(f"--{name.replace('_', '-')} does not go with {way}; leave it out")
-    run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(words)), consent, row_format)
+            raise UsageError(f"--{name.replace('_', '-')} does not apply to {way}; leave it out")
+    run = _Run(terminal, directory, LogConfig.from_mapping(options.parse_config(settings)), consent, row_format)
     if from_kafka:
         return _take_back(run)
     if given["into"] is not None:
@@ -89,7 +90,7 @@ def handover(
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """One call of the verb: what all of its ways share."""
+    """The arguments that all directions of the handover share."""
 
     terminal: Terminal
     directory: str
@@ -108,7 +109,7 @@ class _Run:
         write_rows(self.terminal, shown or COLUMNS, rows, row_format=self.row_format)
 
     def may_do(self, what: str) -> bool:
-        return self.consent.to_plan(self.terminal, f"would {what}", question=f"This would {what}")
+        return self.consent.to_plan(self.terminal, what)
 
 
 def _hand_over_in_place(
@@ -123,19 +124,19 @@ def _hand_over_in_place(
         listener=Listener.parse(listener) if listener is not None else DEFAULT_LISTENER,
     )
     if properties is not None and os.path.lexists(properties):
-        # Before anything is written: afterwards the store is handed over, and the file missing.
-        raise UsageError(f"{properties} is there already; name another file")
+        # Checked first: a handover without this file would be incomplete.
+        raise UsageError(f"{properties} already exists; name another file")
     store = run.store()
     plan = plan_in_place(store, broker=broker)
     run.show(plan.steps())
     partitions = amounts.counted(len(plan.store.partitions), "partition")
-    if not run.may_do(f"prepare {run.directory}, with {partitions}, for a new cluster"):
+    if not run.may_do(f"hand over {run.directory}, with {partitions}, to a new cluster"):
         return
     lines = hand_over_in_place(store, broker=broker).properties()
     if properties is not None:
         with whole_file(properties, replaces=False) as file:
             file.write("".join(f"{line}\n" for line in lines).encode())
-    run.terminal.say(f"prepared {run.directory} for Kafka {broker.kafka_version}. Its server.properties:")
+    run.terminal.say(f"handed over {run.directory} to Kafka {broker.kafka_version}. Its server.properties:")
     for line in lines:
         run.terminal.tell(neutral(line))
     run.terminal.say(f"Start the broker with: {COMMAND}")
@@ -159,8 +160,8 @@ def _copy_into(
     if plan.missing:
         lacking = amounts.counted(len(plan.missing), "topic")
         run.terminal.tell(
-            f"seeklog: the cluster lacks {lacking}. Start its broker, create them with the commands below, stop it, "
-            "then run this again"
+            f"seeklog: the cluster lacks {lacking}. Start its broker, run the commands below, stop the broker, "
+            "then run this command again"
         )
         for command in plan.create_commands():
             run.terminal.tell(neutral(command))
@@ -174,7 +175,7 @@ def _copy_into(
     run.terminal.say(f"copied {amounts.counted(len(done.copies), 'partition')} into {data_dir}. Start its broker again")
     reset = done.reset_command()
     if reset is not None:
-        run.terminal.say("Then give the groups their offsets, before their consumers start:")
+        run.terminal.say("Then set the offsets of the groups, before any consumer starts:")
         run.terminal.tell(neutral(reset))
     return None
 
@@ -186,8 +187,8 @@ def _take_back(run: _Run) -> int | None:
     plan = plan_back(store)
     run.show(plan.steps)
     if not plan.has_metadata:
-        run.terminal.say("the cluster's metadata are not here: settings were not compared")
+        run.terminal.say("the cluster metadata is not in this directory: settings were not compared")
     if run.may_do(f"take {run.directory} back, with {amounts.counted(len(plan.changed), 'changed partition')}"):
         take_back(store)
-        run.terminal.say(f"took {run.directory} back; for the way out again, close it and start its broker")
+        run.terminal.say(f"took {run.directory} back. To return it to its broker, close it and start the broker")
     return None

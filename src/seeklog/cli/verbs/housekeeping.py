@@ -1,4 +1,4 @@
-"""Verbs that make room: `seeklog retain`, `compact` and `truncate`."""
+"""The commands that delete records: `seeklog retain`, `compact` and `truncate`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from seeklog.cli.show import amounts
 from seeklog.cli.show.neutral import neutral
 from seeklog.cli.show.rows import PARTITION, Column, count_column, size_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import parse_place
+from seeklog.cli.times import parse_point
 from seeklog.errors import LogLocked, UsageError
 from seeklog.log import BUFFER_BYTES
 from seeklog.names import TopicPartition
@@ -63,10 +63,11 @@ COMPACTED = (
 @options.consent
 @options.rows
 def retain(terminal: Terminal, directory: str, topic: str | None, consent: Consent, row_format: str | None) -> None:
-    """Delete what a topic, or each of them, no longer keeps by its retention.ms and retention.bytes.
+    """Delete the segments of a topic, or of all topics, that exceed retention.ms or retention.bytes.
 
-    Shows what goes, and asks. Whole segments go, the last one too if all of it is too old. A program that has the store
-    open does this by itself every five minutes; this is for a store that nobody has open.
+    Shows the segments, and asks. Only whole segments are deleted, including the last one if all its records are too
+    old. A process that has the store open does this itself every five minutes; the command is for stores that no
+    process has open.
     """
     if topic is not None:
         names.check_not_internal(topic)
@@ -74,11 +75,11 @@ def retain(terminal: Terminal, directory: str, topic: str | None, consent: Conse
         plans = {at: store.log(at.topic, at.partition).plan_retention() for at in partitions_of(store, topic)}
     plans = _show_removals(terminal, plans, row_format)
     if not plans:
-        terminal.say("nothing is too old or too much")
-    elif consent.to(terminal, f"delete {_told(plans)}"):
+        terminal.say("no segment exceeds its retention")
+    elif consent.to(terminal, f"delete {_summary(plans)}"):
         with open_to_write(directory) as store:
             done, locked = _do_each(terminal, store, plans, _retain)
-        terminal.say(f"deleted {_told(done)}")
+        terminal.say(f"deleted {_summary(done)}")
         if locked is not None:
             raise locked
 
@@ -93,8 +94,8 @@ def _retain(log: Log) -> Removal:
 @verb
 @options.directory
 @options.topic
-@click.option("--before", "before", metavar="PLACE", help="Delete what lies before an offset, -N, start, end or @TIME.")
-@click.option("--to", "to", metavar="PLACE", help="Cut the log there: the batch that holds it and all behind it go.")
+@click.option("--before", "before", metavar="POINT", help="Delete records before this offset, -N, start, end or @TIME.")
+@click.option("--to", "to", metavar="POINT", help="Delete records from this point on, from the start of its batch.")
 @options.partitions
 @options.consent
 @options.utc
@@ -110,18 +111,18 @@ def truncate(
     utc: bool,
     row_format: str | None,
 ) -> None:
-    """Delete the oldest records of a topic, or cut off the newest.
+    """Delete the oldest or the newest records of a topic.
 
-    Shows what goes, and asks. With --before the records are gone at once, and the bytes of segments that lie wholly
-    before the place. With --to the log ends there, and the next record gets that offset again: groups and copies that
-    have read further do not notice. All partitions are done, or none if another process writes one.
+    Shows what would be deleted, and asks. --before hides the records at once and frees the segments that end before
+    the point. --to ends the log at the point, and the next records reuse the deleted offsets; groups and copies that
+    have read past the point do not notice. If another process writes one of the partitions, none is changed.
     """
     names.check_not_internal(topic)
     if (before is None) == (to is None):
-        raise UsageError("say either --before or --to")
-    wanted = parse_place(before or to or "", utc=utc)
+        raise UsageError("pass either --before or --to")
+    point = parse_point(before or to or "", utc=utc)
     with open_to_plan(directory) as store:
-        offsets = offsets_at(store, topic, partitions, wanted)
+        offsets = offsets_at(store, topic, partitions, point)
         plans = {}
         for number, offset in offsets.items():
             log = store.log(topic, number)
@@ -129,8 +130,8 @@ def truncate(
             plans[TopicPartition(topic, number)] = plan
     plans = _show_removals(terminal, plans, row_format)
     if not plans:
-        terminal.say("there is nothing to delete")
-    elif consent.to(terminal, f"delete {_told(plans)}"):
+        terminal.say("nothing to delete")
+    elif consent.to(terminal, f"delete {_summary(plans)}"):
         with open_to_write(directory) as store, contextlib.ExitStack() as held:
             logs = [(at, held.enter_context(store.writer(at.topic, at.partition))) for at in plans]
             for at, writer in logs:
@@ -138,7 +139,7 @@ def truncate(
                     writer.delete_before(offsets[at.partition])
                 else:
                     writer.truncate_to(offsets[at.partition])
-        terminal.say(f"deleted {_told(plans)}")
+        terminal.say(f"deleted {_summary(plans)}")
 
 
 def _show_removals(
@@ -160,12 +161,11 @@ def _show_removals(
     return plans
 
 
-def _told(removals: Mapping[TopicPartition, Removal]) -> str:
-    """Return a summary of removals."""
-    # Not records: compaction may have left fewer.
-    offsets = sum(each.next_offset - each.first_offset for each in removals.values())
-    segments = sum(each.segment_count for each in removals.values())
-    size = sum(each.size_bytes for each in removals.values())
+def _summary(removals: Mapping[TopicPartition, Removal]) -> str:
+    # Offsets, because compaction may have left fewer records.
+    offsets = sum(removal.next_offset - removal.first_offset for removal in removals.values())
+    segments = sum(removal.segment_count for removal in removals.values())
+    size = sum(removal.size_bytes for removal in removals.values())
     return (
         f"{amounts.counted(offsets, 'offset')} of {amounts.counted(len(removals), 'partition')}: "
         f"{amounts.counted(segments, 'whole segment')}, {amounts.size(size)}"
@@ -180,7 +180,7 @@ def _told(removals: Mapping[TopicPartition, Removal]) -> str:
     "buffer_bytes",
     type=click.IntRange(1),
     default=BUFFER_BYTES,
-    help="Bytes of memory for keys; with fewer it takes more rounds. By default 128 MB.",
+    help="Bytes of memory for keys; less memory takes more rounds. Default: 128 MB.",
 )
 @options.consent
 @options.rows
@@ -192,11 +192,11 @@ def compact(
     consent: Consent,
     row_format: str | None,
 ) -> None:
-    """Keep the latest record of each key in a topic, or in all whose cleanup.policy holds compact, and drop older ones.
+    """Compact a topic, or all topics with cleanup.policy compact: keep only the latest record of each key.
 
-    Asks first. Offsets do not change. The last segment of a partition, which is appended to, is not touched; so what
-    was just written stays. With --dry-run it is told how much was never compacted, and whether it is due by
-    min.cleanable.dirty.ratio. A program that has the store open does this by itself.
+    Asks first. Offsets do not change. The active segment of a partition is not compacted. --dry-run shows how much was
+    not compacted yet, and whether compaction is due by min.cleanable.dirty.ratio. A process that has the store open
+    compacts it by itself.
     """
     with open_to_plan(directory) as store:
         if topic is not None:
@@ -211,13 +211,11 @@ def compact(
     if consent.is_dry:
         write_rows(terminal, DIRTY, rows, row_format=row_format)
     if not dirty:
-        why = "" if consent.is_dry else ": what is sealed is compacted, and the last segments are not touched"
-        terminal.say(f"there is nothing to compact{why}")
+        why = "" if consent.is_dry else ": all sealed segments are compacted"
+        terminal.say(f"nothing to compact{why}")
         return
     size = amounts.size(sum(found[at].dirty_bytes for at in dirty))
-    if not consent.to(
-        terminal, f"compact {amounts.counted(len(dirty), 'partition')} with {size} that were never compacted"
-    ):
+    if not consent.to(terminal, f"compact {amounts.counted(len(dirty), 'partition')} with {size} not compacted yet"):
         return
     with open_to_write(directory) as store, terminal.progress("compacting", total=len(dirty), unit="partitions") as bar:
 
@@ -227,10 +225,10 @@ def compact(
             return done
 
         done, locked = _do_each(terminal, store, dirty, work)
-    write_rows(terminal, COMPACTED, [_compacted_row(*each) for each in done.items()], row_format=row_format)
-    records = sum(each.removed_records for each in done.values())
-    freed = sum(each.bytes_before - each.bytes_after for each in done.values())
-    terminal.say(f"dropped {amounts.count(records)} records; {amounts.size(max(0, freed))} less")
+    write_rows(terminal, COMPACTED, [_compacted_row(*item) for item in done.items()], row_format=row_format)
+    records = sum(compacted.removed_records for compacted in done.values())
+    freed = sum(compacted.bytes_before - compacted.bytes_after for compacted in done.values())
+    terminal.say(f"removed {amounts.counted(records, 'record')}, freed {amounts.size(max(0, freed))}")
     if locked is not None:
         raise locked
 
@@ -240,7 +238,7 @@ def _check_compacts(store: Store, topic: str) -> None:
     if not policy.compacts:
         raise UsageError(
             f"{topic} is not compacted: its cleanup.policy is {policy.cleanup_policy}; "
-            f"set it first: seeklog config {store.location} {topic} --set cleanup.policy=compact"
+            f"set that first: seeklog config {store.location} {topic} --set cleanup.policy=compact"
         )
 
 
@@ -256,7 +254,7 @@ def _dirty_row(at: TopicPartition, cleanable: Cleanable, *, is_due: bool) -> dic
 
 
 def _compacted_row(at: TopicPartition, done: Compacted) -> dict[str, Any]:
-    # The number of rounds is in JSON alone.
+    # Only JSON has the number of rounds.
     values = ("rounds", *(column.name for column in COMPACTED[len(PARTITION) :]))
     return at._asdict() | {name: getattr(done, name) for name in values}
 
@@ -264,9 +262,9 @@ def _compacted_row(at: TopicPartition, done: Compacted) -> dict[str, Any]:
 def _do_each(
     terminal: Terminal, store: Store, partitions: Iterable[TopicPartition], work: Callable[[Log], Done]
 ) -> tuple[dict[TopicPartition, Done], LogLocked | None]:
-    """Do work on partitions one after the other, each held meanwhile.
+    """Do work on each partition with its log open for writing; return the results and the first `LogLocked`.
 
-    A partition that another process writes is left out and reported. Return the first such error, too.
+    A partition that another process writes is reported and skipped.
     """
     done: dict[TopicPartition, Done] = {}
     locked: LogLocked | None = None
@@ -276,5 +274,5 @@ def _do_each(
                 done[at] = work(log)
         except LogLocked as error:
             locked = locked or error
-            terminal.say(f"{neutral(str(at))} is left out: {error.owner} writes it")
+            terminal.say(f"{neutral(str(at))} skipped: {error.owner} writes it")
     return done, locked

@@ -19,11 +19,11 @@ from seeklog.log.check import Severity, take_portrait
 @verb
 @options.directory
 @click.argument("topic", metavar="[TOPIC]", required=False)
-@click.option("--partition", "-p", type=click.IntRange(0), help="This one only.")
+@click.option("--partition", "-p", type=click.IntRange(0), help="Only this partition.")
 @click.option("--map", "as_map", is_flag=True, help="Draw segments, index points, offsets, times and damage.")
-@click.option("--by", type=click.Choice(("bytes", "offsets")), default="bytes", help="What the map's width stands for.")
-@click.option("--quick", is_flag=True, help="With --map: do not read every byte to look for damage.")
-@click.option("--ascii", "is_ascii", is_flag=True, help="With --map: no characters beyond ASCII.")
+@click.option("--by", type=click.Choice(("bytes", "offsets")), default="bytes", help="Scale of the map.")
+@click.option("--quick", is_flag=True, help="With --map: skip the check for damage, which reads every byte.")
+@click.option("--ascii", "is_ascii", is_flag=True, help="With --map: use ASCII characters only.")
 @options.utc
 @options.rows
 def info(
@@ -38,19 +38,19 @@ def info(
     utc: bool,
     row_format: str | None,
 ) -> int | None:
-    """Describe a store, or one topic: segments, offsets, promises, configuration and the lag of groups.
+    """Describe a store or a topic: segments, offsets, recovery point, configuration and the lag of groups.
 
     DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition. --map draws
-    each partition's log and marks LS, the log's start; RP, the recovery point: all before it was promised durable;
-    HW, the high watermark: readers go up to it; LE, the log's end. It reads every byte, unless --quick is given, and
-    exits with 3 where it finds damage.
+    the log of each partition and marks LS, the log start offset; RP, the recovery point, below which all records are
+    durable; HW, the high watermark, where readers stop; and LE, the log end offset. Unless --quick is given, --map
+    reads every byte, and the exit code is 3 if it finds damage.
     """
     targets = find_targets([directory] if topic is None else [directory, topic])
     if partition is not None:
         numbers = sorted(target.location.partition for target in targets if target.location.partition is not None)
         if targets and partition not in numbers:
             there = f"{numbers[0]} to {numbers[-1]}" if numbers else "none"
-            raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; there are {there}")
+            raise TopicNotFound(f"{topic or 'the store'} has no partition {partition}; its partitions: {there}")
         targets = [target for target in targets if target.location.partition == partition]
     if as_map:
         return _draw(terminal, targets, by=by, is_checked=not quick, is_ascii=is_ascii, utc=utc)
@@ -63,7 +63,7 @@ def _draw(
 ) -> int | None:
     ink = Ink(is_ascii=is_ascii or not speaks_unicode(), has_colors=terminal.has_colors)
     is_damaged = False
-    with terminal.progress("looking at every byte", unit="bytes") as shown:
+    with terminal.progress("checking", unit="bytes") as shown:
         for number, target in enumerate(targets):
             portrait = take_portrait(
                 target.location.directory,
@@ -73,7 +73,9 @@ def _draw(
                 is_checked=is_checked,
                 advance=shown.advance,
             )
-            is_damaged |= bool(portrait.problem) or any(each.severity is Severity.ERROR for each in portrait.findings)
+            is_damaged |= bool(portrait.problem) or any(
+                finding.severity is Severity.ERROR for finding in portrait.findings
+            )
             lines = draw_map(portrait, name=target.name, width=terminal.width, by_offsets=by == "offsets", utc=utc)
             terminal.write(("\n" if number else "") + "".join(f"{ink.render(line)}\n" for line in lines))
             if portrait.problem:

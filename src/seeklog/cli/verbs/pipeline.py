@@ -20,24 +20,40 @@ _WITH_OUTPUT = {"archive": "a directory or a URL", "to-lake": "a directory", "pa
 @click.argument("job", metavar="JOB", type=click.Choice(JOBS))
 @options.directory
 @click.option(
-    "--topic", "-t", "topics", multiple=True, shell_complete=completing.topics, help="Only this topic; may be repeated."
+    "--topic",
+    "-t",
+    "topics",
+    multiple=True,
+    shell_complete=completing.topics,
+    help="Only this topic. Repeatable. Default: all topics.",
 )
 @click.option(
     "--output",
     "-o",
     metavar="TARGET",
     shell_complete=completing.directories,
-    help="Where archive, to-lake, payments put it.",
+    help="archive, to-lake, payments: the output directory or URL.",
 )
-@click.option("--from", "location", metavar="PATH", help="import: what to read, a file, a directory or a URL.")
-@click.option("--source", default="parquet", show_default=True, help="import: the format, as Spark calls it.")
-@click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="import: an option of that format.")
-@click.option("--key", metavar="SQL", help="import: the key, such as the name of a column.")
-@click.option("--value", metavar="SQL", help="import: the value; by default the JSON of all other columns.")
-@click.option("--timestamp", metavar="SQL", help="import: the time of a record.")
-@click.option("--partitions", "create_partitions", type=click.IntRange(1), help="import: make the topic, with so many.")
-@click.option("--id", "import_id", help="import: a name under which it is appended once, however often it is run.")
-@click.option("--yes", "-y", "is_agreed", is_flag=True, help="compact: do it without asking.")
+@click.option("--from", "location", metavar="PATH", help="import: the input, a file, a directory or a URL.")
+@click.option("--source", default="parquet", show_default=True, help="import: the Spark format of the input.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="import: an option of the Spark format. Repeatable.",
+)
+@click.option("--key", metavar="SQL", help="import: expression for the key, such as a column name.")
+@click.option("--value", metavar="SQL", help="import: expression for the value. Default: JSON of all other columns.")
+@click.option("--timestamp", metavar="SQL", help="import: expression for the timestamp.")
+@click.option(
+    "--partitions",
+    "create_partitions",
+    type=click.IntRange(1),
+    help="import: create the topic with this many partitions.",
+)
+@click.option("--id", "import_id", help="import: a name for this import; repeated runs append it once.")
+@click.option("--yes", "-y", "is_agreed", is_flag=True, help="compact: do not ask for confirmation.")
 @options.rows
 def pipeline(
     terminal: Terminal,
@@ -49,43 +65,42 @@ def pipeline(
     row_format: str | None,
     **imported: Any,
 ) -> int | None:
-    """Run a job of Spark's over a store.
+    """Run a Spark job over a store.
 
     \b
     verify     check every batch, index entry and seal
-    reindex    make the indexes what the logs say
-    compact    keep the latest record of each key; asks
+    reindex    rebuild wrong indexes
+    compact    keep the latest record of each key; asks first
     stats      sizes, compression, throughput, key skew, disorder
     archive    copy sealed segments to -o TARGET
     to-lake    copy sealed segments to Parquet files in -o TARGET
-    import     append what --from holds to a topic
-    payments   the example pipeline, with its tables and plots in -o TARGET
+    import     append the rows of --from to a topic
+    payments   the example pipeline; writes tables and plots to -o TARGET
 
-    It takes Java 17 and pip install "seeklog[spark]", and some seconds to start. Where a verb of the same name is, it
-    does the same without Spark, on one core.
+    Requires Java 17 and pip install "seeklog[spark]", and takes some seconds to start. The commands verify, reindex,
+    compact and archive do the same on one core, without Spark.
     """
     from seeklog.cli import spark_jobs
 
     if (output is None) == (job in _WITH_OUTPUT):
-        needs = f"{job} takes -o, {_WITH_OUTPUT.get(job)}" if output is None else f"{job} takes no -o"
-        raise UsageError(needs)
+        raise UsageError(f"{job} needs -o, {_WITH_OUTPUT.get(job)}" if output is None else f"{job} takes no -o")
     if job == "import":
         if imported["location"] is None or len(topics) != 1:
-            raise UsageError("import takes --from PATH, and one --topic")
+            raise UsageError("import needs --from PATH and one --topic")
         spark_jobs.load_into(terminal, directory, topics[0], **imported)
         return None
     if any(value not in (None, ()) for name, value in imported.items() if name != "source"):
-        raise UsageError(f"{job} takes none of the options of import")
+        raise UsageError(f"{job} does not take the options of import")
     if job == "payments" and len(topics) > 1:
         raise UsageError("payments takes one --topic")
-    # A JVM takes seconds to start: what is not there is told before.
+    # Checked before the JVM starts, which takes seconds.
     chosen = list(topics) or (["payments"] if job == "payments" else None)
     with open_to_read(directory) as store:
         for topic in chosen or ():
-            store.topic(topic)  # refuses a name that is not there
+            store.topic(topic)  # raises TopicNotFound
     if job == "compact":
-        what = ", ".join(chosen) if chosen else "all topics that are compacted"
-        terminal.confirm(f"Drop all but the latest record of each key in {what}?", is_agreed=is_agreed)
+        compacted = ", ".join(chosen) if chosen else "all compacted topics"
+        terminal.confirm(f"Remove all but the latest record of each key in {compacted}?", is_agreed=is_agreed)
     if job == "payments":
         return spark_jobs.payments(terminal, directory, (chosen or [""])[0], str(output))
     spark_jobs.run(job, terminal, directory, chosen, output=output, row_format=row_format)

@@ -1,4 +1,4 @@
-"""Verbs that read records: `seeklog cat`, `tail`, `seek` and `key`."""
+"""The commands that read records: `seeklog cat`, `tail`, `seek` and `key`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from seeklog.cli.show.neutral import neutral_bytes
 from seeklog.cli.show.record_output import FORMATS, Format, Writer, write_all
 from seeklog.cli.show.rows import Column, count_column, write_rows
 from seeklog.cli.show.terminal import Terminal
-from seeklog.cli.times import Place, parse_place
+from seeklog.cli.times import Point, parse_point
 from seeklog.cli.where import compile_where
 from seeklog.errors import OffsetOutOfRange, UsageError
 from seeklog.store import Range
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The options that choose records."""
+    """The options that select records."""
 
     key: str | None
     greps: Sequence[str]
@@ -43,7 +43,7 @@ class Filters:
     wheres: Sequence[str]
 
     def compile(self, *, utc: bool) -> Wanted | None:
-        """Return a test for records, or None if all are wanted."""
+        """Return a predicate on records, or None if every record is wanted."""
         tests: list[Wanted] = []
         if self.key is not None:
             wanted_key = self.key.encode("utf-8", "surrogateescape")
@@ -80,13 +80,13 @@ filters = options.together(
     click.option("--grep", "greps", multiple=True, metavar="REGEX", help="Only records whose value matches."),
     click.option("--header", "headers", multiple=True, metavar="K=V", help="Only records with this header."),
     click.option(
-        "--where", "wheres", multiple=True, metavar="EXPR", help="Only records for which this holds: value.id = 7."
+        "--where", "wheres", multiple=True, metavar="EXPR", help="Only records that match, e.g. value.id = 7."
     ),
 )
 
 
 def record_format(*template: str) -> options.Decorator:
-    """Return a decorator that adds the options of `Format`; `template` spells the one for a template."""
+    """Return a decorator that adds the options of `Format`; `template` is the spelling of --template."""
     return options.together(
         "form",
         Format,
@@ -95,7 +95,7 @@ def record_format(*template: str) -> options.Decorator:
             *template,
             "template",
             metavar="FORMAT",
-            help="As kcat's -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH.",
+            help="A format as in kcat -f: '%o %k %v\\n'; also %p %t %T %h %S %K %R, \\t, \\xHH.",
         ),
     )
 
@@ -104,8 +104,8 @@ def record_format(*template: str) -> options.Decorator:
 @options.directory
 @options.topic
 @selection.ranges
-@click.option("-n", "limit", type=click.IntRange(0), metavar="N", help="Not more than so many records.")
-@click.option("--by-time", is_flag=True, help="Merge the partitions by the times of the records.")
+@click.option("-n", "limit", type=click.IntRange(0), metavar="N", help="At most N records.")
+@click.option("--by-time", is_flag=True, help="Merge the partitions by timestamp.")
 @filters
 @record_format("-f", "--template")
 @options.utc
@@ -120,11 +120,11 @@ def cat(
     form: Format,
     utc: bool,
 ) -> None:
-    """Read records: all of a topic, or a range, or those that match.
+    """Read the records of a topic: all of them, a range, or those that match filters.
 
-    Partitions come one after the other, each in the order of its offsets. All filters must hold. --where compares key,
-    value, offset, partition, timestamp and headers.NAME, and looks into JSON: value.items[0].id >= 7 and not key like
-    'x%'. JSON lines are lossless: append --json writes the same records.
+    Partitions are read one after another, each in offset order. A record must match all filters. --where compares
+    key, value, offset, partition, timestamp and headers.NAME, and can reach into JSON: value.items[0].id >= 7 and not
+    key like 'x%'. JSON lines are lossless: append --json appends the same records.
     """
     wanted = filters.compile(utc=utc)
     with open_to_read(directory) as store:
@@ -136,7 +136,7 @@ def cat(
 # ---------------------------------------------------------------- tail
 
 
-# How long one wait for records takes; Ctrl-C ends it at once.
+# The longest wait of one poll; Ctrl-C interrupts it at once.
 POLL_MS = 60_000.0
 LAST = 10
 
@@ -144,14 +144,20 @@ LAST = 10
 @verb
 @options.directory
 @options.topic
-@click.option("--follow", "-f", "follows", is_flag=True, help="Then wait for more; Ctrl-C ends it.")
-@click.option("-n", "limit", type=click.IntRange(0), metavar="N", help=f"How many, all together.  [default: {LAST}]")
+@click.option("--follow", "-f", "follows", is_flag=True, help="Wait for new records until Ctrl-C.")
+@click.option(
+    "-n",
+    "limit",
+    type=click.IntRange(0),
+    metavar="N",
+    help=f"The newest N records of all partitions.  [default: {LAST}]",
+)
 @click.option(
     "--from",
     "starts",
     multiple=True,
-    metavar="PLACE",
-    help="All from there on: OFFSET, -N (before the end), start, end, @TIME; or P:PLACE for partition P alone.",
+    metavar="POINT",
+    help="All records from this point: OFFSET, -N, start, end or @TIME; P:POINT for partition P only.",
 )
 @options.partitions
 @filters
@@ -169,20 +175,20 @@ def tail(
     form: Format,
     utc: bool,
 ) -> None:
-    """Read the newest records of all partitions by their times, and with -f those that come.
+    """Read the newest records of all partitions, ordered by time. With -f, wait for new records.
 
-    When Ctrl-C ends it, it tells the command that goes on from there. Filters and formats are those of cat.
+    Ctrl-C prints the command that resumes from there. Filters and formats are those of cat.
     """
     if starts and limit is not None:
-        raise UsageError("-n counts from the end, and --from says where to begin: take one")
+        raise UsageError("-n and --from both choose the first record; pass one of them")
     if follows and form.record_format == "json":
-        raise UsageError("a list of JSON has an end, and what is followed has none: take --format jsonl")
+        raise UsageError("a JSON list must end, and -f does not; use --format jsonl")
     wanted = filters.compile(utc=utc)
     with open_to_read(directory) as store:
         ranges = Ranges(partitions, starts).find(store, topic, utc=utc)
         writer = form.writer(terminal, utc=utc, partitions=len(ranges))
-        # Always what Ctrl-C may tell as the way on: all before was written.
-        positions = {each.partition: each.start if starts else each.stop for each in ranges}
+        # Where a later call resumes: every record before these offsets has been written.
+        positions = {part.partition: part.start if starts else part.stop for part in ranges}
         try:
             if starts:
                 before = selection.scan(ranges, wanted=wanted, by_time=True)
@@ -191,20 +197,20 @@ def tail(
                 before = iter([newest] if newest else [])
             write_all(terminal, writer, before)
             terminal.flush()
-            positions.update({each.partition: each.stop for each in ranges})
+            positions.update({part.partition: part.stop for part in ranges})
             if follows:
                 _follow(terminal, store, topic, positions=positions, wanted=wanted, writer=writer)
         except KeyboardInterrupt:
             if follows:
-                given = _words(partitions, filters, form, utc=utc)
-                places = [word for at in sorted(positions) for word in ("--from", f"{at}:{positions[at]}")]
-                command = shlex.join(["seeklog", "tail", "-f", directory, topic, *given, *places])
-                terminal.stopped(f"to go on from here: {command}")
+                given = _arguments(partitions, filters, form, utc=utc)
+                points = [word for at in sorted(positions) for word in ("--from", f"{at}:{positions[at]}")]
+                command = shlex.join(["seeklog", "tail", "-f", directory, topic, *given, *points])
+                terminal.stopped(f"resume with: {command}")
             raise
 
 
-def _words(partitions: Sequence[int], filters: Filters, form: Format, *, utc: bool) -> list[str]:
-    """Return the options for a call that resumes this one, without the place to begin."""
+def _arguments(partitions: Sequence[int], filters: Filters, form: Format, *, utc: bool) -> list[str]:
+    """Return the options for a call that resumes this one, without --from."""
     given: list[tuple[str, Sequence[Any]]] = [
         ("--partition", partitions),
         ("--grep", filters.greps),
@@ -214,14 +220,14 @@ def _words(partitions: Sequence[int], filters: Filters, form: Format, *, utc: bo
         ("--format", () if form.record_format is None else (form.record_format,)),
         ("--template", () if form.template is None else (form.template,)),
     ]
-    words = [word for option, values in given for value in values for word in (option, str(value))]
-    return words + ["--json"] * form.as_json + ["--utc"] * utc
+    arguments = [word for option, values in given for value in values for word in (option, str(value))]
+    return arguments + ["--json"] * form.as_json + ["--utc"] * utc
 
 
 def _follow(
     terminal: Terminal, store: Store, topic: str, *, positions: dict[int, int], wanted: Wanted | None, writer: Writer
 ) -> None:
-    """Write records as they arrive; `positions` always holds the next offsets."""
+    """Write records as they arrive, and keep the next offsets in `positions`."""
     with store.consumer() as consumer:
         consumer.assign([(topic, partition) for partition in positions])
         for partition, offset in positions.items():
@@ -259,7 +265,7 @@ FOUND = (
 @verb
 @options.directory
 @options.topic
-@click.argument("word", metavar="PLACE")
+@click.argument("text", metavar="POINT")
 @options.partitions
 @options.utc
 @options.rows
@@ -267,37 +273,37 @@ def seek(
     terminal: Terminal,
     directory: str,
     topic: str,
-    word: str,
+    text: str,
     partitions: tuple[int, ...],
     utc: bool,
     row_format: str | None,
 ) -> None:
-    """Find a place in each partition: OFFSET, -N (before the end), start, end, or @TIME.
+    """Locate a point in each partition: OFFSET, -N (before the end), start, end, or @TIME.
 
-    Tells the record's offset and time, the segment and the byte where its batch begins, what was scanned behind the
-    index's entry to get there, and how long it took: the first time, when the index is read, and again. What lies
-    behind the last record has an offset, and no segment yet.
+    Prints the offset and time of the record, the segment and the byte where its batch begins, the batches and bytes
+    scanned after the index entry, and the time of two lookups: the first reads the index, the second finds it in
+    memory. The end of the log has an offset but no segment.
     """
-    wanted = parse_place(word, utc=utc)
+    point = parse_point(text, utc=utc)
     with open_to_read(directory) as store:
         numbers = selection.chosen(store, topic, partitions)
-        # Before anything else has looked at the indexes: so the first time is a first time.
-        first = {partition: _timed(wanted, store.log(topic, partition)) for partition in numbers}
-        ranges = Ranges(partitions, (word,)).find(store, topic, utc=utc)
-        rows = [_found_row(each, wanted, first_s=first[each.partition][1], utc=utc) for each in ranges]
+        # Timed before anything else reads the indexes.
+        first = {partition: _timed(point, store.log(topic, partition)) for partition in numbers}
+        ranges = Ranges(partitions, (text,)).find(store, topic, utc=utc)
+        rows = [_found_row(part, point, first_s=first[part.partition][1], utc=utc) for part in ranges]
         write_rows(terminal, FOUND, rows, row_format=row_format)
 
 
-# A place may be -100, which is no option.
+# A point such as -100 is not an option.
 seek.context_settings = {**seek.context_settings, "ignore_unknown_options": True}
 
 
-def _found_row(each: Range, wanted: Place, *, first_s: float, utc: bool) -> dict[str, Any]:
-    row = dict.fromkeys(column.name for column in FOUND) | {"partition": each.partition, "offset": each.start}
-    found, again_s = _timed(wanted, each.log)
+def _found_row(part: Range, point: Point, *, first_s: float, utc: bool) -> dict[str, Any]:
+    row = dict.fromkeys(column.name for column in FOUND) | {"partition": part.partition, "offset": part.start}
+    found, again_s = _timed(point, part.log)
     if found is None:
         return row
-    record = next(each.log.read(found.offset, max_records=1), None)
+    record = next(part.log.read(found.offset, max_records=1), None)
     return row | {
         "timestamp": amounts.moment(record.timestamp_ms, utc=utc) if record is not None else None,
         "segment": os.path.basename(found.path),
@@ -309,11 +315,11 @@ def _found_row(each: Range, wanted: Place, *, first_s: float, utc: bool) -> dict
     }
 
 
-def _timed(wanted: Place, log: LogReader) -> tuple[Seek | None, float]:
-    """Find a place; return it, or None if no record is there, and the seconds that took."""
+def _timed(point: Point, log: LogReader) -> tuple[Seek | None, float]:
+    """Return where a point is on disk, None if it has no record, and the seconds the lookup took."""
     began = time.perf_counter()
     try:
-        found = log.seek(wanted.offset_in(log))
+        found = log.seek(point.offset_in(log))
     except OffsetOutOfRange:
         found = None
     return found, time.perf_counter() - began
@@ -326,13 +332,13 @@ def _timed(wanted: Place, log: LogReader) -> tuple[Seek | None, float]:
 @options.directory
 @options.topic
 @click.argument("key", metavar="KEY")
-@click.option("--base64", "is_base64", is_flag=True, help="KEY is base64, for one that is no text.")
+@click.option("--base64", "is_base64", is_flag=True, help="KEY is base64, for binary keys.")
 @click.option("--hex", "is_hex", is_flag=True, help="KEY is hexadecimal.")
 @click.option(
     "--partition",
     "-p",
     metavar="N|all",
-    help="Look there; by default where Kafka's partitioner puts the key.",
+    help="Search this partition, or all. Default: the one that Kafka's partitioner chooses.",
 )
 @record_format("-f", "--template")
 @options.utc
@@ -347,10 +353,11 @@ def key(
     form: Format,
     utc: bool,
 ) -> None:
-    """Read the newest record that has a key, through the key indexes.
+    """Read the newest record with a key, through the key indexes.
 
-    A record without a value is a tombstone: the key was deleted. It is shown, and told. With --partition all, as after
-    partitions were added, the latest time wins. A key that no record has is exit code 4.
+    If that record is a tombstone (it has no value), the key was deleted: the record is printed, with a message. Use
+    --partition all if partitions were added since; then the latest timestamp wins. If no record has the key, the exit
+    code is 4.
     """
     wanted = _parse_key(key, is_base64=is_base64, is_hex=is_hex)
     where = _parse_partition(partition)
@@ -359,7 +366,7 @@ def key(
         found = store.topic(topic).latest(wanted, partition=where)
         shown = neutral_bytes(wanted)
         if found is None:
-            hint = "" if partition == "all" else "; --partition all looks in every partition"
+            hint = "" if partition == "all" else "; --partition all searches every partition"
             raise NothingFound(f'no record of {topic} has the key "{shown}"{hint}')
         write_all(terminal, writer, [[found]])
         if found.value is None:
@@ -368,7 +375,7 @@ def key(
 
 def _parse_key(text: str, *, is_base64: bool, is_hex: bool) -> bytes:
     if is_base64 and is_hex:
-        raise UsageError("--base64 and --hex are two ways to write a key: take one")
+        raise UsageError("--base64 and --hex conflict; pass one of them")
     try:
         if is_base64:
             return base64.b64decode(text, validate=True)
@@ -381,5 +388,5 @@ def _parse_partition(text: str | None) -> int | Literal["all"] | None:
     if text is None or text == "all":
         return None if text is None else "all"
     if not (text.isascii() and text.isdigit() and len(text) < 10):
-        raise UsageError(f"--partition {text!r} is neither a number nor all")
+        raise UsageError(f"--partition {text!r} is not a number or all")
     return int(text)

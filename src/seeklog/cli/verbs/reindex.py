@@ -1,7 +1,7 @@
 """`seeklog reindex`.
 
-A partition is worked on under its lock. The last segment of a log that seeklog has written is left to its own recovery,
-which an open for writing does; a broker's directory stays one, with nothing of seeklog's in it but the new indexes.
+Each partition is locked while its indexes are rebuilt. The last segment of a log that seeklog wrote is left to
+recovery, which runs when the log is opened for writing. A broker's directory gets new indexes and no other files.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ COLUMNS = (*PARTITION, Column("segment", is_right=True), Column("problem"), Colu
 @options.optional_topic
 @options.partitions
 @options.dry_run
-@click.option("--spark", "with_spark", is_flag=True, help="Have Spark's tasks do it, many segments at a time.")
+@click.option("--spark", "with_spark", is_flag=True, help="Run as a Spark job, many segments in parallel.")
 @options.rows
 def reindex(
     terminal: Terminal,
@@ -53,17 +53,17 @@ def reindex(
     with_spark: bool,
     row_format: str | None,
 ) -> None:
-    """Hold the offset and time indexes of a topic, or of all, against their logs, and make those anew that are wrong.
+    """Check the offset and time indexes of a topic, or of all topics, against the logs, and rebuild wrong ones.
 
-    Every entry is checked. An index is only advice: no record can be lost with it, and none comes back by this; for
-    damage in the log itself see seeklog verify. Partitions must not be written meanwhile.
+    Every entry is checked. Indexes hold no data: a wrong index loses no records, and rebuilding it restores none. For
+    damage in the log itself see seeklog verify. No other process may write the partitions meanwhile.
     """
     check_can_be_written(directory)
     if partitions and topic is None:
-        raise UsageError("--partition takes a TOPIC")
+        raise UsageError("--partition needs a TOPIC")
     if with_spark:
         if is_dry or partitions:
-            raise UsageError("--spark takes neither --dry-run nor --partition")
+            raise UsageError("--spark conflicts with --dry-run and --partition")
         from seeklog.cli.spark_jobs import run
 
         run("reindex", terminal, directory, [topic] if topic else None, row_format=row_format)
@@ -71,33 +71,31 @@ def reindex(
     with open_to_read(directory) as store:
         root = store.location
         checked = _check_all(terminal, store, topic, partitions)
-    wrong = [each for each in checked if each.problems]
-    rows = {each.path: each.row() for each in wrong}
+    wrong = [segment for segment in checked if segment.problems]
+    rows = {segment.path: segment.row() for segment in wrong}
     if not is_dry and wrong:
         with terminal.progress("reindexing", total=len(wrong), unit="segments") as bar:
-            for each, done, detail in _rebuild_all(root, wrong):
+            for segment, done, detail in _rebuild_all(root, wrong):
                 bar.advance()
-                rows[each.path]["done"] = done
+                rows[segment.path]["done"] = done
                 if done == "damaged":
-                    rows[each.path]["problem"] = detail
+                    rows[segment.path]["problem"] = detail
     write_rows(terminal, COLUMNS, rows.values(), row_format=row_format)
-    hurt = sum(row["done"] == "damaged" for row in rows.values())
+    damaged = sum(row["done"] == "damaged" for row in rows.values())
     segments = counted(len(checked), "segment")
     if not wrong:
-        terminal.say(f"the indexes of {segments} are what their logs say")
+        terminal.say(f"the indexes of {segments} match their logs")
     elif is_dry:
-        terminal.say(f"would make the indexes of {len(wrong)} of {segments} anew")
+        terminal.say(f"would rebuild the indexes of {len(wrong)} of {segments}")
     else:
-        terminal.say(f"made the indexes of {len(wrong) - hurt} of {segments} anew")
-    if hurt:
-        raise Damaged(
-            f"{hurt} of {segments} have a damaged log, and were left as they are; see seeklog verify {directory}"
-        )
+        terminal.say(f"rebuilt the indexes of {len(wrong) - damaged} of {segments}")
+    if damaged:
+        raise Damaged(f"the logs of {damaged} of {segments} are damaged; run: seeklog verify {directory}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Checked:
-    """One segment, and what is wrong with its indexes."""
+    """A segment, and the problems of its indexes."""
 
     partition: TopicPartition
     config: LogConfig
@@ -114,7 +112,7 @@ class _Checked:
             "segment": self.base_offset,
             "file": self.path,
             "problem": f"{first.path.rpartition('/')[2]}: {entry}{first.reason}{more}",
-            "done": "nothing yet",
+            "done": "not rebuilt",
         }
 
 
@@ -123,7 +121,7 @@ def _check_all(terminal: Terminal, store: Store, topic: str | None, wanted: tupl
         todo = [TopicPartition(topic, number) for number in chosen(store, topic, wanted)]
     else:
         todo = partitions_of(store, None, internal=[names.CONSUMER_OFFSETS])
-    configs = {name: store.topic(name).config for name in {each.topic for each in todo}}
+    configs = {name: store.topic(name).config for name in {partition.topic for partition in todo}}
     found: list[_Checked] = []
     with terminal.progress("checking", total=len(todo), unit="partitions") as bar:
         for partition in todo:
@@ -133,7 +131,7 @@ def _check_all(terminal: Terminal, store: Store, topic: str | None, wanted: tupl
 
 
 def _check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterator[_Checked]:
-    """Yield each segment of a partition after comparing its indexes with its log. Nothing changes."""
+    """Compare the indexes of each segment of a partition with its log, and yield the results."""
     from seeklog.store import files_of
 
     directory, files = partition_path(store.location, partition), files_of(store)
@@ -152,9 +150,9 @@ def _check(store: Store, partition: TopicPartition, config: LogConfig) -> Iterat
 
 
 def _rebuild_all(root: str, wrong: Sequence[_Checked]) -> Iterator[tuple[_Checked, str, str]]:
-    """Rebuild indexes, and yield each with its outcome and a detail. A partition in use raises `LogLocked`."""
+    """Rebuild indexes; yield each segment with its outcome and a detail. A partition in use raises `LogLocked`."""
     with contextlib.closing(lock_out_broker(OsFiles(), root)):
-        for partition, segments in groupby(wrong, key=lambda each: each.partition):
+        for partition, segments in groupby(wrong, key=lambda segment: segment.partition):
             yield from _rebuild(root, partition, list(segments))
 
 
@@ -163,12 +161,12 @@ def _rebuild(root: str, partition: TopicPartition, wrong: list[_Checked]) -> Ite
     directory = wrong[0].path.rpartition("/")[0]
     is_recovered = wrong[-1].is_last and names.CHECKPOINT in files.list(directory)
     with contextlib.closing(lock_directory(files, directory)):
-        for each in wrong[:-1] if is_recovered else wrong:
-            renewed = renew_index(each.path, config=each.config)
-            yield each, renewed.done, renewed.detail
+        for segment in wrong[:-1] if is_recovered else wrong:
+            renewed = renew_index(segment.path, config=segment.config)
+            yield segment, renewed.done, renewed.detail
     if is_recovered:
         last = wrong[-1]
         with open_to_write(root) as store, store.writer(partition.topic, partition.partition):
-            pass  # the opening has recovered it
+            pass  # opening the log recovers it
         left = validate_index(last.path)
         yield last, "damaged" if left else "rebuilt", left[0].reason if left else "by recovery"

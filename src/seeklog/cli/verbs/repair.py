@@ -22,16 +22,16 @@ from seeklog.cli.targets import Target, find_targets
 from seeklog.errors import UsageError
 from seeklog.files import OsFiles
 from seeklog.log.check import RepairPlan, plan_repair
-from seeklog.log.check import repair as mend
+from seeklog.log.check import repair as repair_partition
 
-PLACE = (Column("file"), count_column("position"), size_column("size_bytes", "size"), Column("offsets"))
-COLUMNS = (Column("partition"), Column("action"), *PLACE, Column("detail"))
+LOCATION = (Column("file"), count_column("position"), size_column("size_bytes", "size"), Column("offsets"))
+COLUMNS = (Column("partition"), Column("action"), *LOCATION, Column("detail"))
 
 
 @verb
 @click.argument("directory", metavar="DIR [TOPIC|PARTITION]…", nargs=-1, required=True)
-@click.option("--from-torn", is_flag=True, help="Bring back whole batches that recovery has cut, if they still fit.")
-@click.option("--quarantine", is_flag=True, help="The same as --yes: set damaged bytes aside, without asking.")
+@click.option("--from-torn", is_flag=True, help="Restore intact batches that recovery cut off, if they still fit.")
+@click.option("--quarantine", is_flag=True, help="Short for --yes.")
 @options.consent
 @options.rows
 def repair(
@@ -42,14 +42,14 @@ def repair(
     consent: Consent,
     row_format: str | None,
 ) -> int | None:
-    """Set damaged bytes aside, and save what is whole on both sides of them, at its offsets.
+    """Quarantine damaged bytes, and keep the intact records before and after them at their offsets.
 
-    Shows what it would do, and asks. Where nobody can be asked, it does nothing more, unless --yes or --quarantine is
-    given. Restore the files from a copy instead, if there is one: what a repair gives up is lost, and readers go on
-    over it. The bytes are kept beside the log, in files called .damaged, and seeklog-losses lists what was lost.
+    Shows the plan, and asks. Without a terminal to ask on, it only shows the plan, unless --yes is given. If you have a
+    copy of the files, restore that instead: a repair gives up the damaged records, and readers skip their offsets. The
+    damaged bytes are kept next to the log in .damaged files, and seeklog-losses lists the lost offsets.
 
-    Nothing is guessed: a batch with a damaged header is set aside as a whole. A segment whose batches are whole, and
-    which is not the one that was sealed, stays as it is.
+    Nothing is guessed: a batch with a damaged header is quarantined whole. A segment that consists of intact batches
+    but differs from the one that was sealed is left unchanged.
     """
     targets = find_targets(directory)
     plans = [(target, _plan(target, from_torn=from_torn)) for target in targets]
@@ -57,23 +57,30 @@ def repair(
     rows = [row for target, plan in needed for row in _rows(target, plan)]
     write_rows(terminal, COLUMNS, rows, row_format=row_format)
     if not needed:
-        terminal.say(f"looked at {amounts.counted(len(targets), 'partition')}: nothing is to be mended")
+        terminal.say(f"checked {amounts.counted(len(targets), 'partition')}: nothing to repair")
         return None
-    plan = f"would mend {_summary(needed)}"
-    if not replace(consent, is_agreed=consent.is_agreed or quarantine).to_plan(terminal, plan, question=plan):
+    agreed = replace(consent, is_agreed=consent.is_agreed or quarantine)
+    if not agreed.to_plan(terminal, f"repair {_summary(needed)}"):
         return Exit.DAMAGE
-    with terminal.progress("mending", unit="bytes") as shown:
+    with terminal.progress("repairing", unit="bytes") as shown:
         done = [
-            (target, mend(target.location.directory, from_torn=from_torn, advance=shown.advance, **_known_of(target)))
+            (
+                target,
+                repair_partition(
+                    target.location.directory, from_torn=from_torn, advance=shown.advance, **_known_of(target)
+                ),
+            )
             for target, _ in needed
         ]
-    terminal.say(f"mended {_summary(done)}")
+    terminal.say(f"repaired {_summary(done)}")
     return None
 
 
 def _plan(target: Target, *, from_torn: bool) -> RepairPlan:
     if not isinstance(target.files, OsFiles):
-        raise UsageError(f"{target.location.directory} is in an archive, which is only read; archive it anew instead")
+        raise UsageError(
+            f"{target.location.directory} is in an archive, which is read-only; archive the partition again instead"
+        )
     return plan_repair(target.location.directory, from_torn=from_torn, **_known_of(target))
 
 
@@ -91,32 +98,32 @@ def _rows(target: Target, plan: RepairPlan) -> Iterator[dict[str, Any]]:
         return names.segment_name(base_offset, names.LOG)
 
     if plan.has_damaged_checkpoint:
-        detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may come back"
-        yield row("make anew", file=names.CHECKPOINT, detail=detail)
+        detail = "kept as seeklog-checkpoint.damaged; deleted records of the first segment may reappear"
+        yield row("rebuild", file=names.CHECKPOINT, detail=detail)
     for segment in plan.segments:
-        for each in segment.quarantines:
-            name, size = log_name(segment.base_offset), each.stop - each.start
-            yield row("set aside", file=name, position=each.start, size_bytes=size, detail=each.reason)
+        for damage in segment.quarantines:
+            name, size = log_name(segment.base_offset), damage.stop - damage.start
+            yield row("quarantine", file=name, position=damage.start, size_bytes=size, detail=damage.reason)
     for loss in plan.losses:
         last = loss.next_offset - 1
         offsets = str(last) if last == loss.first_offset else f"{loss.first_offset}-{last}"
         yield row("give up", offsets=offsets, detail=loss.reason)
     for segment in plan.segments:
         kept = sum(stop - start for start, stop in segment.pieces)
-        detail = "what is whole, with its indexes and seal"
-        yield row("write anew", file=log_name(segment.base_offset), size_bytes=kept, detail=detail)
+        detail = "the intact batches, with indexes and a seal"
+        yield row("rewrite", file=log_name(segment.base_offset), size_bytes=kept, detail=detail)
     for base_offset, reason in plan.resealed.items():
-        yield row("make anew", file=names.segment_name(base_offset, names.SEAL), detail=reason)
+        yield row("rebuild", file=names.segment_name(base_offset, names.SEAL), detail=reason)
     if plan.roll_at is not None:
-        detail = "an empty segment, so that no offset that was promised is given twice"
-        yield row("go on", file=log_name(plan.roll_at), offsets=str(plan.roll_at), detail=detail)
+        detail = "an empty segment, so that no acknowledged offset is assigned again"
+        yield row("roll", file=log_name(plan.roll_at), offsets=str(plan.roll_at), detail=detail)
     for returning in plan.returning:
         yield row(
-            "bring back",
+            "restore",
             file=os.path.basename(returning.path),
             size_bytes=sum(stop - start for start, stop in returning.pieces),
             offsets=f"{returning.base_offset}-{returning.next_offset - 1}",
-            detail=f"{returning.record_count} records that recovery had cut",
+            detail=f"{returning.record_count} records that recovery cut off",
         )
 
 
@@ -127,10 +134,10 @@ def _summary(plans: list[tuple[Target, RepairPlan]]) -> str:
     lost = sum(plan.lost_offsets for _, plan in plans)
     back = sum(returning.record_count for _, plan in plans for returning in plan.returning)
     parts = [
-        f"{amounts.counted(segments, 'segment')} made anew",
-        f"{amounts.size(size)} set aside",
-        f"{amounts.counted(lost, 'offset')} given up",
+        f"{amounts.counted(segments, 'segment')} rewritten or resealed",
+        f"{amounts.size(size)} quarantined",
+        f"{amounts.counted(lost, 'offset')} lost",
     ]
     if back:
-        parts.append(f"{back} records brought back")
+        parts.append(f"{amounts.counted(back, 'record')} restored")
     return f"{neutral(', '.join(target.name for target, _ in plans[:3]))}{rest}: {', '.join(parts)}"

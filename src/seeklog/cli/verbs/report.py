@@ -20,10 +20,15 @@ from seeklog.log.check import Severity
 @options.directory
 @click.argument("topics", metavar="[TOPIC]…", nargs=-1)
 @click.option(
-    "--output", "-o", default="report.html", show_default=True, metavar="FILE", help="Where to; - for stdout."
+    "--output",
+    "-o",
+    default="report.html",
+    show_default=True,
+    metavar="FILE",
+    help="Write the page to FILE; - is stdout.",
 )
 @click.option(
-    "--no-check", "is_quick", is_flag=True, help="Do not look for damage: read headers and some records only."
+    "--no-check", "is_quick", is_flag=True, help="Skip the check for damage; read only headers and some records."
 )
 @click.option(
     "--records",
@@ -31,7 +36,7 @@ from seeklog.log.check import Severity
     type=click.IntRange(0),
     default=2_000_000,
     show_default=True,
-    help="Read so many records at most for sizes, keys and disorder, spread evenly.",
+    help="Sample at most this many records for sizes, keys and disorder.",
 )
 @options.utc
 def report(
@@ -45,8 +50,8 @@ def report(
 ) -> None:
     """Write a page about a store: its segments, throughput, sizes, keys, compression, disorder, lag and damage.
 
-    The page is one HTML file that loads nothing. Without TOPIC it is about all topics, or about the twenty largest.
-    Nothing in the store changes; somebody may write to it meanwhile. Damage is drawn, and ends it with 3.
+    The page is a single HTML file and loads nothing else. Without TOPIC, it covers the twenty largest topics. The store
+    is only read, and other processes may write it meanwhile. Damage is shown on the page, and the exit code is 3.
     """
     from seeklog.cli.report.gather import gather
     from seeklog.cli.report.page import page
@@ -71,12 +76,12 @@ def report(
     )
     damage = sum(finding.severity is Severity.ERROR for topic in facts.topics for finding in topic.findings)
     if damage:
-        places = amounts.counted(damage, "damaged place")
-        raise Damaged(f"{places} found, red on the page; for the bytes: seeklog verify {directory}")
+        ranges = amounts.counted(damage, "damaged range")
+        raise Damaged(f"{ranges}, shown in red on the page; for details run: seeklog verify {directory}")
 
 
 def _check_output(output: str, directory: str) -> None:
-    """Refuse a place where the page would do harm, before anything is read."""
+    """Refuse an output path that cannot or must not be written, before anything is read."""
     from seeklog.cli.report.page import FIRST_LINE
 
     if output == "-":
@@ -85,10 +90,12 @@ def _check_output(output: str, directory: str) -> None:
         raise UsageError(f"{output} is a directory; name a file, such as {os.path.join(output, 'report.html')}")
     parent = os.path.dirname(os.path.abspath(output))
     if not os.path.isdir(parent):
-        raise UsageError(f"there is no directory {parent} to write {os.path.basename(output)} into")
+        raise UsageError(f"the directory {parent} does not exist; create it, or name another file")
     if f"{parent}/".startswith(f"{os.path.abspath(directory)}/"):
-        raise UsageError(f"{output} lies in the store itself, which has room for partitions alone; name another place")
+        raise UsageError(f"{output} is inside the store, which may only contain partitions; name a file outside")
     if os.path.exists(output):
         with open(output, "rb") as file:
             if os.path.getsize(output) and file.read(len(FIRST_LINE)) != FIRST_LINE.encode():
-                raise UsageError(f"{output} is there, and is no report of seeklog; name another file, or remove it")
+                raise UsageError(
+                    f"{output} exists and was not written by seeklog report; name another file, or remove it"
+                )

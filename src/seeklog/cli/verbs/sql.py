@@ -18,7 +18,13 @@ from seeklog.errors import TopicNotFound, UsageError
 @verb
 @options.directory
 @click.argument("query", metavar="QUERY")
-@click.option("--topic", "topics", multiple=True, metavar="TOPIC", help="Only these as tables; by default all.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC",
+    help="Only this topic as a table. Repeatable. Default: all topics.",
+)
 @selection.ranges
 @options.utc
 @options.rows
@@ -31,17 +37,17 @@ def sql(
     utc: bool,
     row_format: str | None,
 ) -> None:
-    """Query topics with DuckDB: each is a table of its name, with the columns of Spark's Kafka source.
+    """Query topics with DuckDB. Each topic is a table with the columns of Spark's Kafka source.
 
-    Columns: key, value, topic, partition, offset, timestamp, timestampType, headers. Key and value are BLOBs:
-    text(value) is the text and field(value, '$.id') a field of its JSON. A name with a dash, or that is a keyword,
-    stands in double quotes, also "offset". What WHERE says of offset, partition and timestamp is pushed down: the
-    rest is not read (-v tells what was). Nothing is written, and no other file is opened.
+    The columns are key, value, topic, partition, offset, timestamp, timestampType and headers. Key and value are
+    BLOBs: text(value) is the text, field(value, '$.id') a field of the JSON. Put names that contain a dash or are
+    keywords, such as "offset", in double quotes. Conditions on offset, partition and timestamp are pushed down, so
+    that other records are not read; -v shows which were. The query cannot write, and cannot open other files.
     """
     from seeklog.store.sql import import_duckdb, query_rows, shown
 
     if not query.strip().strip(";"):
-        raise UsageError("there is no query; write, for example: select count(*) from orders")
+        raise UsageError("the query is empty; write, for example: select count(*) from orders")
     duckdb = import_duckdb()
     from seeklog.store.dataset import TopicDataset
 
@@ -50,7 +56,7 @@ def sql(
         there = store.topics(internal=True)
         for topic in topics:
             if topic not in there:
-                store.describe_topic(topic)  # refuses it, and names the nearest
+                store.describe_topic(topic)  # raises TopicNotFound with a suggestion
                 raise TopicNotFound(f"there is no topic {topic!r} in {directory}")
         tables = {topic: TopicDataset(topic, partial(ranges.find, store, topic, utc=utc)) for topic in topics or there}
         with query_rows(duckdb, query, tables, utc=utc) as (found, rows):

@@ -1,4 +1,4 @@
-"""Verbs about topics: `seeklog ls`, `create`, `config` and `delete`."""
+"""The topic commands: `seeklog ls`, `create`, `config` and `delete`."""
 
 from __future__ import annotations
 
@@ -32,13 +32,15 @@ LISTED = (Column("topic"), Column("partitions", is_right=True), *SUMMARY)
 
 @verb
 @options.directory
-@click.option("--all", "-a", "internal", is_flag=True, help="Also Kafka's own topics, such as __consumer_offsets.")
+@click.option(
+    "--all", "-a", "internal", is_flag=True, help="Include Kafka's internal topics, such as __consumer_offsets."
+)
 @options.utc
 @options.rows
 def ls(terminal: Terminal, directory: str, internal: bool, utc: bool, row_format: str | None) -> int | None:
     """List the topics of a store: partitions, records, size, and the times of the oldest and the newest record.
 
-    Where damage hides a time, that is left out and told at the end, and it exits with 3.
+    A time that damage makes unreadable is left empty. The damage is reported at the end, and the exit code is 3.
     """
     damages: list[CorruptionError] = []
     with open_to_read(directory) as store:
@@ -53,12 +55,12 @@ def ls(terminal: Terminal, directory: str, internal: bool, utc: bool, row_format
     return Exit.DAMAGE if damages else None
 
 
-# How often a topic is looked at that a broker changes meanwhile.
+# Attempts to read a topic that a broker keeps changing.
 MAX_ATTEMPTS = 5
-# Why a broker keeps a partition under another name.
+# Why a broker renamed a partition.
 _REASONS = {
-    "stray": "a broker set it aside, because its cluster does not know the topic",
-    "future": "it is a broker's unfinished copy of a partition that moves to another disk",
+    "stray": "a broker moved it aside, because its cluster does not know the topic",
+    "future": "a broker's unfinished copy of a partition that moves to another disk",
 }
 
 
@@ -70,9 +72,9 @@ def _listed(
             try:
                 yield _listed_row(store, directory, name, utc, damages)
             except TopicNotFound:
-                pass  # a broker, or another process, has deleted it since the topics were listed
+                pass  # deleted since the topics were listed
             except (OffsetOutOfRange, FileNotFoundError):
-                # What was looked at has been deleted meanwhile.
+                # Records or files were deleted during the read.
                 if attempt < MAX_ATTEMPTS:
                     continue
                 raise
@@ -102,7 +104,7 @@ def _listed_row(store: Store, directory: str, name: str, utc: bool, damages: lis
 
 
 def _record_count(directory: str, description: TopicDescription) -> int:
-    """Return how many records a topic has: as many as offsets, unless compaction has dropped some."""
+    """Return the number of records in a topic: its offsets, less what compaction has dropped."""
     offsets = description.record_count
     if not offsets or not description.config.compacts:
         return offsets
@@ -117,7 +119,7 @@ def _record_count(directory: str, description: TopicDescription) -> int:
             if segment.record_count is None:
                 return offsets
             counted += segment.record_count
-    # Whole segments are counted, also where the log starts in the midst of one.
+    # Segments are counted whole, even if the log starts inside one.
     return min(offsets, counted)
 
 
@@ -127,54 +129,54 @@ def _record_count(directory: str, description: TopicDescription) -> int:
 @verb
 @options.directory
 @options.topic
-@click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="How many.")
-@click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="A word of its configuration, Kafka's.")
-@click.option("--if-not-exists", "is_lenient", is_flag=True, help="Do nothing if the topic is there.")
+@click.option("--partitions", "-p", type=click.IntRange(1), default=1, show_default=True, help="Number of partitions.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="A Kafka topic setting. Repeatable.")
+@click.option("--if-not-exists", "is_lenient", is_flag=True, help="Do nothing if the topic exists.")
 def create(
-    terminal: Terminal, directory: str, topic: str, partitions: int, words: tuple[str, ...], is_lenient: bool
+    terminal: Terminal, directory: str, topic: str, partitions: int, settings: tuple[str, ...], is_lenient: bool
 ) -> None:
-    """Make a topic, and the store if DIR is not there. The topic is there whole and durable, or not at all."""
-    config = options.parse_config(words)
-    # Before the store is made: a refusal leaves nothing behind.
+    """Create a topic, and the store if DIR does not exist. Creation is atomic and durable."""
+    config = options.parse_config(settings)
+    # Check before creating the store, so that an error leaves nothing on disk.
     names.check_topic_name(topic)
     names.check_not_internal(topic)
     LogConfig.from_mapping(config)
     with open_to_write(directory, create=True) as store:
         if is_lenient and topic in store.topics():
-            terminal.say(f"{topic} is there already")
+            terminal.say(f"topic {topic} already exists")
             return
-        made = store.create_topic(topic, partitions=partitions, config=config)
-    terminal.say(f"made {topic} with {amounts.counted(len(made.partitions), 'partition')} in {directory}")
+        created = store.create_topic(topic, partitions=partitions, config=config)
+    terminal.say(f"created topic {topic} with {amounts.counted(len(created.partitions), 'partition')} in {directory}")
 
 
 # ---------------------------------------------------------------- config
 
 
-SETTINGS = (Column("word"), Column("value"), Column("from"))
+SETTINGS = (Column("word", "setting"), Column("value"), Column("from"))
 
 
 @verb
 @options.directory
 @options.topic
-@click.option("--set", "words", multiple=True, metavar="WORD=VALUE", help="Set a word for this topic.")
-@click.option("--unset", "unset", multiple=True, metavar="WORD", help="Take a word back to the default.")
-@click.option("--partitions", type=click.IntRange(1), help="Give the topic more partitions, so many in all.")
+@click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting of this topic.")
+@click.option("--unset", "unset", multiple=True, metavar="NAME", help="Reset a setting to its default.")
+@click.option("--partitions", type=click.IntRange(1), help="Grow the topic to this number of partitions.")
 @options.rows
 def config(
     terminal: Terminal,
     directory: str,
     topic: str,
-    words: tuple[str, ...],
+    settings: tuple[str, ...],
     unset: tuple[str, ...],
     partitions: int | None,
     row_format: str | None,
 ) -> None:
-    """Show the configuration of a topic, or change it.
+    """Show or change the configuration of a topic.
 
-    The words are Kafka's. Whoever writes the topic in another process learns of a change within a second or two. With
-    more partitions a key may be written to another one than before; records that are there stay where they are.
+    Settings have Kafka's names. Other processes that write the topic see a change within two seconds. Adding
+    partitions moves some keys: their new records go to another partition than their old ones.
     """
-    changes = _changes(words, unset)
+    changes = _changes(settings, unset)
     if changes or partitions is not None:
         _change(terminal, directory, topic, changes, partitions)
         return
@@ -182,17 +184,17 @@ def config(
         write_rows(terminal, SETTINGS, _settings(store.describe_topic(topic)), row_format=row_format)
 
 
-def _changes(words: tuple[str, ...], unset: tuple[str, ...]) -> dict[str, str | None]:
-    """Return what is to change, in Kafka's spelling; None takes a word back."""
+def _changes(settings: tuple[str, ...], unset: tuple[str, ...]) -> dict[str, str | None]:
+    """Return the changed settings in Kafka's spelling; None resets a setting."""
     changes: dict[str, str | None] = {
-        canonical_setting(word): value for word, value in options.parse_config(words).items()
+        canonical_setting(name): value for name, value in options.parse_config(settings).items()
     }
-    if len(changes) < len(words):
-        raise UsageError("a word is set twice, with dots and with underscores")
-    for word in unset:
-        if canonical_setting(word) in changes:
-            raise UsageError(f"--unset {word}: it is given twice")
-        changes[canonical_setting(word)] = None
+    if len(changes) < len(settings):
+        raise UsageError("a setting is given twice, with dots and with underscores")
+    for name in unset:
+        if canonical_setting(name) in changes:
+            raise UsageError(f"--unset {name}: the setting is given twice")
+        changes[canonical_setting(name)] = None
     return changes
 
 
@@ -204,25 +206,27 @@ def _change(
         described = store.describe_topic(topic)
         count = len(described.partitions)
         if partitions is not None and partitions <= count:
-            raise UsageError(f"{topic} has {count} partitions; it can get more, never fewer, so {partitions} cannot be")
+            raise UsageError(f"{topic} already has {count} partitions; --partitions {partitions} must be larger")
         if changes:
-            before, after = _told(described), _told(store.alter_topic(topic, changes))
-            for word in changes:
-                terminal.say(f"{topic}: {word} is {after[word]}, was {before[word]}")
+            before, after = _by_name(described), _by_name(store.alter_topic(topic, changes))
+            for name in changes:
+                terminal.say(f"{topic}: {name} is {after[name]}, was {before[name]}")
         if partitions is not None:
             store.add_partitions(topic, partitions=partitions)
-            terminal.say(f"{topic}: {partitions} partitions, were {count}; keys may go to others from here on")
+            terminal.say(
+                f"{topic}: {partitions} partitions, was {count}; new records of a key may go to another partition"
+            )
 
 
-def _told(described: TopicDescription) -> dict[str, str]:
+def _by_name(described: TopicDescription) -> dict[str, str]:
     return {row["word"]: f"{row['value']} ({row['from']})" for row in _settings(described)}
 
 
 def _settings(described: TopicDescription) -> Iterator[dict[str, Any]]:
-    own = {canonical_setting(word) for word in described.configured}
-    for name in TOPIC_SETTINGS:
-        word = canonical_setting(name)
-        yield {"word": word, "value": getattr(described.config, name), "from": "topic" if word in own else "default"}
+    own = {canonical_setting(name) for name in described.configured}
+    for field in TOPIC_SETTINGS:
+        name = canonical_setting(field)
+        yield {"word": name, "value": getattr(described.config, field), "from": "topic" if name in own else "default"}
 
 
 # ---------------------------------------------------------------- delete
@@ -233,9 +237,9 @@ def _settings(described: TopicDescription) -> Iterator[dict[str, Any]]:
 @options.topic
 @options.consent
 def delete(terminal: Terminal, directory: str, topic: str, consent: Consent) -> None:
-    """Delete a topic with all of its records, and with what groups have committed for it.
+    """Delete a topic, all its records, and the offsets that groups have committed for it.
 
-    Asks first. The topic is gone for everybody at once, or it stays whole: so if another process writes to it.
+    Asks first. The deletion is atomic. It is refused while another process writes to the topic.
     """
     names.check_not_internal(topic)
     with open_to_plan(directory) as store:
@@ -245,13 +249,13 @@ def delete(terminal: Terminal, directory: str, topic: str, consent: Consent) -> 
             for group in store.groups()
             if any(partition.topic == topic for partition in store.describe_group(group).committed)
         ]
-    what = (
-        f"{topic}: {amounts.counted(len(described.partitions), 'partition')}, "
+    summary = (
+        f"topic {topic}: {amounts.counted(len(described.partitions), 'partition')}, "
         f"{amounts.count(described.record_count)} records, {amounts.size(described.size_bytes)}"
     )
     if groups:
-        what += f", and the offsets of {', '.join(groups)}"
-    if consent.to(terminal, f"delete {what}", is_answer=True):
+        summary += f", and the committed offsets of {', '.join(groups)}"
+    if consent.to(terminal, f"delete {summary}", is_answer=True):
         with open_to_write(directory) as store:
             store.delete_topic(topic)
-        terminal.say(f"deleted {what}")
+        terminal.say(f"deleted {summary}")

@@ -37,23 +37,23 @@ COLUMNS = tuple(
     Column(name)
     for name in ("severity", "kind", "topic", "partition", "file", "position", "offset", "detail", "meaning", "next")
 )
-# How often a partition is checked whose files a broker replaces meanwhile.
+# Attempts to check a partition whose files a broker keeps replacing.
 MAX_ATTEMPTS = 5
 _COLORS = {"error": "31", "warning": "33", "note": "2"}
 
 
 @verb
 @click.argument("directory", metavar="DIR|PARTITION|FILE…", nargs=-1, required=True)
-@click.option("--deep", is_flag=True, help="Also read every record and every producer snapshot.")
+@click.option("--deep", is_flag=True, help="Also decode every record and every producer snapshot.")
 @options.rows
 def verify(terminal: Terminal, directory: tuple[str, ...], deep: bool, row_format: str | None) -> int | None:
-    """Check every batch, index entry, seal and promise of a log's files. Nothing is changed, nothing locked.
+    """Check every batch, index entry, seal and checkpoint of a log. Takes no lock and changes nothing.
 
-    DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition; topics and
-    partitions behind it choose among its own. A file is checked with the others of its segment.
+    DIR is a store, a broker's data directory, an archive or its URL, or the directory of one partition. Names after a
+    store select topics or partitions in it. A file is checked together with the other files of its segment.
 
-    Exits with 3 if anything is damaged: each finding names the file and, if it is known, the byte, what it
-    means and what to do next.
+    If anything is damaged, the exit code is 3. Each finding names the file and, if known, the byte, says what the
+    damage means and what to do next.
     """
     targets = find_targets(directory)
     plans = [_plan(target) for target in targets]
@@ -86,8 +86,8 @@ def _plan(target: Target, *, attempts: int = MAX_ATTEMPTS) -> Plan:
         if missing and target.root is not None and not still_has(target.root, location, target.files):
             return Plan(directory=location.directory, checkpoint=None, tasks=())
         if missing and attempts > 1:
-            return _plan(target, attempts=attempts - 1)  # a broker may be creating it again
-        detail = "the directory of the partition is missing" if missing else f"it cannot be read: {error}"
+            return _plan(target, attempts=attempts - 1)  # a broker may be recreating it
+        detail = "the directory of the partition is missing" if missing else f"cannot be read: {error}"
         finding = Finding(kind=Kind.UNREADABLE, severity=Severity.ERROR, path=location.directory, detail=detail)
         return Plan(directory=location.directory, checkpoint=location.inherited, tasks=(), findings=(finding,))
     if target.segment is None:
@@ -99,7 +99,7 @@ def _plan(target: Target, *, attempts: int = MAX_ATTEMPTS) -> Plan:
 def _check_settled(
     target: Target, plan: Plan, *, is_deep: bool, advance: Callable[[int], None]
 ) -> tuple[list[Finding], list[Inspection]]:
-    """Check a partition; again, where a broker that runs replaces files meanwhile."""
+    """Check a partition, and check it again if a running broker replaced files meanwhile."""
     found, inspected = _check(target, plan, is_deep=is_deep, advance=advance)
     for _ in range(MAX_ATTEMPTS - 1):
         if not has_changed(found):
@@ -125,7 +125,7 @@ def _check(
 
 
 def _row(target: Target, finding: Finding) -> dict[str, Any]:
-    place = f"{target.root} {target.name}" if target.root is not None else target.location.directory
+    where = f"{target.root} {target.name}" if target.root is not None else target.location.directory
     return {
         "severity": finding.severity.value,
         "kind": finding.kind.value,
@@ -137,12 +137,12 @@ def _row(target: Target, finding: Finding) -> dict[str, Any]:
         "offset": finding.offset,
         "detail": finding.detail,
         "meaning": meaning(finding),
-        "next": next_step(finding, place=place),
+        "next": next_step(finding, where=where),
     }
 
 
 def _block(row: dict[str, Any], *, colors: bool) -> str:
-    """Return a finding as a person reads it: where and what, what it means, what next."""
+    """Return a finding as text: where it is, what is wrong, what that means, and what to do next."""
     where = row["file"]
     if row["position"] is not None:
         where += f", byte {amounts.count(row['position'])}"
@@ -169,4 +169,4 @@ def _summary(targets: list[Target], inspections: list[Inspection], rows: list[di
         amounts.counted(sum(each.record_count for each in inspections), "record"),
     )
     rate = f", {amounts.size(size / seconds)}/s" if size and seconds > 0.01 else ""
-    return f"checked {', '.join(done)}, {amounts.size(size)} in {amounts.span(seconds)}{rate}: {found or 'all is well'}"
+    return f"checked {', '.join(done)}, {amounts.size(size)} in {amounts.span(seconds)}{rate}: {found or 'no damage'}"
