@@ -70,7 +70,7 @@ def test_a_setting_that_nobody_knows_is_refused(run: Run, store: Path, home: Pat
     ran = run("ls", store)
 
     assert (ran.code, ran.out) == (2, b"")
-    assert "unknown word colour; known words: dir, utc" in ran.err
+    assert "unknown setting colour; known settings: dir, utc" in ran.err
 
 
 @pytest.mark.parametrize("words", [["--help"], ["ls", "data"], ["ls", "-h"]])

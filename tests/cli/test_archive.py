@@ -30,9 +30,9 @@ def test_sealed_segments_are_copied_once(run: Run, long: Path, tmp_path: Path) -
 
     assert (first.code, first.out, again.code, again.out) == (0, b"", 0, b"")
     assert first.err.startswith("copied 8 segments, ")
-    assert first.err.endswith("; 0 were there already\n")
+    assert first.err.endswith("; 0 were archived before\n")
     assert again.err.startswith(f"copied 0 segments, 0 B, to {tmp_path}/cold in ")
-    assert again.err.endswith("; 8 were there already\n")
+    assert again.err.endswith("; 8 were archived before\n")
     assert bytes_of(long) == before
     (row,) = map(json.loads, run("ls", "cold").lines)
     assert (row["topic"], row["records"]) == ("orders", 48)

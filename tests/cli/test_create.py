@@ -11,7 +11,7 @@ from cli.workbench import Run
 def test_a_topic_is_made_with_its_configuration(run: Run, tmp_path: Path) -> None:
     ran = run("create", "data", "orders", "-p", 3, "--set", "retention.ms=1000")
 
-    assert (ran.code, ran.out, ran.err) == (0, b"", "made orders with 3 partitions in data\n")
+    assert (ran.code, ran.out, ran.err) == (0, b"", "created topic orders with 3 partitions in data\n")
     with seeklog.open(tmp_path / "data", read_only=True) as store:
         described = store.describe_topic("orders")
     assert (len(described.partitions), described.config.retention_ms) == (3, 1000)

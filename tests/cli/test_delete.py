@@ -17,7 +17,7 @@ def test_a_topic_goes_when_it_is_agreed(run: Run, store: Path) -> None:
     ran = run("delete", store, "orders", "--yes")
 
     assert (ran.code, ran.out) == (0, b"")
-    assert ran.err.startswith("deleted orders: 2 partitions, 20 records, ")
+    assert ran.err.startswith("deleted topic orders: 2 partitions, 20 records, ")
     assert topics(store) == ["refunds"]
 
 
@@ -29,8 +29,8 @@ def test_what_would_go_is_told_and_stays(run: Run, store: Path) -> None:
     ran = run("delete", store, "orders", "--dry-run")
 
     assert (ran.code, ran.out) == (0, b"")
-    assert ran.err.startswith("would delete orders: 2 partitions, 20 records, ")
-    assert ran.err.endswith(", and the offsets of billing\n")
+    assert ran.err.startswith("would delete topic orders: 2 partitions, 20 records, ")
+    assert ran.err.endswith(", and the committed offsets of billing\n")
     assert bytes_of(store) == before
 
 
@@ -45,7 +45,7 @@ def test_nobody_who_can_be_asked_is_a_no(run: Run, store: Path) -> None:
 def test_a_user_is_asked(run_on_terminal: Run, store: Path) -> None:
     refused = run_on_terminal("delete", store, "orders", typed="n\n")
     assert (refused.code, topics(store)) == (1, ["orders", "refunds"])
-    assert "Delete orders: 2 partitions, 20 records" in refused.text
+    assert "Delete topic orders: 2 partitions, 20 records" in refused.text
     assert "nothing was changed" in refused.text
 
     assert run_on_terminal("delete", store, "orders", typed="y\n").code == 0

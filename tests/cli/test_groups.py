@@ -75,7 +75,7 @@ def test_a_group_that_is_not_there_gets_the_nearest(run: Run, billed: Path, word
 def test_a_group_is_deleted_when_it_is_agreed(run: Run, billed: Path) -> None:
     before = bytes_of(billed)
     dry = run("groups", billed, "billing", "--delete", "--dry-run")
-    assert (dry.code, dry.err) == (0, "would delete group billing with its offsets in 2 partitions\n")
+    assert (dry.code, dry.err) == (0, "would delete group billing and its offsets in 2 partitions\n")
     assert run("groups", billed, "billing", "--delete").code == 2
     assert bytes_of(billed) == before
 
@@ -111,7 +111,7 @@ def test_a_reset_shows_old_and_new_and_changes_nothing_if_it_is_dry(run: Run, bi
 
     ran = run("reset", billed, "billing", "orders", "--to", "-3", "--dry-run")
 
-    assert (ran.code, ran.err) == (0, "would set billing in 1 partition of orders\n")
+    assert (ran.code, ran.err) == (0, "would set the offsets of group billing in 1 partition of orders\n")
     assert rows(ran.text) == [
         {"topic": "orders", "partition": 0, "old": 4, "new": 7, "end": 10, "lag": 3},
         {"topic": "orders", "partition": 1, "old": 7, "new": 7, "end": 10, "lag": 3},
@@ -132,8 +132,8 @@ def test_a_reset_asks(run: Run, run_on_terminal: Run, billed: Path) -> None:
     ("words", "code", "told"),
     [
         (["orders", "--to", "5"], 2, "choose one with --partition"),
-        (["orders", "--to", "11", "-p", "1"], 4, "orders-1 has no offset 11; it has 0 to 10"),
-        (["orders", "--to", "start", "-p", "2"], 4, "topic 'orders' has no partition 2, only 0, 1"),
+        (["orders", "--to", "11", "-p", "1"], 4, "orders-1 has no offset 11; valid offsets are 0 to 10"),
+        (["orders", "--to", "start", "-p", "2"], 4, "topic 'orders' has no partition 2; its partitions: 0, 1"),
         (["orders", "--to", "soon"], 2, "is not a point in a log"),
         (["orders", "--to", "@soon"], 2, "@soon is not a time"),
         (["orders"], 2, "Missing option '--to'"),

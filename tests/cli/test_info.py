@@ -149,7 +149,7 @@ def test_a_map_by_offsets_gives_each_offset_its_share(run: Run, tmp_path: Path) 
 def test_a_partition_that_is_not_there_is_one_line(run: Run, store: Path) -> None:
     ran = run("info", "data", "orders", "--partition", "7")
 
-    assert (ran.code, ran.err) == (4, "seeklog: orders has no partition 7; there are 0 to 1\n")
+    assert (ran.code, ran.err) == (4, "seeklog: orders has no partition 7; its partitions: 0 to 1\n")
 
 
 def test_a_topic_that_is_not_there_gets_the_nearest(run: Run, store: Path) -> None:

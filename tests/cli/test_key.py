@@ -58,7 +58,7 @@ def test_a_tombstone_is_told(run: Run, keyed: Path) -> None:
         (["order", "k0"], 4, "did you mean 'orders'?"),
         (["orders", "zz", "--hex"], 2, "'zz' is not hexadecimal"),
         (["orders", "!", "--base64"], 2, "'!' is not base64"),
-        (["orders", "ff", "--base64", "--hex"], 2, "take one"),
+        (["orders", "ff", "--base64", "--hex"], 2, "--base64 and --hex conflict"),
         (["orders", "k0", "--partition", "some"], 2, "is not a number or all"),
         (["orders", "k0", "--partition", "9"], 4, "has no partition 9"),
     ],

@@ -19,12 +19,12 @@ from cli.workbench import SOURCE, Run
         (["stats", "nowhere"], 4, "there is no store at nowhere"),
         (["stats", "data", "-t", "ordres"], 4, "did you mean 'orders'?"),
         (["stats", "data", "-o", "out"], 2, "stats takes no -o"),
-        (["to-lake", "data"], 2, "to-lake takes -o, a directory"),
+        (["to-lake", "data"], 2, "to-lake needs -o, a directory"),
         (["payments", "data", "-o", "out"], 4, "there is no topic 'payments'"),
         (["import", "data"], 2, "import needs --from PATH and one --topic"),
         (["stats", "data", "--key", "id"], 2, "stats does not take the options of import"),
         (["status", "data"], 2, "'status' is not one of"),
-        (["compact", "data"], 2, "say --yes"),
+        (["compact", "data"], 2, "Pass --yes"),
         (["payments", "data", "-o", "out", "-t", "orders", "-t", "refunds"], 2, "payments takes one --topic"),
     ],
 )
@@ -60,7 +60,7 @@ def test_a_pipeline_that_is_not_there_is_told(run: Run, store: Path, tmp_path: P
     ran = run("pipeline", "payments", store, "-o", "out", env={"PYTHONPATH": str(package)})
 
     assert (ran.code, ran.out) == (2, b"")
-    assert "the payments pipeline is an example to copy" in ran.err
+    assert "the payments pipeline is an example" in ran.err
 
 
 def test_jobs_run_and_spark_keeps_quiet(run: Run, store: Path) -> None:

@@ -114,7 +114,7 @@ def test_a_log_that_somebody_writes_is_not_touched(run: Run, indexed: Path) -> N
         (["data", "orders", "-p", "7"], 4, "topic 'orders' has no partition 7"),
         (["data", "-p", "0"], 2, "--partition needs a TOPIC"),
         (["data", "--spark", "--dry-run"], 2, "--spark conflicts with"),
-        (["s3://bucket/data"], 2, "only read"),
+        (["s3://bucket/data"], 2, "read-only"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Run, indexed: Path, words: list[str], code: int, told: str) -> None:

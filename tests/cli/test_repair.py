@@ -158,7 +158,7 @@ def test_an_archive_is_not_repaired(run: Run, tmp_path: Path) -> None:
     ran = run("repair", "cold")
 
     assert ran.code == 2
-    assert "is in an archive, which is only read" in ran.err
+    assert "is in an archive, which is read-only" in ran.err
 
 
 def test_what_is_not_there_is_one_line(run: Run, store: Path) -> None:

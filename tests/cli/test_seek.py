@@ -59,7 +59,7 @@ def test_a_table_for_a_person(run_on_terminal: Run, store: Path) -> None:
         (["orders", "--x"], 2, "'--x' is not a point in a log"),
         (["orders", "@soon"], 2, "@soon is not a time"),
         (["orders", "5", "--partition", 3], 4, "has no partition 3"),
-        (["orders"], 2, "Missing argument 'PLACE'"),
+        (["orders"], 2, "Missing argument 'POINT'"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Run, store: Path, words: list[Any], code: int, told: str) -> None:

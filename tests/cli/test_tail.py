@@ -112,7 +112,7 @@ def test_ctrl_c_on_a_terminal(run_on_terminal: Run, store: Path) -> None:
     ("words", "code", "told"),
     [
         (["order"], 4, "did you mean 'orders'?"),
-        (["orders", "-n", 3, "--from", 5], 2, "take one"),
+        (["orders", "-n", 3, "--from", 5], 2, "-n and --from both choose the first record"),
         (["orders", "-f", "--format", "json"], 2, "use --format jsonl"),
         (["orders", "--from", 99], 4, "offset 99 is out of range"),
         (["orders", "--from", "@x"], 2, "@x is not a time"),

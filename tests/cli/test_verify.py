@@ -22,7 +22,7 @@ def test_a_whole_store_is_told_in_one_line(run: Run, store: Path) -> None:
 
     assert (ran.code, ran.out) == (0, b"")
     assert ran.err.startswith("checked 3 partitions, 3 segments, 20 batches, 20 records, ")
-    assert ran.err.endswith(": all is well\n")
+    assert ran.err.endswith(": no damage\n")
     assert state_of(store) == before
 
 
@@ -141,7 +141,7 @@ def test_an_archive_is_checked(run: Run, tmp_path: Path) -> None:
     with seeklog.open(tmp_path / "data", background=False) as store:
         store.archive(str(tmp_path / "cold"))
 
-    assert run("verify", "cold").err.endswith("all is well\n")
+    assert run("verify", "cold").err.endswith("no damage\n")
     flip(logs_of(tmp_path / "cold" / "orders-0")[0], 730)
     assert run("verify", "cold").code == 3
 

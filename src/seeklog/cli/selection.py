@@ -131,8 +131,8 @@ def offsets_at(store: Store, topic: str, wanted: Iterable[int], point: Point) ->
             found[number] = point.offset_in(store.log(topic, number))
         except OffsetOutOfRange as error:
             raise NothingFound(
-                f"{topic}-{number} has no offset {error.offset}; its log starts at {error.log_start_offset} and "
-                f"ends before {error.log_end_offset}"
+                f"{topic}-{number} has no offset {error.offset}; valid offsets are {error.log_start_offset} to "
+                f"{error.log_end_offset}"
             ) from error
     return found
 
