@@ -1,14 +1,14 @@
-"""Check the documentation against the tree. Run by `make check`; prints one line for each fault.
+"""Check the documentation against the tree. Run by `make check`; prints a line for each fault.
 
-- every relative link of every page leads to a file and, with `#heading`, to a heading in it;
+- every relative link of a page leads to a file and, with `#heading`, to a heading in it;
 - every path in backticks under src/, tests/, bench/, docs/ or examples/ exists;
-- every test named `test:…` is there once: that is its id (tests/ids.py), and no page names a test by its file;
+- every `test:…` is the id of one test (tests/ids.py), and no page names a test by its file;
 - every row of docs/lineage.md names a test, or says that it is later work;
-- every block marked `python` runs. The blocks of one page share their names and run in order, in one
-  process, in an empty directory;
-- every block marked `console` runs there, too, in its turn: each line with `$ ` before it is given to a shell, and must
-  succeed and say what stands below it, where `…` stands for anything. If what stands there is an error it may fail;
-- docs/cli.md and docs/configuration.md are what docs/reference.py makes of the code;
+- every `python` block runs. The blocks of a page share their names and run in order, in one process, in an empty
+  directory;
+- every `console` block runs there, too, in its turn. A shell runs each line after `$ `. The command must succeed unless
+  the expected output is an error, and its output must match the lines below it, where `…` matches any text;
+- docs/cli.md and docs/configuration.md match the code (docs/reference.py);
 - docs/spark.md names every option;
 - every module, package and file that the words name exists (docs/claims.py);
 - no text has the phrases that docs/phrases.py refuses.
@@ -104,44 +104,46 @@ def check_lineage_rows(prose: str) -> Iterator[str]:
             yield f"{number}: this row names no test and is not later work"
 
 
-# Stands before the blocks of a page, on its first line: their numbers of lines stay those of the page.
+# Runs before the blocks of a page and defines what `console` blocks call.
 SHELL = (
     "import fnmatch as _f, subprocess as _s\n"
-    "def _shell(line, expected):\n"
-    "    done = _s.run(['bash', '-c', line], stdin=_s.DEVNULL, stdout=_s.PIPE, stderr=_s.STDOUT, text=True)\n"
-    "    said = done.stdout.rstrip()\n"
-    "    wanted = ''.join(f'[{c}]' if c in '*?[' else c for c in expected.rstrip()).replace('…', '*')\n"
+    "def _shell(command, expected):\n"
+    "    done = _s.run(['bash', '-c', command], stdin=_s.DEVNULL, stdout=_s.PIPE, stderr=_s.STDOUT, text=True)\n"
+    "    printed = done.stdout.rstrip()\n"
+    "    pattern = ''.join(f'[{c}]' if c in '*?[' else c for c in expected.rstrip()).replace('…', '*')\n"
     "    failed = done.returncode != 0 and not expected.startswith('seeklog: ')\n"
-    "    if failed or (expected.strip() and not _f.fnmatchcase(said, wanted)):\n"
-    "        raise SystemExit(f'$ {line}\\nsaid:\\n{said}\\nbut the page says:\\n{expected}')\n"
+    "    if failed or (expected.strip() and not _f.fnmatchcase(printed, pattern)):\n"
+    "        raise SystemExit(f'$ {command}\\nprinted:\\n{printed}\\nbut the page shows:\\n{expected}')\n"
 )
 
 
 def program_of(text: str) -> str:
-    """Return what a page's blocks do as a program, each on its own lines, so that a traceback points into the page."""
+    """Return the blocks of a page as a program, each at its line in the page, so that a traceback points there."""
     program = ""
     for block in FENCE.finditer(text):
         first_line = line_of(text, block.start(4))
         if block[3] == "python":
             program += "\n" * (first_line - 1 - program.count("\n")) + block[4]
         elif block[3] == "console":
-            for at, line, expected in commands_of(block[4]):
-                program += "\n" * (first_line + at - 1 - program.count("\n")) + f"_shell({line!r}, {expected!r})\n"
+            for index, command, expected in commands_of(block[4]):
+                program += (
+                    "\n" * (first_line + index - 1 - program.count("\n")) + f"_shell({command!r}, {expected!r})\n"
+                )
     return program
 
 
 def commands_of(block: str) -> Iterator[tuple[int, str, str]]:
-    """Yield the commands of a `console` block: on which of its lines they stand, and what stands below them."""
-    at, line, expected = 0, "", ""
-    for number, text in enumerate(block.splitlines()):
-        if text.startswith("$ "):
-            if line:
-                yield at, line, expected
-            at, line, expected = number, text[2:], ""
+    """Yield each command of a `console` block with its line, from 0, and its expected output."""
+    index, command, expected = 0, "", ""
+    for number, line in enumerate(block.splitlines()):
+        if line.startswith("$ "):
+            if command:
+                yield index, command, expected
+            index, command, expected = number, line[2:], ""
         else:
-            expected += text + "\n"
-    if line:
-        yield at, line, expected
+            expected += line + "\n"
+    if command:
+        yield index, command, expected
 
 
 def run_blocks(page: Path, text: str) -> Iterator[str]:
@@ -154,12 +156,12 @@ def run_blocks(page: Path, text: str) -> Iterator[str]:
         f"exec(compile({program!r}, {name!r}, 'exec'), names)"
     )
     with tempfile.TemporaryDirectory() as directory, tempfile.TemporaryDirectory() as tools:
-        # The command of this tree, whether or not it is installed, and nothing of the user's settings.
+        # The command of this tree, installed or not, without the user's settings.
         command = Path(tools) / "seeklog"
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m seeklog.cli "$@"\n')
         command.chmod(0o755)
-        surroundings = {name: value for name, value in os.environ.items() if not name.startswith("SEEKLOG_")}
-        surroundings |= {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": tools, "COLUMNS": "110", "TZ": "UTC"}
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SEEKLOG_")}
+        environment |= {"PATH": f"{tools}:{os.environ['PATH']}", "HOME": tools, "COLUMNS": "110", "TZ": "UTC"}
         try:
             done = subprocess.run(
                 [sys.executable, "-c", runner],
@@ -168,7 +170,7 @@ def run_blocks(page: Path, text: str) -> Iterator[str]:
                 text=True,
                 timeout=PAGE_SECONDS,
                 check=False,
-                env=surroundings,
+                env=environment,
             )
         except subprocess.TimeoutExpired:
             yield f"its blocks took more than {PAGE_SECONDS} s"
@@ -180,7 +182,7 @@ def run_blocks(page: Path, text: str) -> Iterator[str]:
 def check_generated() -> Iterator[str]:
     for path, made in reference.pages():
         if path.read_text() != made:
-            yield f"{path.relative_to(ROOT)} is not what the code says; run: python docs/reference.py"
+            yield f"{path.relative_to(ROOT)} does not match the code; run: python docs/reference.py"
 
 
 def check_spark_options() -> Iterator[str]:

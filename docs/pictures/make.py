@@ -1,6 +1,6 @@
-"""Makes the README's pictures anew: the top of the page that `seeklog report` writes about the demo's payments.
+"""Take the README's pictures, light and dark: the top of the page that `seeklog report` writes about the demo.
 
-Run by `make pictures`; needs chromium. Light and dark, as the reader's own page is.
+Run by `make pictures`; needs chromium.
 """
 
 from __future__ import annotations
@@ -12,31 +12,31 @@ import tempfile
 from pathlib import Path
 
 PICTURES = Path(__file__).resolve().parent
-# Down to the end of the first row of plots.
+# The page down to its first row of plots.
 WIDTH, HEIGHT = 1280, 1152
 SEEKLOG = (sys.executable, "-m", "seeklog.cli")
 
 
 def main() -> int:
-    """Return 0, or 1 with a line if there is no browser."""
+    """Return 0, or print a line and return 1 if there is no browser."""
     browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
     if browser is None:
-        print("no chromium here: apt-get install chromium", file=sys.stderr)
+        print("chromium is not installed; run: apt-get install chromium", file=sys.stderr)
         return 1
     with tempfile.TemporaryDirectory() as scratch:
         page = Path(scratch) / "payments.html"
-        for words in (
+        for arguments in (
             ("demo", "--no-spark", "demo-data"),
             ("report", "demo-data/store", "payments", "--utc", "-o", str(page)),
         ):
-            subprocess.run([*SEEKLOG, *words], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run([*SEEKLOG, *arguments], cwd=scratch, check=True, stdout=subprocess.DEVNULL)
         for number, name in enumerate(("dark", "light")):
             take(browser, page, PICTURES / f"report-{name}.png", scheme=number)
     return 0
 
 
 def take(browser: str, page: Path, picture: Path, *, scheme: int) -> None:
-    """Take a picture of the top of a page; Chromium calls dark 0 and light 1."""
+    """Take a picture of the top of a page. `scheme` is Chromium's number: 0 is dark, 1 is light."""
     subprocess.run(
         [
             browser,
