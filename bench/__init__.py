@@ -1,1 +1,1 @@
-"""The benchmark: seeklog beside its peers, in one run on one machine. README.md says what each row means."""
+"""The benchmark: seeklog and its peers in one run on one machine. README.md explains the rows."""

@@ -1,4 +1,4 @@
-"""The facts of the machine and the versions that a figure belongs to."""
+"""The machine and the versions on which figures were measured."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""How a figure is taken: contenders take turns, and each one's best turn counts.
+"""Measurement: contenders take turns, and the best turn of each counts.
 
-A machine that is shared or throttled slows whoever runs at that moment. Turns spread that over everyone, and
-the best turn is the one least disturbed. Where the work allows, turns are many and take a few milliseconds:
-on a busy machine, only those fit between two interruptions.
+A shared or throttled machine slows the contender that runs at that moment. Turns spread this over all contenders, and
+the best turn is the least disturbed. If possible there are many turns of a few milliseconds, which fit between two
+interruptions of a busy machine.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bench.scale import Scale
 
 Trial = Callable[[], float]
-"""One turn: does its own set-up, returns units of work per second."""
+"""One turn: includes its setup, returns units of work per second."""
 
 
 @dataclass
@@ -42,9 +42,9 @@ class Stopwatch:
 
 
 def best_of(repetitions: int, trials: Mapping[str, Trial]) -> dict[str, float]:
-    """Run every trial once a round, `repetitions` rounds; return each one's highest rate."""
+    """Run every trial once per round, for `repetitions` rounds; return the highest rate of each."""
     best = dict.fromkeys(trials, 0.0)
-    # What was made before is not looked through on anyone's clock.
+    # The collector must not scan earlier objects while a clock runs.
     gc.collect()
     gc.freeze()
     try:
@@ -59,7 +59,7 @@ def best_of(repetitions: int, trials: Mapping[str, Trial]) -> dict[str, float]:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """What one run is given: how much to do, and the directory that it fills and empties."""
+    """The scale of a run, and the directory for its files."""
 
     root: Path
     scale: Scale
@@ -67,7 +67,7 @@ class Bench:
 
     @contextmanager
     def directory(self, name: str) -> Iterator[Path]:
-        """Give a path for one contender's files, not made yet; remove what is there afterwards."""
+        """Yield a path, not created yet, for a contender's files; remove them afterwards."""
         path = self.root / name
         shutil.rmtree(path, ignore_errors=True)
         self.root.mkdir(parents=True, exist_ok=True)
@@ -78,7 +78,7 @@ class Bench:
 
 
 def log_size(directory: Path) -> int:
-    """Return the bytes of a log's segments, without indexes."""
+    """Return the size of a log's segments without indexes."""
     return sum(path.stat().st_size for path in directory.glob("*.log"))
 
 
@@ -100,13 +100,13 @@ def warm_page_cache(directory: Path) -> None:
 
 
 def settle(directory: Path) -> None:
-    """Write every file to the disk, so that no one's dirty pages are written on another's clock."""
+    """Sync every file, so that its dirty pages are not written while another contender's clock runs."""
     for handle in _open_each(directory):
         os.fsync(handle)
 
 
 def drop_page_cache(directory: Path) -> None:
-    """Take every file out of the page cache. Pages that are dirty or mapped would stay: none may be."""
+    """Drop every file from the page cache. No page may be mapped: it would stay."""
     for handle in _open_each(directory):
         os.fsync(handle)
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)

@@ -1,4 +1,4 @@
-"""A row of the result: one work, seeklog's figure, a peer's, their ratio, and the target if there is one."""
+"""A row of the result: the work, seeklog's figure, a peer's figure, their ratio, and the target if there is one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 class Unit(Enum):
-    """What a figure counts; `low` says that less is better."""
+    """The unit of a figure; `low` means that less is better."""
 
     RECORDS_PER_SECOND = ("records/s", False)
     GIGABYTES_PER_SECOND = ("GB/s", False)
@@ -19,8 +19,8 @@ class Unit(Enum):
     BYTES = ("bytes", True)
     PERCENT = ("%", True)
 
-    def __init__(self, word: str, low: bool) -> None:
-        self.word = word
+    def __init__(self, symbol: str, low: bool) -> None:
+        self.symbol = symbol
         self.low = low
 
     def text(self, figure: float) -> str:
@@ -28,15 +28,15 @@ class Unit(Enum):
             if figure >= 1e6:
                 return f"{figure / 1e6:.2f} M/s"
             return f"{figure / 1e3:.1f} k/s" if figure >= 1e3 else f"{figure:.0f} /s"
-        return f"{figure:.2f} {self.word}" if figure < 100 else f"{figure:,.0f} {self.word}"
+        return f"{figure:.2f} {self.symbol}" if figure < 100 else f"{figure:,.0f} {self.symbol}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """`ratio` and the bound on it are "times as good": above 1, seeklog is the better one.
+    """A figure, compared with a peer or with a target.
 
-    With a peer the target bounds the ratio; without one it bounds seeklog's own figure, from below or, where
-    less is better, from above.
+    `ratio` is above 1 if seeklog is better, whatever the unit. With a peer the target is a minimum of the ratio.
+    Without a peer it is a minimum of seeklog's figure, or a maximum if less is better.
     """
 
     work: str
@@ -63,7 +63,7 @@ class Row:
         return self.figure <= self.target if self.unit.low else self.figure >= self.target
 
     def cells(self) -> tuple[str, ...]:
-        """Return the row as text: work, seeklog, peer, ratio, target, reached?"""
+        """Return the cells of the table: work, seeklog, peer, ratio, target, reached?"""
         peer = "" if self.peer_figure is None else f"{self.peer} {self.unit.text(self.peer_figure)}"
         ratio = "" if self.ratio is None else f"{self.ratio:,.{2 if self.ratio < 100 else 0}f}x"
         reached = {None: "", True: "yes", False: "NO"}[self.reached]
@@ -74,12 +74,12 @@ class Row:
             return self.target_text
         if self.peer_figure is not None:
             return f"{self.target:g}x"
-        return f"{'<=' if self.unit.low else '>='} {self.target:g} {self.unit.word}"
+        return f"{'<=' if self.unit.low else '>='} {self.target:g} {self.unit.symbol}"
 
     def as_json(self) -> dict[str, Any]:
         return {
             "work": self.work,
-            "unit": self.unit.word,
+            "unit": self.unit.symbol,
             "seeklog": self.figure,
             "peer": self.peer or None,
             "peer_figure": self.peer_figure,
@@ -95,7 +95,7 @@ HEADINGS = ("work", "seeklog", "peer", "ratio", "target", "reached?")
 
 
 def table(rows: list[Row]) -> str:
-    """Return rows as one table, in columns that line up."""
+    """Return rows as a table with aligned columns."""
     lines = [HEADINGS, *(row.cells() for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(HEADINGS))]
     lines.insert(1, tuple("-" * width for width in widths))

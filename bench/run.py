@@ -1,4 +1,4 @@
-"""Measure seeklog beside its peers; print a table and write it as JSON."""
+"""Measure seeklog and its peers; print a table and write it as JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-if not __package__:  # run as a file: the directory above is where `bench` is found
+if not __package__:  # run as a file: make `bench` importable
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.figures import append, compaction, durable, keys, lake, read, recovery, scan, spark, startup, store
@@ -36,29 +36,29 @@ FAMILIES = {
     "lake": lake.measure,
 }
 RESULTS = Path(__file__).parent / "results"
-# Half a core: from there on, turns of the durable and the threaded rows are seldom undisturbed.
+# Half a core. Under a higher load few turns of the durable and the threaded rows are undisturbed.
 BUSY_LOAD = 0.5
 
 
 def parse_arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="small counts: shows that it runs, within a minute")
+    parser.add_argument("--quick", action="store_true", help="small counts, under a minute: shows that everything runs")
     parser.add_argument(
         "--only",
         action="extend",
         nargs="+",
         default=[],
         metavar="NAME",
-        help=f"measure these families alone, separated by spaces or commas: {', '.join(FAMILIES)}",
+        help=f"measure only these families, separated by spaces or commas: {', '.join(FAMILIES)}",
     )
     parser.add_argument("--large", action="store_true", help="also read from a log of 100 M records (18 GB)")
-    parser.add_argument("--dir", type=Path, default=RESULTS, help="where logs are put while they are measured")
-    parser.add_argument("--json", type=Path, default=RESULTS / "latest.json", help="where the result is written")
+    parser.add_argument("--dir", type=Path, default=RESULTS, help="the directory for logs while they are measured")
+    parser.add_argument("--json", type=Path, default=RESULTS / "latest.json", help="the file for the result")
     arguments = parser.parse_args(words)
     arguments.only = list(dict.fromkeys(name for word in arguments.only for name in word.split(",") if name))
     unknown = [name for name in arguments.only if name not in FAMILIES]
     if unknown:
-        parser.error(f"no family is called {', '.join(unknown)}; choose from {', '.join(FAMILIES)}")
+        parser.error(f"unknown family {', '.join(unknown)}; choose from {', '.join(FAMILIES)}")
     return arguments
 
 
@@ -87,7 +87,7 @@ def main() -> None:
     with_target = [row for row in rows if row.reached is not None]
     print(f"{sum(row.reached is True for row in with_target)} of {len(with_target)} targets reached.")
     if load > BUSY_LOAD:
-        print(f"Other work was running when this began (load {load:.1f}): run it again on a quiet machine.")
+        print(f"The machine was busy at the start (load {load:.1f}): run it again on a quiet machine.")
     arguments.json.parent.mkdir(parents=True, exist_ok=True)
     result = {
         "machine": machine,

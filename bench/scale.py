@@ -1,4 +1,4 @@
-"""How much of each work is done: in the default run, and in one that only shows that everything runs."""
+"""The amount of work of each figure, in the default run and in a quick run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Scale:
-    """Counts are of records unless they say otherwise."""
+    """Counts of records, except where the name says otherwise."""
 
     repetitions: int = 10
     short_turns: int = 150
@@ -44,7 +44,7 @@ QUICK = Scale(
     durable_written=20_000,
     stored=500_000,
     cold_reads=100,
-    # The target of this row is about this very size.
+    # The target of this row is for this size.
     sought=1_000_000,
     scanned=1_000_000,
     scanned_by_naive=200_000,

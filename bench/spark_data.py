@@ -1,7 +1,7 @@
-"""The rows of the Spark figures, in a topic and in Parquet files: payments, and values that do not compress.
+"""The rows of the Spark figures, in a topic and in Parquet files: payments, and incompressible values.
 
-Both have 8-byte keys and timestamps that grow by the row over one day, so that a hundredth of the day is a hundredth
-of the rows. Values are 100 random bytes, or a payment in JSON (about 110).
+Both have 8-byte keys and timestamps spread evenly over one day, so that a hundredth of the day has a hundredth of the
+rows. Values are 100 random bytes, or a payment in JSON of about 110 bytes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ PARTITIONS = 2
 CHUNK_ROWS = 250_000
 DAY_START_MS = 1_767_225_600_000  # 2026-01-01T00:00Z
 DAY_MS = 24 * 3600 * 1000
-# A tenth of Kafka's default, so that nearly all of the log is in segments that are finished.
+# An eighth of Kafka's default, so that nearly all of the log is in sealed segments.
 SEGMENT_BYTES = 128 << 20
-# What the sink makes by default.
+# The default of the sink.
 BATCH_BYTES = 64 << 10
 SCHEMA = pa.schema(
     [
@@ -50,13 +50,13 @@ class Rows:
 
 
 def build(root: Path, topic: str, count: int, *, segment_bytes: int = SEGMENT_BYTES) -> Rows:
-    """Write the rows of a topic, called `payments` or `random`, to both."""
-    made = Rows(topic=topic, store=root / "store", parquet=root / f"{topic}.parquet", count=count)
-    made.parquet.mkdir(parents=True, exist_ok=True)
-    with seeklog.open(made.store, config={"flush": "os", "retention.ms": -1}) as store:
+    """Write the rows of the topic `payments` or `random` to both."""
+    built = Rows(topic=topic, store=root / "store", parquet=root / f"{topic}.parquet", count=count)
+    built.parquet.mkdir(parents=True, exist_ok=True)
+    with seeklog.open(built.store, config={"flush": "os", "retention.ms": -1}) as store:
         store.create_topic(topic, partitions=PARTITIONS, config={"segment.bytes": segment_bytes})
         for partition in range(PARTITIONS):
-            path = made.parquet / f"part-{partition}.snappy.parquet"
+            path = built.parquet / f"part-{partition}.snappy.parquet"
             with (
                 pq.ParquetWriter(path, SCHEMA, compression="snappy") as parquet,
                 store._table.writing(seeklog.TopicPartition(topic, partition)) as log,
@@ -66,7 +66,7 @@ def build(root: Path, topic: str, count: int, *, segment_bytes: int = SEGMENT_BY
                     columns = rows.record_rows(**{name: table.column(name) for name in SCHEMA.names})
                     for batch, _ in rows.encode_rows(columns, now_ms=0, batch_bytes=BATCH_BYTES):
                         log.append_batches(batch)
-    return made
+    return built
 
 
 def _tables(topic: str, partition: int, count: int) -> Iterator[pa.RecordBatch]:
@@ -104,7 +104,7 @@ def _payments(numbers: Any, partition: int) -> pa.Array:
 
 
 def multiply(rows: Rows, root: Path, *, copies: int) -> int:
-    """Make a data directory with many partitions of the same logs, by links; return how many bytes they have."""
+    """Create a data directory with many links to the same logs as partitions; return the size of all logs."""
     size = 0
     for source in sorted(rows.store.glob(f"{rows.topic}-*")):
         for copy in range(copies):

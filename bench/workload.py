@@ -1,7 +1,7 @@
-"""The records that every contender is given: 8-byte keys, 100-byte values, no headers, no compression.
+"""The records of all contenders: 8-byte keys, 100-byte values, no headers, no compression.
 
-Records repeat after `CYCLE`, so that a log of any size is built from one ready piece of bytes and every
-record in it can still be foretold from its offset.
+Records repeat after `CYCLE`, so that a log of any size can be built from one encoded piece, and every record can be
+computed from its offset.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 KEY_SIZE: Final = 8
 VALUE_SIZE: Final = 100
-# 140 such records make a batch of 16,517 bytes: the first round number of them above 16 KB.
+# 140 records make a batch of 16,517 bytes, just above 16 KB.
 RECORDS_PER_16KB_BATCH: Final = 140
-# 64 of those batches: 1.06 MB, one `append_batches` of the durable bulk figure.
+# 64 of these batches have 1.06 MB, one `append_batches` of the durable bulk figure.
 CYCLE: Final = 64 * RECORDS_PER_16KB_BATCH
-# Stamped with the present: retention by time must find nothing to delete.
+# The current time, so that retention deletes nothing.
 TIMESTAMP_MS: Final = int(time.time() * 1000)
 SEED: Final = 20_240_229
 
@@ -40,7 +40,7 @@ def pairs() -> list[tuple[bytes, bytes]]:
 
 
 def make_records(count: int) -> list[Record]:
-    """Return new records, each its own object, as a caller would have made them."""
+    """Return new `Record` objects."""
     return [Record(value=pairs()[n % CYCLE][1], key=pairs()[n % CYCLE][0]) for n in range(count)]
 
 
@@ -52,7 +52,7 @@ def make_rows(start: int, count: int) -> list[Row]:
 
 @cache
 def encoded_cycle(records_per_batch: int) -> bytes:
-    """Return one cycle as raw batches with `records_per_batch` records each."""
+    """Return one cycle encoded as batches of `records_per_batch` records."""
     records = [Record(value=value, key=key, timestamp_ms=TIMESTAMP_MS) for key, value in pairs()]
     return b"".join(
         encode_batch(records[first : first + records_per_batch], base_offset=first)
@@ -71,14 +71,14 @@ def random_offsets(count: int, *, below: int) -> list[int]:
 
 
 def fill(log: Log, count: int, *, records_per_batch: int) -> None:
-    """Append whole cycles, at least `count` records, through the door that takes ready batches."""
+    """Append whole cycles, at least `count` records, with `append_batches`."""
     piece = encoded_cycle(records_per_batch)
     for _ in range(whole_cycles(count) // CYCLE):
         log.append_batches(piece)
 
 
 def build_log(path: Path, count: int, *, records_per_batch: int) -> None:
-    """Make a closed seeklog log of whole cycles."""
+    """Create a log of whole cycles and close it."""
     with Log(path, config=LogConfig(flush="os")) as log:
         fill(log, count, records_per_batch=records_per_batch)
 
@@ -97,14 +97,14 @@ def fill_sqlite(log: SqliteLog, count: int) -> None:
     log.checkpoint()
 
 
-def check_record(offset: int, found: tuple[int, bytes | None, bytes | None]) -> None:
-    """Raise unless a contender returned the record that was asked for: a fast wrong answer is no figure."""
-    if found != (offset, *pairs()[offset % CYCLE]):
-        raise ValueError(f"offset {offset} came back as another record, at {found[0]}")
+def check_record(offset: int, record: tuple[int, bytes | None, bytes | None]) -> None:
+    """Raise `ValueError` unless a contender returned the record at an offset."""
+    if record != (offset, *pairs()[offset % CYCLE]):
+        raise ValueError(f"a read of offset {offset} returned another record, at {record[0]}")
 
 
 def segment_fetches(directory: Path) -> Iterator[bytes]:
-    """Yield the bytes of a log of 16 KB batches in pieces of one cycle, about 1 MB, cut between batches."""
+    """Yield a log of 16 KB batches in pieces of one cycle, about 1 MB, cut between batches."""
     size = len(encoded_cycle(RECORDS_PER_16KB_BATCH))
     for path in sorted(directory.glob("*.log")):
         with path.open("rb") as file:

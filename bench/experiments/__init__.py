@@ -1,1 +1,1 @@
-"""Experiments behind decisions: run by hand, kept so that their figures can be taken again."""
+"""Experiments that decisions are based on, kept so that they can be repeated by hand."""

@@ -1,8 +1,8 @@
 /* Three shapes of an offset index, searched for the floor entry of an offset. Compiled by index_shapes.py.
  *
- * plain    8-byte entries (relative offset, position), big-endian: the file as it is.
- * two      the same, with every 512th offset (a page of entries) copied to a table above it.
- * packed   blocks of 64 entries: the first one whole, then the differences to it as varints; a directory of blocks.
+ * plain    8-byte entries (relative offset, position), big-endian: the present file.
+ * two      the same, and a table of every 512th offset (a page of entries).
+ * packed   blocks of 64 entries: the first entry, then the difference of each to the last as varints; a directory.
  */
 #include <stdint.h>
 #include <string.h>
@@ -63,7 +63,7 @@ static inline const unsigned char *get(const unsigned char *in, uint32_t *value)
     return in;
 }
 
-/* The directory has 12 bytes a block: first offset, first position, where the block's varints start. */
+/* The directory has 12 bytes per block: first offset, first position, start of the varints. */
 int64_t packed_build(const unsigned char *p, int64_t count, unsigned char *directory, unsigned char *out) {
     unsigned char *at = out;
     for (int64_t first = 0; first < count; first += 64) {

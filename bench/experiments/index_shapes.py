@@ -1,9 +1,9 @@
-"""Is an offset index that is compressed, or that has two levels, better than the array it is?
+"""Compares an offset index that is an array with one that is compressed and one that has two levels.
 
     python -m bench.experiments.index_shapes
 
-Three shapes in C (index_shapes.c), the same entries and the same random lookups: nanoseconds a lookup while everything
-is in memory, microseconds of the first lookup in a file that is not, bytes, and the time to make or to unpack one.
+Three shapes in C (index_shapes.c), the same entries and random lookups: nanoseconds per lookup in memory, microseconds
+of the first lookup in a file that is not in the page cache, size in bytes, and the time to build or to unpack one.
 The result is in docs/format/index.md. Needs gcc.
 """
 
@@ -24,13 +24,13 @@ from time import perf_counter
 
 import cramjam
 
-# Short turns: the best of many is one that nothing interrupted. Each has other offsets than the one before it, so that
-# what it looks at is not in the CPU's cache for having been looked at.
+# Turns are short, so that nothing interrupts the best of many. Each turn looks up other offsets than the previous one,
+# so that its entries are not in the CPU's cache.
 LOOKUPS = 2_000
 WINDOWS = 100
 TURNS = 400
 COLD_TURNS = 40
-# A segment of 1 GB has 262,144 entries at 4 KB; an index of 10 MB, the most there is, 1.3 million.
+# A segment of 1 GB has 262,144 entries at 4 KB, and an index of the maximum size of 10 MB 1.3 million.
 SIZES = (2_621, 262_144, 1_310_720)
 
 
@@ -46,7 +46,7 @@ def library(directory: Path) -> ctypes.CDLL:
 
 
 def entries(count: int) -> bytes:
-    """Return an index as a log of 100-byte records has it: an entry after 4 KB and the rest of a batch."""
+    """Return the index of a log of 100-byte records: an entry at the first batch after each 4 KB."""
     chance = random.Random(count)
     offset, position = 0, 0
     out = []
@@ -67,7 +67,7 @@ def best(turns: int, work: Callable[[], object]) -> float:
 
 
 def first_lookup(path: Path, look: Callable[[int], object]) -> float:
-    """Return the seconds that one lookup takes at best in a mapped file that is not in the page cache."""
+    """Return the seconds of the fastest lookup in a mapped file that is not in the page cache."""
     times = []
     for _ in range(COLD_TURNS):
         handle = os.open(path, os.O_RDWR)
@@ -77,7 +77,7 @@ def first_lookup(path: Path, look: Callable[[int], object]) -> float:
         started = perf_counter()
         look(ctypes.addressof(held))
         times.append(perf_counter() - started)
-        # Pages that are mapped stay in memory: the map must go before the next turn.
+        # Mapped pages stay in memory: unmap before the next turn.
         del held
         mapped.close()
         os.close(handle)

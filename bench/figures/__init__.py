@@ -1,1 +1,1 @@
-"""One module for each family of figures; each yields rows through `measure(bench)`."""
+"""One module per family of figures, whose `measure(bench)` yields rows."""

@@ -1,6 +1,6 @@
-"""Appends that the operating system may write when it likes: `flush="os"`.
+"""Appends with `flush="os"`, which the operating system writes to disk later.
 
-What each contender takes is made before the clock starts: records, (key, value) pairs, rows. The clock stops
+The input of each contender is created before the clock starts: records, (key, value) pairs, rows. The clock stops
 before close.
 """
 
@@ -79,7 +79,7 @@ def _many(bench: Bench) -> Iterator[Row]:
         peer="naive, no fsync",
         peer_figure=rates["naive"],
         target=15,
-        note=f"With the Record objects made on the clock: {making}.",
+        note=f"Including the creation of Record objects: {making}.",
     )
     yield Row(
         work=work,
@@ -141,6 +141,6 @@ def _naive(bench: Bench, count: int) -> float:
     return count / clock.seconds
 
 
-def _check_end(found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(f"{expected} records were appended, the log ends at {found}")
+def _check_end(end: int, expected: int) -> None:
+    if end != expected:
+        raise ValueError(f"{expected} records were appended, but the log ends at {end}")

@@ -1,10 +1,10 @@
-"""Compaction: bytes of log a second on one core, and the memory that it takes however many keys there are.
+"""Compaction: its rate on one core, its memory for many keys, and reads of a compacted log.
 
-The first log has ten records a key, in 16 KB batches and eight segments: nine tenths of it go. The second has each key
-once, so that nothing goes and the map is filled again and again: a process of its own, whose peak is looked at.
+The first log has ten records per key, in 16 KB batches and eight segments: nine tenths of it are removed. The second
+has each key once, so that nothing is removed and the map fills many times; another process compacts it, and its peak
+memory counts.
 
-What is left of the first is then read beside a copy whose seals have no page checksums: what the proof of the gaps
-costs a reader.
+The compacted first log is read beside a copy whose seals have no page checksums, to show what checking gaps costs.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from bench.figures.compaction import config_of
 from seeklog import Log
 with Log(sys.argv[1], config=config_of(int(sys.argv[2]))) as log:
     done = log.compact()
-# Not ru_maxrss, which begins with what the parent had when it forked.
+# Not ru_maxrss, which starts at the parent's memory at the fork.
 peak = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM"))
 print(int(peak) * 1024, done.rounds)
 """
@@ -60,7 +60,7 @@ def measure(bench: Bench) -> Iterator[Row]:
             with Log(path, config=config_of(count)) as log, Stopwatch() as clock:
                 done = log.compact()
             if done.records_after < count // RECORDS_PER_KEY // 2:
-                raise ValueError(f"{done.records_after} records are left")
+                raise ValueError(f"only {done.records_after} records are left")
             rates.append(done.bytes_before / clock.seconds)
     yield Row(
         work=f"compaction, {count:,} records, ten a key",
@@ -98,7 +98,7 @@ def _reads(bench: Bench) -> Iterator[Row]:
             log.compact()
             left = _scan(log, [])
         shutil.copytree(path, unpaged)
-        _take_pages(unpaged)
+        _remove_pages(unpaged)
         for directory in (path, unpaged):
             settle(directory)
             warm_page_cache(directory)
@@ -111,7 +111,7 @@ def _reads(bench: Bench) -> Iterator[Row]:
                 ("read one, a compacted log", _read_each, len(offsets), bench.scale.repetitions * 3),
             ):
                 logs = {"pages": log, "none": other}
-                rates = best_of(turns, {name: _rate(read, each, offsets, expected) for name, each in logs.items()})
+                rates = best_of(turns, {name: _rate(read, opened, offsets, expected) for name, opened in logs.items()})
                 yield Row(
                     work=work,
                     figure=rates["pages"],
@@ -121,15 +121,15 @@ def _reads(bench: Bench) -> Iterator[Row]:
                 )
 
 
-def _take_pages(path: Path) -> None:
-    """Give every segment of a closed log a seal without page checksums, as if it had no gaps to prove."""
-    files, taken = OsFiles(), 0
+def _remove_pages(path: Path) -> None:
+    """Remove the page checksums from the seals of a closed log."""
+    files, removed = OsFiles(), 0
     for log in sorted(path.glob("*.log")):
         seal = read_seal(files, str(path), int(log.stem))
         if seal is not None and seal.pages is not None:
             write_seal(files, str(path), replace(seal, pages=None))
-            taken += 1
-    if not taken:
+            removed += 1
+    if not removed:
         raise ValueError("no segment has page checksums")
 
 
@@ -157,7 +157,7 @@ def _read_each(log: Log, offsets: list[int]) -> int:
 
 
 def _fill(path: Path, count: int, *, keys: int) -> None:
-    """Append so many records of keys drawn at random, or of a new key each if `keys` is 0."""
+    """Append `count` records with random keys out of `keys`, or each with a new key if `keys` is 0."""
     source = random.Random(SEED)
     values = [source.randbytes(VALUE_SIZE) for _ in range(1000)]
     with Log(path, config=config_of(count)) as log:

@@ -1,4 +1,4 @@
-"""Appends that are on the disk when they are acknowledged: `flush="batch"`."""
+"""Appends with `flush="batch"`, which are on disk when they are acknowledged."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ BULK_CALLS_A_TURN = 4
 
 
 class CountingFiles(OsFiles):
-    """The real disk, with its syncs of files counted."""
+    """The real disk, counting syncs of files."""
 
     def __init__(self) -> None:
         self.sync_count = 0
@@ -91,7 +91,7 @@ def _records(bench: Bench) -> Iterator[Row]:
         figure=max(acknowledged_per_sync),
         unit=Unit.ACKNOWLEDGEMENTS_PER_SYNC,
         target=20,
-        note="Every sync of a file counts, indexes and side files included.",
+        note="Counts every sync of a file, including indexes and side files.",
     )
     yield Row(
         work=work,
@@ -154,19 +154,19 @@ def _sqlite(log: SqliteLog, count: int) -> Trial:
 
 
 def _threads(bench: Bench) -> tuple[float, float]:
-    """Return acknowledgements per second and per sync, of threads that each wait for their own."""
-    each = bench.scale.durable_threaded // THREADS
+    """Return acknowledgements per second and per sync, of threads that each wait for their own records."""
+    per_thread = bench.scale.durable_threaded // THREADS
     files = CountingFiles()
     with bench.directory("durable-seeklog") as path, Log(path, config=CONFIG, files=files) as log:
         start = threading.Barrier(THREADS + 1)
 
         def append_all(first: int) -> None:
             start.wait()
-            for number in range(first, first + each):
+            for number in range(first, first + per_thread):
                 key, value = pairs()[number % CYCLE]
                 log.append(value, key=key)
 
-        threads = [threading.Thread(target=append_all, args=(n * each,)) for n in range(THREADS)]
+        threads = [threading.Thread(target=append_all, args=(n * per_thread,)) for n in range(THREADS)]
         for thread in threads:
             thread.start()
         synced_before = files.sync_count
@@ -175,13 +175,13 @@ def _threads(bench: Bench) -> tuple[float, float]:
             for thread in threads:
                 thread.join()
         syncs = files.sync_count - synced_before
-        if log.log_end_offset != THREADS * each:
-            raise ValueError(f"{THREADS * each} records were appended, the log ends at {log.log_end_offset}")
-    return THREADS * each / clock.seconds, THREADS * each / syncs
+        if log.log_end_offset != THREADS * per_thread:
+            raise ValueError(f"{THREADS * per_thread} records were appended, but the log ends at {log.log_end_offset}")
+    return THREADS * per_thread / clock.seconds, THREADS * per_thread / syncs
 
 
 def _writer(bench: Bench) -> float:
-    """One thread that never waits for a record before 999 newer ones are on their way."""
+    """Append in one thread, which waits for a record after it has sent 999 more."""
     count = bench.scale.durable_written
     entries = (pairs() * (count // CYCLE + 1))[:count]
     with bench.directory("durable-seeklog") as path, Log(path, config=CONFIG) as log:
@@ -194,7 +194,7 @@ def _writer(bench: Bench) -> float:
             while in_flight:
                 in_flight.popleft().result()
         if log.recovery_point != count:
-            raise ValueError(f"{count} records were acknowledged, {log.recovery_point} are durable")
+            raise ValueError(f"{count} records were acknowledged, but only {log.recovery_point} are durable")
     return count / clock.seconds
 
 

@@ -1,7 +1,7 @@
-"""Finding the newest record of a key, beside SQLite with an index on (key, offset); the side files' size and strangers.
+"""Lookups of the latest record of a key, beside SQLite with an index on (key, offset), and the size of key indexes.
 
-Keys are drawn at random, a tenth as many as there are records, in 16 KB batches and four segments, the last of them
-the active one; every file is in the page cache.
+Keys are random, a tenth as many as records, in 16 KB batches and four segments, the last one active. All files are in
+the page cache.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-# What a record of this workload takes in a batch of 140.
+# The size of a record in a batch of 140.
 RECORD_BYTES: Final = 118
 RECORDS_PER_KEY: Final = 10
-STRANGERS: Final = 1_000_000
+ABSENT_KEYS: Final = 1_000_000
 SEED: Final = 20_261_115
 SELECT: Final = "SELECT offset, timestamp_ms, key, value FROM log WHERE key = ? ORDER BY offset DESC LIMIT 1"
 
@@ -96,35 +96,34 @@ def _lookups(bench: Bench, path: Path, other: Path, count: int) -> Iterator[Row]
     chance = random.Random(SEED + 1)
     with Log(path, config=_config(count)) as log:
         with Stopwatch() as clock:
-            # The first lookup of a key that is nowhere makes every index, and the table of the active segment.
-            log.contains_key(b"nobody")
-        made = log_size(path) / clock.seconds / 1e9
+            # The first lookup of an absent key builds every index, and the table of the active segment.
+            log.contains_key(b"absent")
+        built = log_size(path) / clock.seconds / 1e9
         connection = _connect(other)
         warm_page_cache(path)
         warm_page_cache(other)
 
-        def timed(look: Callable[[bytes], object], *, offset: int, found: bool) -> float:
-            wanted = [_key(offset + chance.randrange(keys)) for _ in range(bench.scale.reads_a_turn)]
+        def timed(look_up: Callable[[bytes], object], *, first: int, is_present: bool) -> float:
+            wanted = [_key(first + chance.randrange(keys)) for _ in range(bench.scale.reads_a_turn)]
             with Stopwatch() as clock:
-                answers = [look(key) for key in wanted]
-            assert sum(answer is not None and answer is not False for answer in answers) >= (0.9 if found else 0) * len(
-                wanted
-            )
+                answers = [look_up(key) for key in wanted]
+            hits = sum(answer is not None and answer is not False for answer in answers)
+            assert hits >= (0.9 * len(wanted) if is_present else 0)
             return len(wanted) / clock.seconds
 
         def select(key: bytes) -> object:
             return connection.execute(SELECT, (key,)).fetchone()
 
         assert all(_agree(log, select, _key(chance.randrange(keys))) for _ in range(1000))
-        # Keys from 2**40 on were never written.
-        strangers = 1 << 40
+        # Keys from 2**40 on were never appended.
+        absent = 1 << 40
         rates = best_of(
             3 * bench.scale.repetitions,
             {
-                "latest": lambda: timed(log.latest_for_key, offset=0, found=True),
-                "select": lambda: timed(select, offset=0, found=True),
-                "absent": lambda: timed(log.contains_key, offset=strangers, found=False),
-                "select nothing": lambda: timed(select, offset=strangers, found=False),
+                "latest": lambda: timed(log.latest_for_key, first=0, is_present=True),
+                "select": lambda: timed(select, first=0, is_present=True),
+                "absent": lambda: timed(log.contains_key, first=absent, is_present=False),
+                "select absent": lambda: timed(select, first=absent, is_present=False),
             },
         )
         connection.close()
@@ -138,13 +137,13 @@ def _lookups(bench: Bench, path: Path, other: Path, count: int) -> Iterator[Row]
         target_text="0.33x",
     )
     yield Row(
-        work="contains_key, a key that is nowhere",
+        work="contains_key, a key that no record has",
         figure=1e6 / rates["absent"],
         unit=Unit.MICROSECONDS,
         peer="SQLite, an index",
-        peer_figure=1e6 / rates["select nothing"],
+        peer_figure=1e6 / rates["select absent"],
     )
-    yield Row(work="key indexes made, at the first lookup", figure=made, unit=Unit.GIGABYTES_PER_SECOND)
+    yield Row(work="key indexes, built by the first lookup", figure=built, unit=Unit.GIGABYTES_PER_SECOND)
 
 
 def _agree(log: Log, select: Callable[[bytes], object], key: bytes) -> bool:
@@ -153,14 +152,14 @@ def _agree(log: Log, select: Callable[[bytes], object], key: bytes) -> bool:
 
 
 def _side_files(path: Path) -> Iterator[Row]:
-    strangers = [hash_key(_key((1 << 41) + number))[0] for number in range(STRANGERS)]
+    absent = [hash_key(_key((1 << 41) + number))[0] for number in range(ABSENT_KEYS)]
     rates, sizes = [], []
     for file in sorted(path.glob("*.keyindex")):
         seal = read_seal(OsFiles(), str(path), int(file.stem))
         assert seal is not None
         entries = open_key_index(file.read_bytes(), seal)
         assert isinstance(entries, KeyEntries)
-        rates.append(100 * sum(map(entries.may_hold, strangers)) / len(strangers))
+        rates.append(100 * sum(map(entries.may_hold, absent)) / len(absent))
         sizes.append(file.stat().st_size / entries.count)
-    yield Row(work="false positives of a segment's filter", figure=max(rates), unit=Unit.PERCENT, target=0.1)
-    yield Row(work="side file, bytes a key and segment", figure=max(sizes), unit=Unit.BYTES, target=16)
+    yield Row(work="key index, false positives of a segment's filter", figure=max(rates), unit=Unit.PERCENT, target=0.1)
+    yield Row(work="key index, bytes a key and segment", figure=max(sizes), unit=Unit.BYTES, target=16)

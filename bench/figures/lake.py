@@ -1,4 +1,4 @@
-"""`to_lake` beside Spark's own rewrite of the same rows, Parquet to Parquet, with the same codec. Two cores."""
+"""`to_lake` beside Spark's rewrite of the same rows from Parquet to Parquet, with the same codec and two cores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MASTER = "local[2]"
 COMPRESSION = "zstd"
-# Small, so that nearly all of the log is sealed; a task copies many of them.
+# Small, so that nearly all of the log is sealed. A task copies many segments.
 SEGMENT_BYTES = 16 << 20
 
 
@@ -39,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _copying(bench: Bench, spark: SparkSession, rows: Rows, root: Path) -> Row:
-    """Only sealed segments are copied, so the peer rewrites what the first copy has made."""
+    """Measure a copy. Only sealed segments are copied, so the peer rewrites the files of the first copy."""
     from seeklog.spark import jobs
 
     lake, rewritten = root / f"lake-{rows.topic}", root / "rewritten"
@@ -51,15 +51,15 @@ def _copying(bench: Bench, spark: SparkSession, rows: Rows, root: Path) -> Row:
         return sum(row.records for row in done.collect()), clock.seconds
 
     count, _ = copy(lake)
-    found = jobs.read_lake(spark, None, lake).count()
-    if found != count or count < rows.count // 2:
-        raise ValueError(f"{found:,} rows are in the lake, and {count:,} of {rows.count:,} were copied")
+    in_lake = jobs.read_lake(spark, None, lake).count()
+    if in_lake != count or count < rows.count // 2:
+        raise ValueError(f"{in_lake:,} rows are in the lake, and {count:,} of {rows.count:,} were copied")
     size = sum(path.stat().st_size for path in lake.rglob("*.parquet"))
 
     def ours() -> float:
         copied, seconds = copy(root / "copied")
         if copied != count:
-            raise ValueError(f"{copied:,} records were copied, not {count:,}")
+            raise ValueError(f"{copied:,} records were copied instead of {count:,}")
         return copied / seconds
 
     def theirs() -> float:
@@ -70,7 +70,7 @@ def _copying(bench: Bench, spark: SparkSession, rows: Rows, root: Path) -> Row:
         settle(rewritten)
         return count / clock.seconds
 
-    # The first turn pays for code that is compiled and workers that are started.
+    # The first turn includes compiling code and starting workers.
     rates = best_of(bench.scale.spark_turns + 1, {"ours": ours, "theirs": theirs})
     theirs_size = sum(path.stat().st_size for path in rewritten.rglob("*.parquet"))
     return Row(

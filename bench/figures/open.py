@@ -1,4 +1,4 @@
-"""The open of a clean log of many segments: time, and memory more, in a process that did nothing else."""
+"""Opening a clean log of many segments: the time and the additional memory, in a new process."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def measure(bench: Bench) -> Iterator[Row]:
     cycle = encoded_cycle(RECORDS_PER_16KB_BATCH)
     piece = cycle[: len(cycle) // (CYCLE // RECORDS_PER_16KB_BATCH) * BATCHES_PER_SEGMENT]
     with bench.directory("open-seeklog") as path:
-        # Each piece fills a segment, so that the next one rolls.
+        # Each piece fills a segment, so that the next piece rolls.
         with Log(path, config=LogConfig(flush="os", segment_bytes=len(piece))) as log:
             for _ in range(segments):
                 log.append_batches(piece)
-        found = len(list(path.glob("*.log")))
+        segment_count = len(list(path.glob("*.log")))
         opens = [open_in_child(path) for _ in range(2 * bench.scale.repetitions)]
-    work = f"open a clean log of {found:,} segments"
+    work = f"open a clean log of {segment_count:,} segments"
     yield Row(work=work, figure=min(opened.seconds for opened in opens) * 1e3, unit=Unit.MILLISECONDS, target=50)
     yield Row(
-        work=f"{work}, memory more",
+        work=f"{work}, additional memory",
         figure=max(opened.grown_bytes for opened in opens) / 1e6,
         unit=Unit.MEGABYTES,
         target=30,

@@ -1,6 +1,6 @@
-"""A log opened in a process that did nothing else: run as a program, it opens the log at the path given.
+"""Opens a log in a new process, where nothing is warm and no memory is reused.
 
-Opens are measured this way because that is how they happen: with nothing warmed, and no memory to reuse.
+Run as a program, it opens the log at the given path and prints the measurement.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from seeklog import Log
 
 @dataclass(frozen=True, kw_only=True)
 class Opened:
-    """What an open took, and what it found."""
+    """The measurement of an open."""
 
     seconds: float
     grown_bytes: int
-    """How much memory the process holds more than before."""
+    """The additional resident memory."""
     log_end_offset: int
     scanned_bytes: int
 
 
 def open_in_child(path: Path) -> Opened:
-    """Open and close a log in a process of its own."""
+    """Open and close a log in a new process."""
     command = [sys.executable, __file__, str(path)]
     run = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     return Opened(**json.loads(run.stdout))
 
 
 def _resident_bytes() -> int:
-    """Return the memory that the process holds, as Linux tells it."""
+    """Return the resident memory of this process on Linux."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,4 +1,4 @@
-"""A store opened in a process that did nothing else: run as a program, it opens the store at the path given."""
+"""Opens a store in a new process. Run as a program, it opens the store at the given path and prints the measurement."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ import seeklog
 
 @dataclass(frozen=True, kw_only=True)
 class OpenedStore:
-    """What an open took."""
+    """The measurement of an open."""
 
     seconds: float
-    seconds_asked: float
-    """The same, and every partition asked for its end."""
+    seconds_with_ends: float
+    """The same, including a read of every partition's end."""
     resident_bytes: int
-    """All memory that the process holds then."""
+    """The memory of the process after that."""
 
 
 def open_in_child(path: Path) -> OpenedStore:
-    """Open a store in a process of its own."""
+    """Open a store in a new process."""
     run = subprocess.run([sys.executable, __file__, str(path)], check=True, stdout=subprocess.PIPE, text=True)
     return OpenedStore(**json.loads(run.stdout))
 
@@ -36,10 +36,10 @@ def _open(path: str) -> OpenedStore:
         seconds = perf_counter() - started
         for topic in store.topics():
             store.describe_topic(topic)
-        seconds_asked = perf_counter() - started
+        seconds_with_ends = perf_counter() - started
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         return OpenedStore(
-            seconds=seconds, seconds_asked=seconds_asked, resident_bytes=pages * os.sysconf("SC_PAGE_SIZE")
+            seconds=seconds, seconds_with_ends=seconds_with_ends, resident_bytes=pages * os.sysconf("SC_PAGE_SIZE")
         )
 
 

@@ -1,6 +1,6 @@
-"""One record at a random offset, and what the index is worth.
+"""Reads of one record at a random offset, and the effect of the index.
 
-No contender keeps records: each call finds its place, reads bytes, checks the CRC (SQLite has none) and makes
+No contender caches records: each call finds the position, reads bytes, checks the CRC (SQLite has none), and creates
 the record. SQLite has its page cache of 2 MB.
 """
 
@@ -86,7 +86,7 @@ def _warm(
 def _cold(
     bench: Bench, path: Path, path_16kb: Path, naive: NaiveLog, sqlite_path: Path, *, count: int
 ) -> Iterator[Row]:
-    """Logs are opened after their files left the page cache: only what an open brings is in memory."""
+    """Measure logs opened after their files were dropped from the page cache: only what an open reads is in memory."""
     offsets = random_offsets(bench.scale.cold_reads, below=count)
 
     def seeklog(directory: Path) -> Trial:
@@ -98,7 +98,7 @@ def _cold(
         return trial
 
     def naive_cold() -> float:
-        # It stays open: its open reads all of the log. Its index is in its lists, so only the log is cold.
+        # It stays open, because opening it reads the whole log. Its index is in memory, so only the log is cold.
         drop_page_cache(naive.directory)
         return _reading_naive(naive, offsets)()
 
@@ -148,7 +148,7 @@ def _large(bench: Bench, path: Path, *, count: int) -> Iterator[Row]:
 
 
 def _with_and_without_index(bench: Bench) -> Iterator[Row]:
-    """The middle of a log of 1 M one-record batches, by index and by reading from the start."""
+    """Find the middle of a log of 1 M one-record batches with the index, and by reading from the start."""
     count = whole_cycles(bench.scale.sought)
     offset = bench.scale.sought // 2
     with (
@@ -249,15 +249,15 @@ def _reading(read: Read, offsets: Sequence[int], *, a_turn: int = 0) -> Trial:
 
 
 def _turns(offsets: Sequence[int], a_turn: int) -> Iterator[Sequence[int]]:
-    """Yield other offsets each time, so that no turn finds what the one before left in the processor's cache."""
+    """Yield other offsets for each turn, so that no turn finds its records in the processor's cache."""
     size = a_turn or len(offsets)
     return cycle([offsets[first : first + size] for first in range(0, len(offsets), size)])
 
 
 def _check_reads(log: Log, log_16kb: Log, naive: NaiveLog, sqlite: SqliteLog, offsets: Sequence[int]) -> None:
     for offset in offsets:
-        for one in (log, log_16kb):
-            record = next(one.read(offset, max_records=1))
+        for opened in (log, log_16kb):
+            record = next(opened.read(offset, max_records=1))
             check_record(offset, (record.offset, record.key, record.value))
         check_record(offset, next(naive.read(offset)))
         found, _timestamp_ms, key, value = sqlite.read(offset)

@@ -1,10 +1,10 @@
-"""The open of a log whose process was killed: every CRC checked, both indexes rebuilt.
+"""Opening a log after its process was killed: every CRC is checked, and both indexes are rebuilt.
 
-The directory of an open log, copied after a flush, is what a kill at that moment leaves. Each turn recovers a
-fresh copy, written to the disk before its clock starts.
+A copy of an open log's directory after a flush is the state after a kill at that moment. Each turn recovers a fresh
+copy, which is synced before the clock starts.
 
-The recovery point on the disk covers that flush, as it does a second after it. What lies above it is written
-and synced once more by an open; how fast that goes is the disk's figure, and stands in a note.
+The recovery point on disk covers that flush, as it does one second later. An open writes and syncs everything above the
+recovery point again; the rate of that depends on the disk and is given in a note.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CONFIG = LogConfig(flush="os")
 
 
 class HurriedClock(SystemClock):
-    """A clock on which a minute passes between any two looks: each flush persists the recovery point."""
+    """A clock that advances a minute at each reading, so that each flush persists the recovery point."""
 
     def __init__(self) -> None:
         self._seconds = 0.0
@@ -80,7 +80,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         figure=rates["16kb"] * bytes_per_record / 1e9,
         unit=Unit.GIGABYTES_PER_SECOND,
         target=1,
-        note=f"With all of it above the recovery point: {rates['unsynced'] * bytes_per_record / 1e9:.2f} GB/s.",
+        note=f"With all records above the recovery point: {rates['unsynced'] * bytes_per_record / 1e9:.2f} GB/s.",
     )
     yield Row(
         work="recovery, one-record batches",
@@ -94,7 +94,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _killed(path: Path, count: int, *, records_per_batch: int, clock: Clock | None = None) -> Path:
-    """Return the directory that a kill after a flush leaves; with the system's clock, one right after it."""
+    """Return the directory after a kill a second after a flush, or right after it with the system's clock."""
     with Log(path / "alive", config=CONFIG, clock=clock or HurriedClock()) as log:
         fill(log, count, records_per_batch=records_per_batch)
         log.flush()
@@ -104,11 +104,11 @@ def _killed(path: Path, count: int, *, records_per_batch: int, clock: Clock | No
 
 
 def _recover(bench: Bench, killed: Path, count: int) -> float:
-    """Return the seconds that the open of a copy takes."""
+    """Return the seconds of opening a copy."""
     with bench.directory("recovery-copy") as path:
         shutil.copytree(killed, path)
         settle(path)
         opened = open_in_child(path)
         if opened.log_end_offset != count or opened.scanned_bytes != log_size(path):
-            raise ValueError(f"{count} records were to be recovered: {opened}")
+            raise ValueError(f"{count} records should have been recovered: {opened}")
     return opened.seconds

@@ -1,7 +1,7 @@
-"""Every record of a log of 16 KB batches, as records and as Arrow columns, CRC checked.
+"""Scans of a log of 16 KB batches to records and to Arrow columns, with CRC checks.
 
-seeklog and naive read files that are in the page cache. The Kafka clients decode the same bytes from memory.
-A turn scans some of the log, the next turn what lies behind it.
+seeklog and naive read files in the page cache. The Kafka clients decode the same bytes from memory. Each turn scans
+the next part of the log.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from bench.measure import Trial
 
-# In cycles, about 1 MB of log each: five take the Kafka clients' compiled reader 8 ms. A scan into columns takes
-# more, so that it is a scan and not the start of one.
+# In cycles of about 1 MB of log: aiokafka's compiled reader takes 8 ms for five. A scan to columns needs more, so that
+# its start-up does not dominate.
 RECORDS_CYCLES = 5
 ARROW_CYCLES = 110
 KAFKA_PYTHON_CYCLES = 1
@@ -90,7 +90,7 @@ def _arrow(bench: Bench, log: Log, fetches: Sequence[bytes], *, count: int, byte
             "aiokafka, no CRC": _aiokafka(fetches, check_crc=False),
         },
     ) | best_of(
-        # A tenth of a second a turn: fewer of them.
+        # A turn takes a tenth of a second, so there are fewer.
         max(3, turns // 5),
         {
             "kafka-python": _kafka_python(fetches, check_crc=True),
@@ -121,7 +121,7 @@ def _arrow(bench: Bench, log: Log, fetches: Sequence[bytes], *, count: int, byte
 
 
 def _scanning(scan: Callable[[int], int], count: int, a_turn: int) -> Trial:
-    """Return a trial that scans `a_turn` records from one start, then from the next; `scan` counts them."""
+    """Return a trial that scans the next `a_turn` records each time; `scan` counts them."""
     starts = cycle(range(0, count - a_turn + 1, a_turn))
 
     def trial() -> float:
@@ -134,12 +134,12 @@ def _scanning(scan: Callable[[int], int], count: int, a_turn: int) -> Trial:
 
 
 def _aiokafka(fetches: Sequence[bytes], *, check_crc: bool) -> Trial:
-    return _decoding(lambda some: count_with_aiokafka(some, check_crc=check_crc), fetches, a_turn=RECORDS_CYCLES)
+    return _decoding(lambda chosen: count_with_aiokafka(chosen, check_crc=check_crc), fetches, a_turn=RECORDS_CYCLES)
 
 
 def _kafka_python(fetches: Sequence[bytes], *, check_crc: bool) -> Trial:
     return _decoding(
-        lambda some: count_with_kafka_python(some, check_crc=check_crc), fetches, a_turn=KAFKA_PYTHON_CYCLES
+        lambda chosen: count_with_kafka_python(chosen, check_crc=check_crc), fetches, a_turn=KAFKA_PYTHON_CYCLES
     )
 
 
@@ -148,9 +148,9 @@ def _decoding(decode: Callable[[Sequence[bytes]], int], fetches: Sequence[bytes]
 
     def trial() -> float:
         start = next(starts)
-        some = fetches[start : start + a_turn]
+        chosen = fetches[start : start + a_turn]
         with Stopwatch() as clock:
-            seen = decode(some)
+            seen = decode(chosen)
         return _checked(seen, a_turn * CYCLE) / clock.seconds
 
     return trial

@@ -1,4 +1,4 @@
-"""Spark over the log, beside what Spark can do at best and beside Parquet. Two cores, whatever the machine has."""
+"""Spark over the log on two cores, beside the limit of Python data sources and beside Parquet."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    # Workers import the peers of this directory too.
+    # Workers also import `bench.peers`.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(REPO), *filter(None, [os.environ.get("PYTHONPATH")])])
     with bench.directory("spark") as root:
         made = {topic: spark_data.build(root, topic, bench.scale.spark_rows) for topic in ("random", "payments")}
@@ -62,15 +62,15 @@ def _read(spark: SparkSession, rows: Rows, **options: str) -> DataFrame:
 
 
 def _rate(rows: int, work: Callable[[DataFrame], None], read: Callable[[], DataFrame]) -> float:
-    """Return rows a second of a query, its planning counted."""
+    """Return the rows per second of a query, including its planning."""
     with Stopwatch() as clock:
         work(read())
     return rows / clock.seconds
 
 
-def _check(found: int, expected: int) -> None:
-    if found != expected:
-        raise ValueError(f"{found:,} came back, not {expected:,}: a fast wrong answer is no figure")
+def _check(count: int, expected: int) -> None:
+    if count != expected:
+        raise ValueError(f"the query returned {count:,} rows instead of {expected:,}")
 
 
 def _scanning(bench: Bench, spark: SparkSession, made: dict[str, Rows]) -> Iterator[Row]:
@@ -99,7 +99,7 @@ def _scanning(bench: Bench, spark: SparkSession, made: dict[str, Rows]) -> Itera
             work=f"Spark: full scan, all columns, {name}",
             figure=rates["ours"],
             unit=Unit.RECORDS_PER_SECOND,
-            peer="a source that re-yields one batch",
+            peer="a source that repeats one batch",
             peer_figure=rates["ceiling"],
             target=0.8,
         )
@@ -183,7 +183,7 @@ def _sinking(bench: Bench, spark: SparkSession, rows: Rows, root: Path) -> Itera
     def ours() -> float:
         rate = stream("seeklog", path=str(rows.store), topic="sink")
         with seeklog.open(rows.store, background=False) as store:
-            _check(sum(each.high_watermark for each in store.describe_topic("sink").partitions), rows.count)
+            _check(sum(partition.high_watermark for partition in store.describe_topic("sink").partitions), rows.count)
             store.delete_topic("sink")
             store.create_topic("sink", partitions=spark_data.PARTITIONS, config={"flush": "os"})
         return rate
@@ -193,16 +193,16 @@ def _sinking(bench: Bench, spark: SparkSession, rows: Rows, root: Path) -> Itera
         work="Spark: stream into a topic, exactly once",
         figure=rates["ours"],
         unit=Unit.RECORDS_PER_SECOND,
-        peer="an Arrow writer that drops its rows",
+        peer="an Arrow writer that discards its rows",
         peer_figure=rates["null"],
         target=0.8,
     )
 
 
 def _jobs(bench: Bench, rows: Rows, wide: Path) -> Iterator[Row]:
-    """Verify and reindex in processes of their own: a session has one number of cores for its life.
+    """Measure verify and reindex in new processes, because a session cannot change its number of cores.
 
-    They are quick: the same files stand there several times, so that the work outweighs what Spark takes for a job.
+    The store has several copies of the same files, so that the work outweighs Spark's overhead per job.
     """
     size = spark_data.multiply(rows, wide, copies=COPIES)
     one, two = (_job_rates(wide, size, cores, bench.scale.spark_turns) for cores in (1, 2))
@@ -247,19 +247,19 @@ def _run_jobs(wide: str, size: int, cores: int, turns: int) -> dict[str, float]:
             _check(done.where("done = 'damaged'").count(), 0)
             return size / clock.seconds / 1e9
 
-        # The first of each pays for code that is compiled and workers that are started.
+        # The first turn includes compiling code and starting workers.
         return best_of(turns + 1, {"verify": verify, "reindex": reindex})
 
 
 def _starting() -> Iterator[Row]:
-    """From the start of Python to the first count, when the cache has been filled by an earlier start."""
+    """Measure the time from the start of Python to the first count, with a filled cache."""
     seconds = [_start_in_child() for _ in range(3)]
     yield Row(
         work="Spark: session() and the first count, later starts",
         figure=1000 * min(seconds[1:]),
         unit=Unit.MILLISECONDS,
         target=8000,
-        note=f"the first start took {seconds[0]:.1f} s; it fills the cache unless an earlier run has",
+        note=f"the first start took {seconds[0]:.1f} s; it fills the cache unless an earlier run did",
     )
 
 
@@ -270,7 +270,7 @@ def _start_in_child() -> float:
 
 
 def _start(started: float) -> float:
-    """Return the seconds from `started`, when the parent began to start this process, to the first count."""
+    """Return the seconds from `started`, when the parent started this process, to the first count."""
     import seeklog
     from seeklog.spark import session
 
@@ -280,8 +280,8 @@ def _start(started: float) -> float:
             with store.producer() as producer:
                 producer.send("payments", b"one")
         with session("seeklog bench", master=MASTER) as spark:
-            found = spark.read.format("seeklog").option("path", path).option("subscribe", "payments").load().count()
-            _check(found, 1)
+            count = spark.read.format("seeklog").option("path", path).option("subscribe", "payments").load().count()
+            _check(count, 1)
             return time.time() - started
 
 

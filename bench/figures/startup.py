@@ -1,4 +1,4 @@
-"""The start of the command: `seeklog --help` and `seeklog ls` as installed, beside a Python that does nothing."""
+"""The start of the command line: `seeklog --help` and `seeklog ls` as installed, beside `python -c pass`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TARGET_MS = 150
 TOPICS = 10
 RECORDS = 100
-# What the installed command does, where there is none beside this Python.
+# The installed command's code, for a Python without the command.
 SCRIPT = "import sys; from seeklog.cli.main import main; sys.exit(main())"
 
 
@@ -48,21 +48,21 @@ def measure(bench: Bench) -> Iterator[Row]:
             for _ in range(turns):
                 for name, start in starts.items():
                     spans[name].append(_run(start, bytecode))
-    nothing = median(spans.pop("python -c pass"))
+    bare_python = median(spans.pop("python -c pass"))
     for name, taken in spans.items():
         yield Row(
             work=name,
             figure=median(taken) * 1e3,
             unit=Unit.MILLISECONDS,
             target=TARGET_MS,
-            note=f"the whole process, median of {turns}; python -c pass takes {nothing * 1e3:.0f} ms",
+            note=f"the whole process, median of {turns}; python -c pass takes {bare_python * 1e3:.0f} ms",
         )
 
 
 def _run(command: Sequence[str], bytecode: Path) -> float:
-    """Return how many seconds a process took, in which this package, and no other, is `seeklog`.
+    """Return the seconds of a process that imports this `seeklog`.
 
-    What it compiles goes to a directory of its own: so it is compiled from the second time on, as pip would leave it.
+    Its bytecode goes to a separate directory, so that everything is compiled from the second run on, as after pip.
     """
     paths = [str(Path(seeklog.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     environment = os.environ | {

@@ -1,6 +1,6 @@
-"""The store beside the engine that it stands on: producer and writer, consumer and scan, and many partitions opened.
+"""The store beside its engine: producer and writer, consumer and scan, commits, and opening many partitions.
 
-Records are those of the other figures. A store has four partitions where nothing else is said, with `flush="os"`.
+Records are those of the other figures. Topics have four partitions unless noted, with `flush="os"`.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _consuming(bench: Bench) -> Iterator[Row]:
                     return _checked(seen, count) / clock.seconds
 
             rates = best_of(2 * bench.scale.repetitions, {"scan": scan, "iterate": iterate, "poll": poll})
-    for work, name in (("consumer, iterated over", "iterate"), ("consumer.poll, 500 at most", "poll")):
+    for work, name in (("consumer, iterated over", "iterate"), ("consumer.poll, at most 500", "poll")):
         yield Row(
             work=work,
             figure=rates[name],
@@ -126,7 +126,7 @@ def _committing(bench: Bench) -> Iterator[Row]:
             store.producer() as producer,
             store.consumer([TOPIC], group="fraud", auto_offset_reset="earliest") as consumer,
         ):
-            # As where one process does both: its partitions are open for writing.
+            # As in a process that also produces, the partitions are open for writing.
             for number in range(len(consumer.assignment)):
                 producer.send(TOPIC, b"x", partition=number)
             producer.flush()
@@ -158,13 +158,13 @@ def _committing(bench: Bench) -> Iterator[Row]:
 
 
 def _many_commits(bench: Bench) -> Iterator[Row]:
-    """Commit very often, as one process that is then killed; look at what is left, and how soon it can be read."""
-    place = TopicPartition(TOPIC, 0)
+    """Commit very often without a close; measure the files left, and the time to open and read them."""
+    partition = TopicPartition(TOPIC, 0)
     with bench.directory("store-commits") as path:
         _fill(path, CYCLE)
         with seeklog.open(path, config=CONFIG, background=False) as store:
             for number in range(MANY_COMMITS):
-                store.commit_offsets("fraud", {place: number % 10})
+                store.commit_offsets("fraud", {partition: number % 10})
             size = sum(file.stat().st_size for file in path.glob("__consumer_offsets-*/*"))
             seconds = []
             for _ in range(bench.scale.repetitions):
@@ -184,12 +184,12 @@ def _opening(bench: Bench) -> Iterator[Row]:
                 store.create_topic(f"topic-{number}", partitions=PARTITIONS_A_TOPIC)
         opens = [open_in_child(path) for _ in range(bench.scale.repetitions)]
     work = f"open a store of {count:,} partitions"
-    for what, figure, unit, target in (
+    for part, figure, unit, target in (
         ("", min(opened.seconds for opened in opens) * 1e3, Unit.MILLISECONDS, 1000),
-        (" and ask each for its end", min(opened.seconds_asked for opened in opens) * 1e3, Unit.MILLISECONDS, 1000),
-        (", all memory of the process", max(opened.resident_bytes for opened in opens) / 1e6, Unit.MEGABYTES, 200),
+        (" and read the end of each", min(opened.seconds_with_ends for opened in opens) * 1e3, Unit.MILLISECONDS, 1000),
+        (", memory of the process", max(opened.resident_bytes for opened in opens) / 1e6, Unit.MEGABYTES, 200),
     ):
-        yield Row(work=work + what, figure=figure, unit=unit, target=target)
+        yield Row(work=work + part, figure=figure, unit=unit, target=target)
 
 
 def _fill(path: Path, count: int) -> None:

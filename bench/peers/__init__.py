@@ -1,1 +1,1 @@
-"""What seeklog is compared with. Each peer does the same work with the means that it has."""
+"""The peers that seeklog is compared with. Each does the same work."""

@@ -1,7 +1,7 @@
-"""The record layers of two Kafka clients for Python: aiokafka's compiled one and kafka-python's.
+"""The record layers of two Kafka clients for Python: aiokafka's, which is compiled, and kafka-python's.
 
-Both decode bytes that are already in memory, in fetches of about 1 MB as a consumer gets them. They get the
-very bytes of a seeklog segment; reading the file is not on their clock.
+Both decode the bytes of a seeklog segment from memory, in fetches of about 1 MB as in a consumer. Their clock does not
+include reading the file.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 
 class CompiledReaderMissing(Exception):
-    """aiokafka is installed without its extension modules; its figures would be those of another program."""
+    """aiokafka is installed without its extension modules, which would be much slower."""
 
 
 def count_with_aiokafka(fetches: Sequence[bytes], *, check_crc: bool) -> int:
-    """Decode every record with aiokafka's compiled reader; return how many there were."""
+    """Decode every record with aiokafka's compiled reader; return their number."""
     memory_records = aiokafka_records.MemoryRecords
     if "_crecords" not in memory_records.__module__:
         raise CompiledReaderMissing(memory_records.__module__)
@@ -28,7 +28,7 @@ def count_with_aiokafka(fetches: Sequence[bytes], *, check_crc: bool) -> int:
 
 
 def count_with_kafka_python(fetches: Sequence[bytes], *, check_crc: bool) -> int:
-    """Decode every record with kafka-python's reader; return how many there were."""
+    """Decode every record with kafka-python's reader; return their number."""
     return _count(kafka_python_records.MemoryRecords, fetches, check_crc=check_crc)
 
 
@@ -38,7 +38,7 @@ def _count(memory_records: Any, fetches: Sequence[bytes], *, check_crc: bool) ->
         records = memory_records(fetch)
         while (batch := records.next_batch()) is not None:
             if check_crc and not batch.validate_crc():
-                raise ValueError("a batch of the benchmark's own making fails its CRC")
+                raise ValueError("a batch of the benchmark fails its CRC")
             for _record in batch:
                 count += 1
     return count

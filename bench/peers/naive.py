@@ -1,4 +1,4 @@
-"""The log one writes on a first afternoon: segments, a sparse index, one record at a time.
+"""A first-afternoon log: segments, a sparse index, one record at a time.
 
 A record is a 32-byte header and a body, big-endian:
 
@@ -10,9 +10,9 @@ A record is a 32-byte header and a body, big-endian:
     reserved       4 bytes
     key, value
 
-An index entry is two uint64, offset and position, for every fourth record. The entries of all segments are
-held in Python lists. A segment rolls at 10 MB. An open reads every record again, checks its CRC and cuts the
-segment at the first that fails. One thread.
+Every fourth record has an index entry of two uint64, offset and position. Python lists hold the entries of all
+segments. A segment rolls at 10 MB. An open reads every record, checks its CRC, and cuts the segment at the first that
+fails. It is for one thread.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CorruptRecord(Exception):
 
 
 class NaiveSegment:
-    """One pair of files, `.log` and `.index`, named after its first offset."""
+    """A pair of files, `.log` and `.index`, named after the first offset."""
 
     def __init__(self, directory: Path, *, base_offset: int, fsync: bool) -> None:
         self.base_offset = base_offset
@@ -56,7 +56,7 @@ class NaiveSegment:
         self._index_file = self.index_path.open("ab")
 
     def _recover(self) -> tuple[int, int]:
-        """Load the index, check every record, cut what fails; return the next offset and the size kept."""
+        """Load the index, check every record, and cut the log at the first bad one; return the next offset and size."""
         if not self.log_path.exists():
             return self.base_offset, 0
         next_offset, size = self.base_offset, 0
@@ -104,13 +104,13 @@ class NaiveSegment:
         self.indexed_positions.append(position)
 
     def position_before(self, offset: int) -> int:
-        """Return the position of the last indexed record that is not after `offset`, or 0."""
+        """Return the position of the last indexed record at or before `offset`, or 0."""
         entry = bisect_right(self.indexed_offsets, offset) - 1
         return self.indexed_positions[entry] if entry >= 0 else 0
 
     def read(self, offset: int, *, position: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield (offset, key, value) from `offset` on, looking from a byte position forward."""
-        # The builtin: `Path.open` would add a frame to the very path that is measured.
+        """Yield (offset, key, value) from `offset` on, reading from a byte position."""
+        # `Path.open` would add a call to the measured path.
         with open(self._log_name, "rb") as file:
             file.seek(position)
             while len(header := file.read(HEADER.size)) == HEADER.size:
@@ -128,7 +128,7 @@ class NaiveSegment:
 
 
 class NaiveLog:
-    """Segments in offset order; the last one is appended to."""
+    """Segments in offset order, the last one active."""
 
     def __init__(self, directory: Path, *, fsync: bool = False) -> None:
         self.directory = directory
@@ -154,13 +154,13 @@ class NaiveLog:
         return active.append(key, value)
 
     def read(self, offset: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield (offset, key, value) from `offset` to the end: bisect, open, seek, read forward."""
+        """Yield (offset, key, value) from `offset` to the end."""
         first = max(0, bisect_right(self._base_offsets, offset) - 1)
         for segment in self._segments[first:]:
             yield from segment.read(offset, position=segment.position_before(offset))
 
     def scan(self, offset: int = 0) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield the same without the index: every segment is read from its start."""
+        """Yield the same without the index, reading every segment from its start."""
         for segment in self._segments:
             yield from segment.read(offset, position=0)
 

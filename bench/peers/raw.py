@@ -1,4 +1,4 @@
-"""The disk itself: `write` and `fdatasync` of ready bytes, the ceiling of every durable log."""
+"""The disk: `write` and `fdatasync` of prepared bytes, the upper limit of a durable log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class RawFile:
-    """One file that is appended to and synced after each piece."""
+    """A file that is synced after each appended piece."""
 
     def __init__(self, path: Path) -> None:
         self._handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o640)

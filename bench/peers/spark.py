@@ -1,4 +1,4 @@
-"""What Spark does at best with Python data sources: one that always yields the same batch, and one that drops rows."""
+"""The limits of Python data sources in Spark: a source that repeats one batch, and a sink that discards rows."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 
 @dataclass
 class Piece(InputPartition):
-    """So many rows for one task."""
+    """The number of rows of one task."""
 
     rows: int
 
 
 class CeilingSource(DataSource):
-    """Rows like those of the log, made once for each task."""
+    """Rows like those of the log, created once per task and repeated."""
 
     @classmethod
     def name(cls) -> str:
@@ -67,7 +67,7 @@ class CeilingReader(DataSourceReader):
 
 
 def same_batch(rows: int, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch whose rows are as large as those of the log."""
+    """Return a batch with rows of the same size as those of the log."""
     arrays = [
         pa.array([number.to_bytes(8, "big") for number in range(rows)], pa.binary()),
         pa.array([bytes([number % 256]) * 100 for number in range(rows)], pa.binary()),
@@ -81,7 +81,7 @@ def same_batch(rows: int, schema: pa.Schema) -> pa.RecordBatch:
 
 
 class NullSink(DataSource):
-    """Takes the rows of a stream and does nothing with them."""
+    """Discards the rows of a stream."""
 
     @classmethod
     def name(cls) -> str:
@@ -92,13 +92,13 @@ class NullSink(DataSource):
 
 
 @dataclass
-class Dropped(WriterCommitMessage):
+class Discarded(WriterCommitMessage):
     rows: int
 
 
 class NullWriter(DataSourceStreamArrowWriter):
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Dropped:
-        return Dropped(sum(batch.num_rows for batch in iterator))
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Discarded:
+        return Discarded(sum(batch.num_rows for batch in iterator))
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         pass

@@ -1,7 +1,7 @@
-"""SQLite as a log: WAL, one table whose key is the offset.
+"""SQLite as a log: WAL, one table with the offset as its key.
 
-Its page cache, page size and checkpoints are left at their defaults. `synchronous` is OFF where the operating
-system may decide when to write (seeklog's `flush="os"`) and FULL where a commit must survive a power loss.
+Page cache, page size, and checkpoints have their defaults. `synchronous` is OFF to compare with `flush="os"`, and FULL
+if a commit must survive a power loss.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Row = tuple[int, int, bytes, bytes]
 
 INSERT = "INSERT INTO log VALUES (?, ?, ?, ?)"
 SELECT_ONE = "SELECT offset, timestamp_ms, key, value FROM log WHERE offset = ?"
-# The unary plus keeps SQLite from using the key: every row before is read.
+# The unary plus prevents the use of the key, so that SQLite reads all rows before the result.
 SELECT_ONE_WITHOUT_INDEX = "SELECT offset, timestamp_ms, key, value FROM log WHERE +offset = ? LIMIT 1"
 SELECT_ALL = "SELECT offset, timestamp_ms, key, value FROM log ORDER BY offset"
 
@@ -43,7 +43,7 @@ class SqliteLog:
         self._connection.execute("COMMIT")
 
     def append(self, row: Row) -> None:
-        """Insert one row in a transaction of its own."""
+        """Insert one row in one transaction."""
         self._connection.execute(INSERT, row)
 
     def read(self, offset: int) -> Row:
@@ -58,7 +58,7 @@ class SqliteLog:
         return self._connection.execute(SELECT_ALL)
 
     def checkpoint(self) -> None:
-        """Move the WAL into the table's own file, so that reads find one file."""
+        """Move the WAL into the database file, so that reads use one file."""
         self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def close(self) -> None:
